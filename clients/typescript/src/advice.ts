@@ -1,4 +1,4 @@
-/** Advice for an agent about each refusal, in a sentence (docs/errors.md §2 and §3). A test compares the slugs. */
+/** One sentence of advice for each error slug (docs/errors.md §2 and §3). A test compares the slugs. */
 
 import type { ErrorBody } from './wire.js';
 
@@ -35,7 +35,7 @@ export const ADVICE = {
   internal_error: REPEAT,
 } as const;
 
-/** The slugs that calls with an agent key can return, except for `<field>_required`. */
+/** The error slugs that calls with an agent key can return, except `<field>_required`. */
 export type Slug = keyof typeof ADVICE;
 
 const BLOCKED: Record<string, string> = {
@@ -59,7 +59,7 @@ const BLOCKED: Record<string, string> = {
   too_many_open_approvals: "Wait until a person has decided one of the agent's open approvals.",
 };
 
-/** Returns the advice for a refusal, by its slug, the reason of its decision, and its problems. */
+/** Returns the advice for an error response, based on the slug, the decision's reason and the validation errors. */
 export function adviceFor({ error: slug, decision, details = [] }: ErrorBody): string {
   const reason = decision?.reason ?? '';
   const rule = reason.split(':')[0] ?? '';

@@ -1,19 +1,21 @@
-/** The typed routes of the agent API. Calls have a time limit and a size limit. Temporary failures are retried. */
+/**
+ * The client for the agent API. Requests have a time limit and a size limit, and are retried after temporary errors.
+ */
 
 import { isPassing } from './approval.js';
 import { discard, exchange, type Fetch, readText, sleep } from './bounded.js';
 import { ConfigurationError, Refusal, Unreachable } from './errors.js';
 import type * as wire from './wire.js';
 
-/** The name and version of this package. A test compares the version with that of package.json. */
+/** The `User-Agent` of this package. A test compares the version with package.json. */
 export const USER_AGENT = 'purser-client-typescript/0.1.0';
-/** A browser sends its own name, and would first ask Purser whether it may send another. */
+/** Only set outside browsers: a browser sends its own `User-Agent`, and another one would need a CORS preflight. */
 const NAMED =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === undefined
     ? {}
     : { 'User-Agent': USER_AGENT };
 
-/** JSON that is sent byte for byte, because some numbers and members would be serialized differently. */
+/** JSON text that is sent unchanged, because parsing and serializing would change some numbers and fields. */
 export class RawJson {
   constructor(readonly text: string) {
     if (!parse(text)) throw new ConfigurationError(['raw JSON must be the text of an object']);
@@ -27,10 +29,10 @@ export type CheckRequest = Omit<wire.CheckBody, 'payment_requirement'> & {
   payment_requirement: wire.CheckBody['payment_requirement'] | RawJson;
 };
 
-/** An authorization, and whether it is the stored answer of an earlier call. */
+/** An authorization, and whether it is the stored response of an earlier call. */
 export type AuthorizeAnswer = wire.Authorized & { replayed: boolean };
 
-/** The method and path by the `operationId` of docs/openapi.json. A test compares them. */
+/** The method and path of each operation, by `operationId`. A test compares them with docs/openapi.json. */
 export const ROUTES = {
   authorize: ['POST', '/x402/authorize'],
   check: ['POST', '/x402/check'],
@@ -49,14 +51,14 @@ export const ROUTES = {
   read_service: ['GET', '/services/{serviceId}'],
 } as const;
 
-/** The longest answer that is read, in bytes. A list of 500 services takes about 400 KB. */
+/** The maximum length of a response body, in bytes. A list of 500 services has about 400 KB. */
 const ANSWER_BYTES = 2_097_152;
-/** The maximum number of attempts of a call. */
+/** The maximum number of attempts for a request. */
 const ATTEMPTS = 3;
-/** The longest pause between attempts. If Purser asks for a longer one, the call fails instead. */
+/** The longest pause between two attempts. If Purser's `Retry-After` is longer, the request fails. */
 const LONGEST_PAUSE_SECONDS = 5;
 
-/** The longest wait for an approval in one call. */
+/** The maximum time for which one request can wait for an approval. */
 const LONGEST_WAIT_SECONDS = 20;
 
 interface Call {
@@ -64,7 +66,7 @@ interface Call {
   query?: Record<string, string | number | undefined>;
   body?: object;
   attempts?: number;
-  /** Additional time, beyond the timeout of every call. */
+  /** Additional time for the request, on top of the timeout. */
   milliseconds?: number;
   signal?: AbortSignal | undefined;
 }
@@ -76,7 +78,7 @@ export class Api {
   readonly #milliseconds: number;
   #agentId: Promise<string> | undefined;
 
-  /** `Purser` validates the arguments. */
+  /** Creates the client. The arguments are validated by `Purser`. */
   constructor(url: string, key: string, fetch: Fetch, milliseconds: number) {
     this.#url = url.replace(/\/+$/, '');
     this.#key = key;
@@ -84,43 +86,44 @@ export class Api {
     this.#milliseconds = milliseconds;
   }
 
-  /** Judges, reserves and signs one payment. The same key and request return the same payment. */
+  /** Authorizes a payment. Repeating the request with the same key returns the same payment. */
   async authorize(body: AuthorizeRequest, signal?: AbortSignal): Promise<AuthorizeAnswer> {
     const { value, headers } = await this.#call<wire.Authorized>('authorize', { body, signal });
     return { ...value, replayed: headers.get('Idempotent-Replayed') === 'true' };
   }
 
-  /** Judges one payment without any effect. */
+  /** Returns the decision that authorize would make now, without reserving or signing anything. */
   async check(body: CheckRequest): Promise<wire.CheckAnswer> {
     return (await this.#call<wire.CheckAnswer>('check', { body })).value;
   }
 
   /**
-   * Judges one call that is made without a payment, by the key's scope, the catalog, the policy and the freezes. A
-   * refusal is thrown.
+   * Checks a call that needs no payment against the key's permissions, the catalog, the policy and the freezes. Throws
+   * a `Refusal` if the agent may not make the call.
    */
   async checkUnpaid(body: wire.UnpaidCheckBody, signal?: AbortSignal): Promise<wire.UnpaidCheckAnswer> {
     return (await this.#call<wire.UnpaidCheckAnswer>('check_unpaid', { body, signal })).value;
   }
 
   /**
-   * Completes a settlement with the provider's payment response. It is not retried: if the chain needs time, it throws.
+   * Completes a settlement with the provider's settlement header. The request is not retried, so the method throws if
+   * the payment is not on chain yet.
    */
   async complete(settlementId: string, body: wire.CompleteBody): Promise<wire.Completed> {
     return (await this.#call<wire.Completed>('complete', { path: { settlementId }, body, attempts: 1 })).value;
   }
 
-  /** Returns one settlement. */
+  /** Returns a settlement, which is the receipt of a payment. */
   async receipt(settlementId: string): Promise<wire.Settlement> {
     return (await this.#call<wire.Settlement>('receipt', { path: { settlementId } })).value;
   }
 
-  /** Returns the signed statements about a payment. Each is null until it is in the log. */
+  /** Returns the signed statements about a payment. A statement is null until it is in the log. */
   async statements(settlementId: string): Promise<wire.SettlementStatements> {
     return (await this.#call<wire.SettlementStatements>('settlement_statement', { path: { settlementId } })).value;
   }
 
-  /** Returns the signed statement of a decision. It is not found until it is in the log. */
+  /** Returns the signed statement of a decision. Throws a 404 error until the statement is in the log. */
   async decisionStatement(transactionId: string): Promise<wire.AgentDecisionStatement> {
     const path = { transactionId };
     return (await this.#call<wire.AgentDecisionStatement>('agent_decision_statement', { path })).value;
@@ -133,8 +136,8 @@ export class Api {
   }
 
   /**
-   * Returns an approval. With `waitSeconds`, returns it once it is no longer pending, or after that many whole seconds,
-   * at most 20. Such a call is not retried, and its timeout is extended by the wait.
+   * Returns an approval. With `waitSeconds` (whole seconds, at most 20), Purser delays the response until the approval
+   * is decided or the time is over. The timeout is extended by the wait, and the request is not retried.
    */
   async approval(id: string, waitSeconds = 0, signal?: AbortSignal): Promise<wire.Approval> {
     const wait = Math.floor(Math.min(waitSeconds, LONGEST_WAIT_SECONDS));
@@ -143,8 +146,8 @@ export class Api {
   }
 
   /**
-   * Asks the agent's owner for higher caps for a limited time. Once the approval is approved, repeat the payment with a
-   * new idempotency key and without the approval's id.
+   * Requests a temporary limit increase from the agent's owner. After the owner has approved the increase, repeat the
+   * payment with a new idempotency key and without the approval's id.
    */
   async askForRaise(body: wire.RaiseBody): Promise<wire.Approval> {
     return (await this.#call<wire.Approval>('raise', { body })).value;
@@ -160,7 +163,7 @@ export class Api {
     return (await this.#call<wire.EnabledServiceList>('services', { path: { agentId: await this.#agent() } })).value;
   }
 
-  /** Returns one service's policy, and the remainder of its limits. */
+  /** Returns the agent's policy for a service, and the remainder of its limits. */
   async policy(serviceId: string): Promise<wire.ServicePolicy> {
     const path = { agentId: await this.#agent(), serviceId };
     return (await this.#call<wire.ServicePolicy>('policy', { path })).value;
@@ -173,12 +176,12 @@ export class Api {
     return (await this.#call<wire.ServiceList>('list_services', { query })).value;
   }
 
-  /** Returns one service of the catalog with its operations, by slug or UUID. */
+  /** Returns a service of the catalog with its operations. `serviceId` is a slug or a UUID. */
   async service(serviceId: string): Promise<wire.ServiceDetail> {
     return (await this.#call<wire.ServiceDetail>('read_service', { path: { serviceId } })).value;
   }
 
-  /** Caches the agent's id, which never changes for a key. A failure is not cached. */
+  /** Returns the agent's id. The id is cached, because it never changes for a key. A failure is not cached. */
   #agent(): Promise<string> {
     this.#agentId ??= this.me().then(
       ({ agent_id }) => agent_id,
@@ -221,7 +224,7 @@ export class Api {
         ...(call.body && { 'Content-Type': 'application/json' }),
       },
       body: call.body ? encode(call.body) : null,
-      // The key is sent to Purser only. A redirect is not followed, and no referrer is sent.
+      // The client follows no redirect, so that the agent key is sent to Purser only. No referrer is sent.
       redirect: 'manual',
       referrerPolicy: 'no-referrer',
       ...(call.signal && { signal: call.signal }),
@@ -251,7 +254,7 @@ export class Api {
   }
 }
 
-/** Serializes a body, with raw members unchanged. These are complete objects, so they can't alter the other members. */
+/** Serializes a body. Raw fields stay unchanged, and can't alter other fields because each is a complete object. */
 function encode(body: object): string {
   const members = Object.entries(body)
     .filter(([, value]) => value !== undefined)
@@ -259,7 +262,7 @@ function encode(body: object): string {
   return `{${members.join(',')}}`;
 }
 
-/** Parses a JSON object. Returns undefined for any other text. */
+/** Parses a JSON object. Returns undefined if the text is not a JSON object. */
 export function parse(text: string): Record<string, unknown> | undefined {
   try {
     const value: unknown = JSON.parse(text);

@@ -1,4 +1,4 @@
-/** An approval that a person has to decide. */
+/** An approval that a user has to decide. */
 
 import type { Api } from './api.js';
 import { sleep } from './bounded.js';
@@ -24,11 +24,11 @@ export class PendingApproval {
   }
 
   /**
-   * Waits until the approval is decided, at most for `seconds`. Returns its last known state, which may be `pending`,
-   * or undefined if Purser could not be asked.
+   * Waits until the approval is decided, but not longer than `seconds`. Returns the approval's last known state, which
+   * may be `pending`, or undefined if Purser was unavailable.
    *
-   * Purser does the waiting. If it answers at once, the request is repeated with a growing pause that respects
-   * `Retry-After`.
+   * Purser delays its response until the decision. If Purser responds without a delay, the client repeats the request
+   * with a growing pause, and respects `Retry-After`.
    */
   async wait(seconds: number, signal?: AbortSignal): Promise<Approval | undefined> {
     const end = Date.now() + seconds * 1000;
@@ -53,7 +53,7 @@ export class PendingApproval {
   }
 }
 
-/** Returns whether the same request may succeed later. The member `retryable` decides; without it, the status does. */
+/** Returns whether the same request may succeed later, according to `retryable` or, if absent, the status. */
 export function isPassing(error: unknown): boolean {
   if (!(error instanceof Refusal)) return error instanceof Unreachable;
   return error.body.retryable ?? (error.status === 429 || error.status >= 500);

@@ -1,21 +1,21 @@
-/** Reading and waiting with limits of time and size: a provider may be slow, endless or hostile. */
+/** Reads responses with time and size limits, because a provider may be slow, hostile or send an endless body. */
 
-/** The part of `fetch` that this package uses, so that any implementation fits. */
+/** The part of the `fetch` interface that this package uses. Other implementations of `fetch` can be passed. */
 export type Fetch = (input: Request) => Promise<Response>;
 
-/** The error of an exchange that exceeded its time limit. */
+/** The error if a request or a response exceeds the time limit. */
 export class TimeoutError extends Error {
   override readonly name = 'TimeoutError';
 }
 
-/** The error of a body that exceeded its size limit. */
+/** The error if a body exceeds the size limit. */
 export class TooLongError extends Error {
   override readonly name = 'TooLongError';
 }
 
 /**
- * Sends a request and passes the response to `read`, both within `milliseconds`. The caller's own signal stays in
- * effect for a body that is read later; the time limit does not.
+ * Sends a request and passes the response to `read`. Both together must take at most `milliseconds`. If the body is
+ * read later, the caller's own signal still applies, but the time limit does not.
  */
 export async function exchange<T>(
   fetch: Fetch,
@@ -26,11 +26,11 @@ export async function exchange<T>(
   const deadline = new AbortController();
   const signal = AbortSignal.any([request.signal, deadline.signal]);
   const answered = (async () => read(await fetch(new Request(request, { signal }))))();
-  // Both raced and signalled, because an implementation of `fetch` may ignore signals.
+  // The timeout both aborts the signal and ends the wait, because an implementation of `fetch` may ignore signals.
   return within(milliseconds, answered, (over) => deadline.abort(over));
 }
 
-/** Returns the result of `work`, or throws a `TimeoutError` once the time is over. */
+/** Returns the result of `work`, or throws a `TimeoutError` after `milliseconds`. */
 async function within<T>(milliseconds: number, work: Promise<T>, giveUp: (over: TimeoutError) => void): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const expired = new Promise<never>((_, reject) => {
@@ -44,14 +44,14 @@ async function within<T>(milliseconds: number, work: Promise<T>, giveUp: (over: 
     return await Promise.race([work, expired]);
   } finally {
     clearTimeout(timer);
-    // A rejection after the timeout has no handler and must not be reported as unhandled.
+    // Without this handler, a rejection after the timeout would be reported as an unhandled rejection.
     work.catch(() => {});
   }
 }
 
 /**
- * Returns the response with a body that is limited in size and time as it is read. `ended` is called once reading ends,
- * also if the reader cancels. It converts a failure to the error that the reader gets.
+ * Returns the response with a body that enforces a size limit and a time limit while it is read. `ended` is called when
+ * reading ends or is cancelled, and converts a failure to the error that the reader gets.
  */
 export function boundedResponse(
   response: Response,
@@ -86,12 +86,12 @@ export function boundedResponse(
       return reader.cancel(reason);
     },
   };
-  // Without a buffer, nothing is read ahead.
+  // The stream has no buffer, so that nothing is read before the reader requests it.
   const answer = new Response(new ReadableStream(source, { highWaterMark: 0 }), response);
   return Object.defineProperty(answer, 'url', { value: response.url });
 }
 
-/** Reads at most `limit` bytes of a body, and returns whether there was more. The rest is cancelled. */
+/** Reads at most `limit` bytes of a body, cancels the rest, and returns whether the body was longer. */
 export async function readBytes(
   response: Response,
   limit: number,
@@ -128,8 +128,8 @@ export async function readBytes(
 }
 
 /**
- * Decodes a body by its byte order mark, or by the charset of its `Content-Type`. It is UTF-8 if it names no charset that
- * is known. If it is `strict`, bytes that are no text of the charset are an error.
+ * Decodes a body as text. The charset comes from the byte order mark or from `Content-Type`. The default is UTF-8. If
+ * `strict`, the function throws on bytes that are invalid in the charset.
  */
 export function decode(response: Response, bytes: Uint8Array, strict: boolean): string {
   const [first, second] = bytes;
@@ -147,19 +147,19 @@ function decoder(label: string, fatal: boolean): TextDecoder {
   }
 }
 
-/** Reads a complete body as text, which must be of its charset. */
+/** Reads a complete body as text. Throws on bytes that are invalid in the body's charset. */
 export async function readText(response: Response, limit: number, milliseconds: number): Promise<string> {
   const { bytes, cut } = await readBytes(response, limit, milliseconds);
   if (cut) throw new TooLongError(`the body is longer than ${limit} bytes, or endless`);
   return decode(response, bytes, true);
 }
 
-/** Cancels a body, without waiting. */
+/** Cancels a body without waiting for the result. */
 export function discard(body: { cancel(): Promise<void> } | null): void {
   body?.cancel().catch(() => {});
 }
 
-/** Resolves after a time, or at once when the signal is aborted. The caller checks the signal. */
+/** Resolves after a time, or immediately if the signal is aborted. The caller has to check the signal. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();

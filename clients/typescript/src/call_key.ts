@@ -1,26 +1,26 @@
 /**
- * The idempotency key of a call, derived from the call. A run that crashed and is repeated derives the same keys and so
- * gets the same payments. `clients/vectors.json` tests this encoding in every client.
+ * Derives the idempotency key of a call. A run that crashed and is repeated derives the same keys, and therefore gets
+ * the same payments. All clients test the encoding with `clients/vectors.json`.
  */
 
 export interface KeyParts {
   run: string;
   method: string;
-  /** The URL as sent, without a fragment. */
+  /** The URL as it is sent, without a fragment. */
   url: string;
-  /** The SHA-256 of the body in hex; of zero bytes if there is no body. */
+  /** The SHA-256 hash of the body in hexadecimal. Without a body, the hash of zero bytes. */
   bodySha256: string;
-  /** The number of this call among the run's identical calls, from 1. */
+  /** The ordinal of this call among the run's identical calls. Ordinals start at 1. */
   ordinal: number;
 }
 
-/** Derives the key: the SHA-256, in hex, of a version line and of each part with its length in bytes. */
+/** Derives the key: the SHA-256 hash, in hexadecimal, of a version line and of each part with its length in bytes. */
 export async function callKey({ run, method, url, bodySha256, ordinal }: KeyParts): Promise<string> {
   const parts = [run, method.toUpperCase(), url, bodySha256, String(ordinal)];
   return sha256(utf8(`purser-call-v1\n${parts.map((part) => `${utf8(part).length}:${part}\n`).join('')}`));
 }
 
-/** Returns the hash in hex. `crypto.subtle` exists in Node, and in browsers on pages that were loaded over HTTPS. */
+/** Returns the SHA-256 hash in hexadecimal. In browsers, `crypto.subtle` exists only on pages loaded over HTTPS. */
 export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, '0')).join('');
@@ -31,8 +31,8 @@ function utf8(text: string): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * The ordinals of a run's identical calls. An answered call uses up its ordinal. A failed call releases it, so that a
- * retry repeats the same payment and never makes a second one. Each ordinal is held by at most one purchase at a time.
+ * The ordinals of a run's identical calls. A successful call marks its ordinal as spent. A failed call releases its
+ * ordinal, so that a retry uses the same payment. At most one purchase at a time reserves an ordinal.
  */
 export class Ordinals {
   readonly #calls = new Map<string, Numbers>();
@@ -47,18 +47,18 @@ export class Ordinals {
   }
 }
 
-/** The ordinals of one call. All up to `spent` are spent; `above` has the others, each with its holder. */
+/** The ordinals of one call. All ordinals up to `spent` are spent. `above` has the states of the higher ordinals. */
 interface Numbers {
   spent: number;
   above: Map<number, Purchase | 'spent'>;
 }
 
-/** A purchase, with the number of its attempts that reserve its ordinal. */
+/** A purchase, with the number of current attempts that reserve the ordinal. */
 interface Purchase {
   attempts: number;
 }
 
-/** The ordinal of one attempt of a purchase, which is reserved until it is released. */
+/** The ordinal of one attempt of a purchase. The ordinal stays reserved until `release` or `spend` is called. */
 export class Ordinal {
   readonly #numbers: Numbers;
   readonly #purchase: Purchase;
@@ -77,7 +77,7 @@ export class Ordinal {
     this.#isHeld = true;
   }
 
-  /** Marks the ordinal as used up. The next identical call is a separate purchase. */
+  /** Marks the ordinal as spent, so that the next identical call is a separate purchase. */
   spend(): void {
     const numbers = this.#numbers;
     if (this.number > numbers.spent) numbers.above.set(this.number, 'spent');
@@ -94,7 +94,7 @@ export class Ordinal {
     if (this.#purchase.attempts === 0 && above.get(this.number) === this.#purchase) above.delete(this.number);
   }
 
-  /** Reserves the same ordinal for another attempt. Returns undefined if another purchase holds it. */
+  /** Reserves the same ordinal for another attempt. Returns undefined if another purchase has reserved it. */
   retake(): Ordinal | undefined {
     const holder = this.#numbers.above.get(this.number);
     const isFree = holder === undefined || holder === this.#purchase || this.#isSpent();

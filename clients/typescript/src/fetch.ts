@@ -1,18 +1,19 @@
-/** A `fetch` that pays. */
+/** Wraps `fetch` so that calls are paid. */
 
 import type { Fetch } from './bounded.js';
 import { ProviderCall } from './provider_call.js';
 import { Purchase } from './purchase.js';
 import type { CallOptions, Purser } from './purser.js';
 
-/** `fetch` with payment options for each call. */
+/** A `fetch` function with an additional argument for payment options. */
 export type PayingFetch = (input: string | URL | Request, init?: RequestInit, options?: CallOptions) => Promise<Response>;
 
 /**
- * Wraps `fetch` so that a 402 is paid through Purser. The result is the provider's response; `paymentOf` returns its
- * payment and receipt.
+ * Wraps `fetch` so that 402 responses are paid through Purser. The wrapped function returns the provider's response.
+ * `paymentOf` returns the response's payment and receipt.
  *
- * Throws a `PurserError` if there is no such response. An error of `fetch` before any payment is thrown unchanged.
+ * The wrapped function throws a `PurserError` if a call can't be paid. An error that `fetch` throws before any payment
+ * is thrown unchanged.
  */
 export function wrapFetch(fetch: Fetch, purser: Purser): PayingFetch {
   return async (input, init, options) => {

@@ -1,6 +1,6 @@
 /**
- * A client that pays x402 providers through Purser: a paying `fetch`, a scheme for the official x402 client, and the
- * agent's routes.
+ * A client that pays x402 providers through Purser: a `fetch` that pays, a scheme for the official x402 client, and a
+ * client for the agent API.
  */
 
 export { ADVICE, type Slug } from './advice.js';

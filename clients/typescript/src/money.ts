@@ -1,12 +1,12 @@
-/** Amounts: decimal USD for people, whole micro-units for Purser. */
+/** Amounts in decimal USD (for humans) and in micro-USDC (for Purser). */
 
-/** Decimal USD as text, such as `"0.02"`, or whole micro-units, such as `20000`. A number is always micro-units. */
+/** Decimal USD as a string, for example `"0.02"`, or micro-USDC as a number or bigint, for example `20000`. */
 export type Amount = string | number | bigint;
 
 /** The largest integer that every JSON parser represents exactly. */
 const MAX = BigInt(Number.MAX_SAFE_INTEGER);
 
-/** Converts an amount to micro-units. Returns undefined for anything else. */
+/** Converts an amount to micro-USDC. Returns undefined if the value is not an amount. */
 export function unitsOf(amount: unknown): number | undefined {
   const units = exactUnits(amount);
   return units !== undefined && units >= 0n && units <= MAX ? Number(units) : undefined;

@@ -1,30 +1,30 @@
 /**
- * A provider's payment terms: its 402, with the original text, in every form that an official client reads
- * (docs/x402.md §1, §2).
+ * Reads the payment requirements in a provider's 402 response, in every format that the official x402 clients accept
+ * (docs/x402.md §1, §2). The original text is kept.
  */
 
 import { parse } from './api.js';
 import { decode, discard, readBytes, readText, TooLongError } from './bounded.js';
 import { InvalidOffer, KEPT_BYTES, OfferRedirected, type ProviderAnswer } from './errors.js';
 
-/** The longest terms that are read. Purser reads 65,536 bytes of request, of which the URL may take 8,192. */
+/** The maximum length of payment requirements. Purser accepts requests of 65,536 bytes, with URLs of 8,192 bytes. */
 const OFFER_BYTES = 49_152;
 
-/** The result for an answer that breaks off. */
+/** The result for a body that can't be read. */
 const NOTHING = { bytes: new Uint8Array(), cut: true };
 
 export interface Offer {
   version: 1 | 2;
   /** The JSON text as the provider sent it. */
   text: string;
-  /** The parsed JSON, with unknown members. */
+  /** The parsed JSON, including unknown fields. */
   value: Record<string, unknown>;
   accepts: readonly Record<string, unknown>[];
 }
 
 /**
- * Reads the terms of a 402 from the header (v2, or v1) or, if it is absent, from the v1 body. Throws if they can't be
- * paid.
+ * Reads the payment requirements from the header of a 402 response (x402 version 1 or 2). If the header is absent,
+ * reads the body (version 1). Throws if the payment requirements are invalid.
  */
 export async function readOffer(response: Response, milliseconds: number): Promise<Offer> {
   if (response.redirected) {
@@ -60,7 +60,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Reads a provider's answer for an error: its v2 terms, if it has them, otherwise the start of its body. */
+/** Reads the provider's response for an error: the payment requirements header or, if absent, the start of the body. */
 export async function readAnswer(response: Response, milliseconds: number): Promise<ProviderAnswer> {
   const terms = fromBase64(response.headers.get('PAYMENT-REQUIRED') ?? '');
   if (terms) {
@@ -72,8 +72,8 @@ export async function readAnswer(response: Response, milliseconds: number): Prom
 }
 
 /**
- * Returns whether the provider says that the payment's nonce was used. This is untrusted, and only decides which error
- * is thrown.
+ * Returns whether the provider's error text reports that the payment's nonce was used. The text is untrusted, so the
+ * result only selects the error that is thrown.
  */
 export function saysUsed(answer: ProviderAnswer): boolean {
   const error = parse(answer.text)?.['error'];
@@ -81,8 +81,8 @@ export function saysUsed(answer: ProviderAnswer): boolean {
 }
 
 /**
- * Decodes base64 of UTF-8 text. Padding, white space and the choice of alphabet (RFC 4648 §4, §5) don't matter. Returns
- * undefined for anything else.
+ * Decodes UTF-8 text from base64. Accepts both alphabets (RFC 4648 §4, §5), with or without padding, and ignores white
+ * space. Returns undefined if the text is not valid base64 of UTF-8.
  */
 export function fromBase64(text: string): string | undefined {
   const digits = text.replace(/\s+/g, '').replace(/={0,2}$/, '').replace(/-/g, '+').replace(/_/g, '/');

@@ -1,4 +1,4 @@
-/** The payment of a call, with its price and its receipt. It accompanies the response or an error. */
+/** The payment for a call, with its price and its receipt. A response or an error has at most one payment. */
 
 import type { Api, AuthorizeAnswer } from './api.js';
 import { isPassing } from './approval.js';
@@ -8,16 +8,16 @@ import type { Settlement, Warning } from './wire.js';
 
 /** The state of a payment that was sent. Only `expired` means that nothing was paid. */
 export type Receipt =
-  /** The transfer is verified on chain. */
+  /** Purser has verified the transfer on chain. */
   | { status: 'confirmed'; settlement: Settlement }
-  /** The chain needs time, or Purser could not be asked. `confirm` asks again, after `retryAfter` seconds. */
+  /** The transfer is not on chain yet, or Purser is unavailable. Call `confirm` after `retryAfter` seconds. */
   | { status: 'pending'; retryAfter: number; error: PurserError }
-  /** The provider sent no proof, or one that Purser does not accept. It may have taken the payment: don't pay again. */
+  /** The settlement header is absent or rejected. Don't pay again: the provider may have taken the payment. */
   | { status: 'unproven'; error: PurserError }
-  /** The payment was never taken, and can no longer be. */
+  /** The payment was not used before it expired, so nothing was paid. */
   | { status: 'expired'; settlement: Settlement };
 
-/** The default pause between two requests for a receipt, and the longest one. */
+/** The first and the longest pause between two requests for a receipt. */
 const PAUSE_SECONDS = 2;
 const LONGEST_PAUSE_SECONDS = 15;
 
@@ -27,14 +27,14 @@ export class PaidCall {
   readonly settlementId: string;
   readonly transactionId: string;
   readonly amountUnits: number;
-  /** The price that the catalog lists, if the provider asked for more; otherwise undefined. */
+  /** The price in the catalog, if the provider requires more. Otherwise undefined. */
   readonly listedAmountUnits: number | undefined;
   readonly payTo: string;
-  /** Whether this is the stored payment of an earlier attempt. */
+  /** Whether this is the payment of an earlier attempt. */
   readonly replayed: boolean;
-  /** The reasons that the provider may refuse the payment, such as a very long header. */
+  /** Reasons why the provider may reject the payment, for example a very long header. */
   readonly warnings: readonly Warning[];
-  /** The state of the receipt when Purser was last asked. */
+  /** The state of the receipt in Purser's latest response. */
   receipt: Receipt = { status: 'unproven', error: new NoProof() };
   readonly #api: Api;
   #proof: string | null = null;
@@ -42,7 +42,7 @@ export class PaidCall {
   constructor(
     api: Api,
     answer: AuthorizeAnswer,
-    /** The idempotency key under which this call can be repeated. */
+    /** The idempotency key with which this call can be repeated. */
     readonly idempotencyKey: string,
   ) {
     this.#api = api;
@@ -56,7 +56,7 @@ export class PaidCall {
   }
 
   /**
-   * Completes the settlement with the provider's payment response, unless that is null. Never throws.
+   * Completes the settlement with the provider's settlement header. Does nothing if it is null. Never throws.
    * @internal
    */
   async prove(proof: string | null): Promise<Receipt> {
@@ -65,7 +65,7 @@ export class PaidCall {
     return this.receipt;
   }
 
-  /** Asks Purser until the receipt is `confirmed` or `expired`, at most for `seconds`. Never throws. */
+  /** Requests the receipt until it is `confirmed` or `expired`, at most for `seconds`. Never throws. */
   async confirm(seconds: number): Promise<Receipt> {
     const end = Date.now() + seconds * 1000;
     for (let pause = PAUSE_SECONDS; !this.#isSettled(); pause = Math.min(pause * 1.5, LONGEST_PAUSE_SECONDS)) {
@@ -89,8 +89,8 @@ export class PaidCall {
   }
 
   /**
-   * Reads the receipt and returns its status: `authorized`, `confirmed` or `expired`; undefined if Purser can't be
-   * asked.
+   * Reads the receipt and returns its status: `authorized`, `confirmed` or `expired`. Returns undefined if Purser is
+   * unavailable.
    * @internal
    */
   async look(): Promise<string | undefined> {
@@ -113,17 +113,17 @@ export class PaidCall {
   }
 }
 
-/** Shared by both module formats, because a program may load the package as both. */
+/** Shared by the ES module and the CommonJS module, because a program may load both. */
 const shared = globalThis as { [PAYMENTS]?: WeakMap<Response, PaidCall> };
 const payments = (shared[PAYMENTS] ??= new WeakMap());
 
-/** Stores the payment of a response. */
+/** Stores the payment of a response, for `paymentOf`. */
 export function remember(response: Response, payment: PaidCall): Response {
   payments.set(response, payment);
   return response;
 }
 
-/** Returns the payment of a response; undefined if it was not paid. */
+/** Returns the payment of a response, or undefined if the call was not paid. */
 export function paymentOf(response: Response): PaidCall | undefined {
   return payments.get(response);
 }

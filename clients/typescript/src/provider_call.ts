@@ -7,11 +7,11 @@ import { type Offer, readOffer } from './offer.js';
 import type { OriginalRequest } from './wire.js';
 
 export class ProviderCall {
-  /** The URL as sent, without a fragment. */
+  /** The URL as it is sent, without a fragment. */
   readonly url: string;
 
   private constructor(
-    /** The request without its body. */
+    /** The request without the body. */
     private readonly template: Request,
     private readonly body: Uint8Array<ArrayBuffer> | null,
     readonly bodySha256: string,
@@ -19,7 +19,7 @@ export class ProviderCall {
     this.url = template.url.replace(/#.*$/s, '');
   }
 
-  /** Reads the body, so that it can be hashed and sent twice. */
+  /** Creates a call and reads the body, so that the body can be hashed and sent twice. */
   static async of(input: string | URL | Request, init?: RequestInit): Promise<ProviderCall> {
     const template = new Request(input, init);
     const bodiless = template.method === 'GET' || template.method === 'HEAD';
@@ -35,12 +35,12 @@ export class ProviderCall {
     return this.template.signal;
   }
 
-  /** The text that identical calls share. */
+  /** Identifies the call: identical calls have the same text. */
   get identity(): string {
     return `${this.method.toUpperCase()} ${this.bodySha256} ${this.url}`;
   }
 
-  /** Throws for a multipart body: its random boundary makes each one different, so no repeatable key can be derived. */
+  /** Throws for a multipart body, because its random boundary makes the derived key different for each attempt. */
   requireRepeatable(): void {
     if (/^multipart\//i.test(this.template.headers.get('Content-Type') ?? '')) {
       throw new ConfigurationError([
@@ -49,13 +49,13 @@ export class ProviderCall {
     }
   }
 
-  /** Returns the description that Purser judges. */
+  /** Returns the description of the call for authorize and check requests. */
   describe(): OriginalRequest {
     const hasBody = this.body !== null && this.body.length > 0;
     return { method: this.method, url: this.url, ...(hasBody && { body_hash: `sha256:${this.bodySha256}` }) };
   }
 
-  /** Sends the request without a payment. Returns the provider's answer, or its payment terms. */
+  /** Sends the request without a payment. Returns the provider's response or the payment requirements. */
   ask(fetch: Fetch, milliseconds: number): Promise<Response | Offer> {
     const request = new Request(this.template, { body: this.body });
     return exchange<Response | Offer>(fetch, request, milliseconds, (response) =>
@@ -63,7 +63,7 @@ export class ProviderCall {
     );
   }
 
-  /** Sends the request with a payment. Redirects are not followed: they would send the payment to another address. */
+  /** Sends the request with a payment. Follows no redirect, because it would send the payment to another URL. */
   send(fetch: Fetch, milliseconds: number, header: { name: string; value: string }): Promise<Response> {
     const request = new Request(this.template, { body: this.body, redirect: 'manual' });
     request.headers.set(header.name, header.value);

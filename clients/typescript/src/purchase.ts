@@ -1,9 +1,9 @@
 /**
- * A purchase: authorize, send the call with exactly what was signed, complete.
+ * A purchase: authorize the payment, send the call with the signed payment, complete the settlement.
  *
- * Invariants: a failed attempt releases its ordinal, so that the next attempt asks for the same payment. A payment is
- * sent only to the address that was judged. A paid response is always returned, or reported in an error. After a wait for
- * a person, the provider is asked for its newest terms, because parts of an offer expire.
+ * Invariants: a failed attempt releases its ordinal, so that the next attempt uses the same payment. A payment is sent
+ * only to the URL that Purser has authorized. A paid response is always returned or reported in an error. After a wait
+ * for an approval, the client requests the payment requirements again, because they can expire.
  */
 
 import { type AuthorizeAnswer, type AuthorizeRequest, RawJson } from './api.js';
@@ -26,21 +26,21 @@ import type { ProviderCall } from './provider_call.js';
 import type { Purser, Terms } from './purser.js';
 import type { Payment } from './wire.js';
 
-/** A signed payment that may be sent. */
+/** A signed payment that may be sent to the provider. */
 export interface Signed {
   payment: Payment;
   call: PaidCall;
 }
 
-/** The payment requirement that Purser judges, of an offer. */
+/** The payment requirements that are sent to Purser. */
 export type Requirement = Record<string, unknown> | RawJson;
 
-/** The maximum number of expired, unused payments that one call skips. */
+/** The maximum number of expired, unused payments that one call skips before it fails. */
 const MAX_EXPIRED = 20;
-/** The longest wait for a person after which the offer is still sent. */
+/** The longest wait for an approval after which the first payment requirements are still used. */
 const FRESH_MILLISECONDS = 1_000;
 
-/** The signal that the provider no longer asks for a payment. It never leaves this package. */
+/** Thrown if the provider no longer requires a payment. This package always catches the error. */
 export class Unpriced extends Error {
   constructor(readonly response: Response) {
     super('the provider no longer asks for a payment');
@@ -55,13 +55,13 @@ export class Purchase {
     private readonly terms: Terms,
     private readonly requirementOf: (offer: Offer) => Requirement,
     private body: AuthorizeRequest,
-    /** Undefined if the caller gave the key. */
+    /** Undefined if the caller chose the key. */
     private ordinal: Ordinal | undefined,
   ) {}
 
   /**
-   * Creates a purchase and derives its key, unless the caller gave one. `requirementOf` returns the payment requirement
-   * of an offer, by default the unchanged offer.
+   * Creates a purchase and derives a key, unless the caller chose a key. `requirementOf` selects the part of the
+   * payment requirements that is sent to Purser, by default all of them.
    */
   static async of(
     purser: Purser,
@@ -97,7 +97,7 @@ export class Purchase {
     }
   }
 
-  /** Authorizes the payment. Its ordinal stays reserved until the payment is delivered. */
+  /** Authorizes the payment. The ordinal stays reserved until the payment is delivered. */
   async authorize(): Promise<Signed> {
     try {
       await this.#compareWithListed();
@@ -105,7 +105,7 @@ export class Purchase {
         const answer = await this.#authorized();
         const call = new PaidCall(this.purser.api, answer, this.body.idempotency_key);
         if (answer.payment) return { payment: answer.payment, call };
-        // Purser has verified on chain that this payment was never used, so the next key buys nothing twice.
+        // Purser has verified on chain that this payment was never used, so the next key does not pay twice.
         const isOver = answer.receipt_status === 'expired' && this.ordinal !== undefined && attempt < MAX_EXPIRED;
         if (!isOver) throw await this.#ended(call, answer.receipt_status);
         this.ordinal?.spend();
@@ -118,7 +118,7 @@ export class Purchase {
     }
   }
 
-  /** Throws if the price exceeds the listed one by more than the caller allows. */
+  /** Throws if the price exceeds the catalog's price by more than the caller allows. */
   async #compareWithListed(): Promise<void> {
     const { maxOverListed } = this.terms;
     if (maxOverListed === undefined) return;
@@ -130,12 +130,12 @@ export class Purchase {
     }
   }
 
-  /** Sends the paid call with exactly the signed header, unless `value` is another encoding of it. */
+  /** Sends the call with the signed payment header. `value` can be another encoding of the same payment. */
   async deliver({ payment, call }: Signed, value: string = payment.header_value): Promise<Response> {
     let response: Response;
     try {
       response = await this.#send(call, { name: payment.header_name, value });
-      // A failed answer ends no purchase.
+      // A failed response does not complete the purchase.
       if (!response.ok) this.ordinal?.release();
     } catch (error) {
       this.ordinal?.release();
@@ -144,7 +144,7 @@ export class Purchase {
     return remember(response.ok ? this.#handedOut(response, call) : response, call);
   }
 
-  /** Returns the response. Reading it to the end, or cancelling it, ends the purchase. */
+  /** Returns the response. Reading the body to its end, or cancelling the body, ends the purchase. */
   #handedOut(response: Response, call: PaidCall): Response {
     return boundedResponse(response, this.purser.answer, (failure) => {
       if (failure === undefined) return this.ordinal?.spend();
@@ -154,8 +154,8 @@ export class Purchase {
   }
 
   /**
-   * Runs the purchase once more with the newest terms, under the same key, or under the next one if another identical
-   * call continues it already.
+   * Runs the purchase again with the provider's current payment requirements. Uses the same key, or the next key if
+   * another identical call has already continued the purchase.
    */
   async #retry(): Promise<Response> {
     const { purser, fetch, call, terms, requirementOf, body } = this;
@@ -171,14 +171,14 @@ export class Purchase {
     return again.run();
   }
 
-  /** Asks the provider for its newest terms. Throws `Unpriced` if it answers with something else. */
+  /** Requests the provider's current payment requirements. Throws `Unpriced` if the response is not a 402. */
   async #refresh(): Promise<void> {
     const answer = await this.call.ask(this.fetch, this.purser.answer.milliseconds);
     if (!('accepts' in answer)) throw new Unpriced(answer);
     this.body = { ...this.body, payment_requirement: this.requirementOf(answer) };
   }
 
-  /** Derives the key with the lowest free ordinal. */
+  /** Derives the key for the lowest free ordinal. */
   async #takeKey(): Promise<void> {
     const { method, url, bodySha256 } = this.call;
     this.ordinal = this.purser.ordinals.take(this.call.identity);
@@ -194,7 +194,7 @@ export class Purchase {
     } catch (refusal) {
       if (!(refusal instanceof Refusal && refusal.slug === 'approval_required' && refusal.approvalId)) throw refusal;
       const approval = new PendingApproval(api, refusal.approvalId);
-      // The key may not be allowed to read the approval; the caller still gets its id.
+      // The agent key may lack the permission to read the approval. The caller still gets the approval's id.
       const asked = Date.now();
       const state = await approval.wait(this.terms.waitSeconds, signal).catch((error: unknown) => {
         if (!(error instanceof Refusal)) throw error;
@@ -207,8 +207,8 @@ export class Purchase {
         case 'approved':
           if (Date.now() - asked > FRESH_MILLISECONDS) await this.#refresh();
           return this.#approved(refusal.approvalId);
-        // Executed by a call whose answer was lost: the key replays it. Rejected or expired: the key returns the
-        // reason.
+        // `executed`: the response to the approved call was lost, and the same key returns its payment. `rejected` and
+        // `expired`: authorizing with the same key returns the reason.
         default:
           return this.#again();
       }
@@ -216,7 +216,7 @@ export class Purchase {
   }
 
   /**
-   * Authorizes with the approval. If this key has used it already, the key without the approval replays the payment.
+   * Authorizes with the approval. If this key has used the approval, retries without it to get the same payment.
    */
   async #approved(approvalId: string): Promise<AuthorizeAnswer> {
     try {
@@ -249,7 +249,7 @@ export class Purchase {
   }
 
   /**
-   * Handles a 402 to the paid call: either an earlier attempt's payment was taken, or this payment was not accepted.
+   * Handles a 402 response to the paid call. An earlier attempt has paid, or the provider rejected this payment.
    */
   async #refused(call: PaidCall, response: Response): Promise<Error> {
     const answer = await readAnswer(response, this.purser.answer.milliseconds);
@@ -271,8 +271,8 @@ export class Purchase {
 }
 
 /**
- * Returns whether the key is permanently bound to an approval that can no longer be used and paid for nothing. The
- * approval expired, or paid for an identical call under another key. A new request needs another key.
+ * Returns whether the key can never pay. This is the case if the key's approval has expired, or has been used by an
+ * identical call with another key. A new request needs another key.
  */
 function isBoundInVain(error: unknown): boolean {
   const isExpired = error instanceof Refusal && error.decision?.reason === 'approval_expired';

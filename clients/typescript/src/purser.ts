@@ -1,5 +1,5 @@
 /**
- * The configuration of one run of an agent: Purser's address, the agent key, the run's id, and the limits of a call.
+ * The configuration of an agent's run: Purser's URL, the agent key, the run's id, and the limits of a call.
  */
 
 import { Api } from './api.js';
@@ -10,39 +10,39 @@ import { type Amount, unitsOf } from './money.js';
 import type { AuthorizeBody, OriginalRequest } from './wire.js';
 
 export interface PurserOptions {
-  /** The address of Purser: `https://…`, or `http://` on this machine. Defaults to `PURSER_URL` of the environment. */
+  /** The URL of Purser: `https`, or `http` on a loopback host. Defaults to the environment variable `PURSER_URL`. */
   url?: string | undefined;
-  /** The agent key, `gak_pub_…:gak_sec_…`. It is sent only to `url`. Defaults to `PURSER_KEY` of the environment. */
+  /** The agent key, `gak_pub_…:gak_sec_…`. The key is sent only to `url`. Defaults to `PURSER_KEY`. */
   key?: string | undefined;
   /**
-   * The id of this run, for example of a job or a conversation. A run that is repeated under the same id pays nothing
-   * twice.
+   * The id of this run, for example a job id or a conversation id. A run that is repeated with the same id does not pay
+   * for a call twice.
    */
   run: string;
   /**
-   * The highest price of one call: `"0.05"` in USD, or `50_000` in micro-units. Without it, each call must set its own.
+   * The maximum price of one call: `"0.05"` USD or `50_000` micro-USDC. If absent, each call must set `maxAmount`.
    */
   maxAmount?: Amount;
   /**
-   * The highest percentage by which a price may exceed the one that the catalog lists; `0` allows none. No limit by
-   * default.
+   * The maximum percentage by which a price may exceed the catalog's price. `0` allows no excess. By default, there is
+   * no limit.
    */
   maxOverListed?: number;
   /**
-   * Whether Purser judges each call before the provider gets it, also a call that costs nothing. The key's scope, the
-   * policy and the freezes then hold for every call, and only calls of the catalog are made. By default, Purser learns
-   * of a call only when the provider asks for a payment.
+   * Whether Purser checks each call before the provider receives it, including calls that cost nothing. The key's
+   * permissions, the policy and the freezes then apply to every call, and only operations of the catalog can be called.
+   * By default, Purser is involved only if the provider requires a payment.
    */
   checkFirst?: boolean;
-  /** How long to wait for a person's approval, in seconds. With 0, the default, the approval is read once. */
+  /** How long to wait for an approval, in seconds. With 0, the default, the approval is read once. */
   waitForApproval?: number;
-  /** The timeout of one call to Purser, in seconds; 30 by default. */
+  /** The timeout for one request to Purser, in seconds. The default is 30. */
   timeoutSeconds?: number;
-  /** The timeout of a provider's answer, in seconds, including the body of a paid answer; 120 by default. */
+  /** The timeout for a provider's response, including a paid response's body, in seconds. The default is 120. */
   answerTimeoutSeconds?: number;
-  /** The longest body of a paid answer that is read, in bytes; 64 MiB by default. */
+  /** The maximum length of a paid response's body, in bytes. The default is 64 MiB. */
   maxAnswerBytes?: number;
-  /** The `fetch` for calls to Purser; the global one by default. */
+  /** The `fetch` for requests to Purser. The default is the global `fetch`. */
   fetch?: Fetch;
 }
 
@@ -51,11 +51,11 @@ export interface CallOptions {
   maxAmount?: Amount;
   maxOverListed?: number;
   waitForApproval?: number;
-  /** The idempotency key, instead of the derived one. The same key never pays twice. */
+  /** The idempotency key. This key replaces the derived key. The same key never pays twice. */
   idempotencyKey?: string;
-  /** The page that a scrape or crawl operation fetches. */
+  /** The URL of the page that a scrape or crawl operation fetches. */
   target?: string;
-  /** The service and operation; needed if two services of the catalog list the same call. */
+  /** The service and the operation. Needed if two services have an operation with the same method and URL. */
   serviceId?: string;
   operationId?: string;
 }
@@ -63,11 +63,11 @@ export interface CallOptions {
 /** The validated options of a call. */
 export interface Terms {
   maxUnits: number;
-  /** The allowed percentage above the listed price. */
+  /** The maximum percentage above the catalog's price. */
   maxOverListed: number | undefined;
   waitSeconds: number;
   idempotencyKey: string | undefined;
-  /** The other members of the body that a call may set. */
+  /** The other fields of the request body that a call may set. */
   named: Pick<AuthorizeBody, 'metadata' | 'service_id' | 'operation_id'>;
 }
 
@@ -75,13 +75,13 @@ const LONGEST_WAIT_SECONDS = 86_400;
 const LONGEST_TIMEOUT_SECONDS = 3_600;
 
 export class Purser {
-  /** The agent's routes, other than payments. */
+  /** The client for the agent API. */
   readonly api: Api;
   readonly run: string;
   /** @internal */
   readonly ordinals = new Ordinals();
   /**
-   * The limits of a provider's answer.
+   * The limits for a provider's response.
    * @internal
    */
   readonly answer: { bytes: number; milliseconds: number };
@@ -111,12 +111,12 @@ export class Purser {
     this.run = run;
     this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
     this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
-    // The key is removed, so that printing this object reveals no secret.
+    // The key is removed from the options, so that printing this object reveals no secret.
     this.#options = { ...options, key: '' };
   }
 
   /**
-   * Judges a call before it is made, if `checkFirst` is set. Throws a `Refusal`.
+   * Checks a call with Purser before the call is made, if `checkFirst` is set. Throws a `Refusal`.
    * @internal
    */
   async checked({ named }: Terms, original_request: OriginalRequest, signal: AbortSignal): Promise<void> {
@@ -124,7 +124,7 @@ export class Purser {
   }
 
   /**
-   * Merges a call's options with those of the run, and validates them.
+   * Merges the options of a call with the options of the run, and validates the result.
    * @internal
    */
   terms(call: CallOptions = {}): Terms {
@@ -172,12 +172,12 @@ function isSeconds(value: unknown, most: number): value is number {
   return typeof value === 'number' && value >= 0 && value <= most;
 }
 
-/** Returns the environment variables; none in a browser. */
+/** Returns the environment variables. In a browser, returns an empty object. */
 function environment(): Record<string, string | undefined> {
   return (globalThis as { process?: { env?: Record<string, string | undefined> } }).process?.env ?? {};
 }
 
-/** Returns whether the key may be sent to an address: it must not cross a network unencrypted. */
+/** Returns whether the agent key may be sent to a URL. The key must not be sent over a network unencrypted. */
 function isSafeAddress(text: unknown): text is string {
   if (typeof text !== 'string' || !URL.canParse(text)) return false;
   const { protocol, hostname, username, password, search, hash } = new URL(text);

@@ -1,23 +1,23 @@
 /**
- * The requests and answers of the agent's routes, with the same members as in the OpenAPI document; a test compares
- * them. Amounts are in whole micro-units, 1,000,000 to the dollar. Times are ISO 8601 in UTC.
+ * The requests and responses of the agents' routes. A test compares the fields with the OpenAPI document. Amounts are
+ * integers in micro-USDC (1,000,000 are 1.00 USD). Times are in ISO 8601 format in UTC.
  */
 
 /** The request to the provider. */
 export interface OriginalRequest {
   method: string;
   url: string;
-  /** The hash of the body, which binds the decision to it. */
+  /** The hash of the request body. The decision applies only to this body. */
   body_hash?: string | null;
 }
 
 export interface Metadata {
-  /** The page that a scrape or crawl operation fetches. */
+  /** The URL of the page that a scrape or crawl operation fetches. */
   target_url?: string | null;
 }
 
 export interface AuthorizeBody {
-  /** The provider's decoded requirement: an x402 v1 or v2 object, or one entry of its `accepts`. */
+  /** The provider's decoded payment requirements (x402 version 1 or 2), or one entry of `accepts`. */
   payment_requirement: Record<string, unknown>;
   max_payment_units: number;
   original_request: OriginalRequest;
@@ -41,7 +41,7 @@ export interface CheckBody {
   metadata?: Metadata | null;
 }
 
-/** A call that is made without a payment. */
+/** A call that needs no payment. */
 export interface UnpaidCheckBody {
   original_request: OriginalRequest;
   service_id?: string | null;
@@ -49,7 +49,7 @@ export interface UnpaidCheckBody {
   metadata?: Metadata | null;
 }
 
-/** A call that may be made without a payment. A refusal is an error. */
+/** The result for a call that the agent may make without a payment. A rejection is thrown as an error. */
 export interface UnpaidCheckAnswer {
   check: boolean;
   result: string;
@@ -58,19 +58,19 @@ export interface UnpaidCheckAnswer {
   operation_id: string;
 }
 
-/** A request for higher caps until a time, after a refusal. */
+/** A request for a temporary limit increase after a rejected payment. */
 export interface RaiseBody {
-  /** The `transaction_id` of the refusal. */
+  /** The `transaction_id` of the rejection. */
   transaction_id: string;
   max_per_call_units?: number | null;
   max_per_day_units?: number | null;
-  /** At most seven days from now. */
+  /** The requested end of the increase, at most seven days from now. */
   until: string;
   reason: string;
 }
 
 export interface CompleteBody {
-  /** The header's value, or an object keyed by the headers' names. */
+  /** The value of the settlement header, or an object with header names as keys. */
   payment_response_header: string | Record<string, unknown>;
   tx_hash?: string | null;
 }
@@ -89,10 +89,10 @@ export interface Authorized {
   reason: string;
   settlement_id: string;
   transaction_id: string;
-  /** The `decision_hash` that the signed statement of the decision must have. */
+  /** The `decision_hash` that the signed statement of the decision must contain. */
   decision_hash: string;
   amount_units: number;
-  /** The price that the catalog lists, if `amount_units` exceeds it. */
+  /** The price in the catalog, if `amount_units` exceeds it. */
   listed_amount_units?: number;
   receipt_status: string;
   network: string;
@@ -103,7 +103,7 @@ export interface Authorized {
   expires_at: string;
   /** Null once the payment can no longer be used. */
   payment: Payment | null;
-  /** The reasons that a provider may refuse the payment. */
+  /** Reasons why a provider may reject the payment. */
   warnings?: Warning[];
 }
 
@@ -114,7 +114,7 @@ export interface Warning {
 
 export interface Check {
   name: string;
-  /** The result: `passed`, `failed`, `lifted` (by an approval) or `unknown`. */
+  /** The outcome: `passed`, `failed`, `lifted` (by an approval) or `unknown`. */
   outcome: string;
   passed?: boolean | null;
   limit?: number | null;
@@ -123,7 +123,7 @@ export interface Check {
   remaining?: number | null;
 }
 
-/** The reason that a call was blocked or escalated. */
+/** The decision that caused a block or an escalation. */
 export interface Decision {
   result: string;
   reason: string;
@@ -141,7 +141,7 @@ export interface Budget {
   remaining_units: number;
 }
 
-/** A rule that counts payments, and its use. */
+/** A rule that limits the number of payments, with its current usage. */
 export interface CountedPayments {
   rule_id: string;
   kind: string;
@@ -152,12 +152,12 @@ export interface CountedPayments {
   remaining: number;
 }
 
-/** The spend against the limits. */
+/** The agent's spend and the remainder of its limits. */
 export interface Spend {
   spend_today_units: number;
   remaining_today_units: number;
   budgets: Budget[];
-  /** Absent without such rules. */
+  /** Absent if the agent has no rules that limit the number of payments. */
   counts?: CountedPayments[];
 }
 
@@ -167,7 +167,7 @@ export interface CheckAnswer extends Spend {
   result: string;
   reason: string;
   amount_units: number;
-  /** The price that the catalog lists, if `amount_units` exceeds it. */
+  /** The price in the catalog, if `amount_units` exceeds it. */
   listed_amount_units?: number;
   approval_required: boolean;
   checks: Check[];
@@ -212,16 +212,16 @@ export interface SettlementList {
   count: number;
 }
 
-/** A signed statement, with the proof that it is in the log of the deployment. */
+/** A signed statement and the proof that the statement is in the deployment's log. */
 export interface SignedStatement {
-  /** The statement: a JWS in the compact serialization. */
+  /** The statement, a JWS in compact serialization. */
   statement: string;
-  /** The proof (c2sp.org/tlog-proof), which has the statement too. */
+  /** The proof (c2sp.org/tlog-proof), which also contains the statement. */
   proof: string;
   index: number;
 }
 
-/** The signed statements about a payment. Each is null until it is in the log. */
+/** The signed statements about a payment. A statement is null until it is in the log. */
 export interface SettlementStatements {
   settlement_id: string;
   transaction_id: string;
@@ -265,11 +265,11 @@ export interface Approval {
   note: string | null;
   settlement_id: string | null;
   call: DescribedCall;
-  /** The raise that was asked for; absent where the payment itself is to be approved. */
+  /** The requested limit increase. Absent if the approval is for a payment. */
   raised_caps?: Raise;
 }
 
-/** Higher caps for a limited time. */
+/** A temporary limit increase. */
 export interface Raise {
   max_per_call_units: number | null;
   max_per_day_units: number | null;
@@ -314,7 +314,7 @@ export interface Operation {
   availability: 'paid_x402' | 'free_verified' | 'unverified';
   label: string;
   method: string;
-  /** The URL, which may have path parameters as `{name}`. */
+  /** The operation's URL, with path parameters as `{name}`. */
   endpoint: string;
   category: Category;
   execution: string;
@@ -323,12 +323,12 @@ export interface Operation {
   max_price_units: number | null;
   params: Record<string, unknown>;
   payment: OperationPayment | null;
-  /** The pricing that will replace `price_model`, `max_price_units` and `payment`; absent if no change is scheduled. */
+  /** The scheduled pricing, which will replace `price_model`, `max_price_units` and `payment`. */
   next?: NextOperationPayment;
 }
 
 export interface NextOperationPayment {
-  /** The first instant at which the new pricing applies. */
+  /** The time from which the new pricing applies. */
   from: string;
   price_model: string;
   max_price_units: number | null;
@@ -351,7 +351,7 @@ export interface Agent {
   agent_id: string;
   name: string;
   created_at: string;
-  /** The labels that its owner gave it. */
+  /** The labels from the agent's owner. */
   labels: Record<string, unknown>;
 }
 
@@ -361,7 +361,7 @@ export interface SpendPolicy {
   require_approval_above_units: number;
   enabled_operations: string[] | null;
   allowed_domains: string[];
-  /** The higher caps that apply now. */
+  /** The temporary limit increase that applies now. */
   raised_caps?: Raise;
 }
 
@@ -383,7 +383,7 @@ export interface EnabledServiceList {
   count: number;
 }
 
-/** A rule of the agent, with the fields of its kind. */
+/** A rule of the agent, with the fields of the rule's kind. */
 export interface AgentRule {
   rule_id: string;
   rule_version: number;
@@ -392,23 +392,23 @@ export interface AgentRule {
 }
 
 export interface ServicePolicy extends EnabledServiceView, Spend {
-  /** All rules of the agent: those with `services` limit payments to these only. */
+  /** All rules of the agent. A rule with `services` restricts payments to the services in the list. */
   rules: AgentRule[];
 }
 
-/** One entry of `details[]`. `path` is a JSON Pointer, or `/<name>` for a query parameter. */
+/** A validation error. `path` is a JSON Pointer, or `/<name>` for a query parameter. */
 export interface Problem {
   path: string;
   message: string;
 }
 
-/** The body of every error. Branch on `error`; the other members depend on it (docs/errors.md). */
+/** The body of an error response. `error` determines which other fields are present (docs/errors.md). */
 export interface ErrorBody {
   error: string;
   message: string;
   request_id?: string;
   transaction_id?: string;
-  /** The `decision_hash` that the signed statement of a block or an escalation must have. */
+  /** The `decision_hash` that the signed statement of the block or the escalation must contain. */
   decision_hash?: string;
   settlement_id?: string | null;
   approval_id?: string | null;

@@ -1,12 +1,12 @@
 /**
- * The integration with `@x402/fetch`: a scheme client that has Purser sign, and a matching `fetch`.
+ * The integration with `@x402/fetch`: a scheme client for which Purser signs, and a matching `fetch`.
  *
  * The official client passes neither method nor URL to a scheme, and converts errors of a scheme to plain text.
  * Therefore this `fetch` does three things:
  *
- * - It marks the offers of each 402 in their `extra`. The scheme uses the mark to find the call.
- * - It sends Purser's own header, without the mark, instead of the client's.
- * - It throws a refusal unchanged.
+ * - It adds an id to `extra` in each entry of a 402 response's `accepts`. The scheme finds the call by this id.
+ * - It sends Purser's payment header, without the id, instead of the client's header.
+ * - It throws a `Refusal` unchanged.
  */
 
 import { parse, RawJson } from './api.js';
@@ -17,7 +17,7 @@ import { ProviderCall } from './provider_call.js';
 import { Purchase, type Requirement, type Signed, Unpriced } from './purchase.js';
 import type { Purser } from './purser.js';
 
-/** The used part of the official `x402Client`. */
+/** The part of the official `x402Client` that this package uses. */
 export interface X402Client {
   register(network: `${string}:${string}`, scheme: PurserScheme): unknown;
   registerV1(network: string, scheme: PurserScheme): unknown;
@@ -41,8 +41,8 @@ interface Requirements {
 }
 
 /**
- * The networks that Purser pays on, by their v2 and v1 names, and their USDC (docs/x402.md §3). Other networks are left
- * to the client.
+ * The networks on which Purser pays, by version 2 and version 1 name, with the USDC contracts (docs/x402.md §3). The
+ * official client handles other networks.
  */
 const USDC = {
   'eip155:8453': '0x833589fcd6edb6e08f4c7c32d4f71b54bda02913',
@@ -54,18 +54,18 @@ const KNOWN: Record<string, string> = { ...USDC, ...USDC_V1 };
 const MARK = 'purserCall';
 const NOT_OURS = 'this 402 waits for no payment: give wrapFetchWithPayment the fetch that registerPurser returned';
 /**
- * The number of pending calls that are kept. The oldest are dropped, because the client does not report calls that it
- * gave up.
+ * The maximum number of pending calls in memory. The oldest calls are dropped, because the official client does not
+ * report calls that it abandons.
  */
 const REMEMBERED = 256;
 
-/** A 402 from which the client has to choose an entry. */
+/** A 402 response from which the official client has to select an entry. */
 interface Pending {
   call: ProviderCall;
   offer: Offer;
 }
 
-/** A payment, with the offer that the client was given; after a wait for a person, the payment is of a newer one. */
+/** A payment, with the offer that the client got. After a wait for an approval, the payment is for a newer offer. */
 type Outcome = { purchase: Purchase; signed: Signed; offer: Offer } | { error: unknown };
 
 /**
@@ -79,7 +79,7 @@ export function registerPurser(
   purser: Purser,
   fetch: Fetch = (request) => globalThis.fetch(request),
 ): (input: string | URL | Request, init?: RequestInit) => Promise<Response> {
-  // Validates the options here instead of at the first payment.
+  // This validates the options now instead of at the first payment.
   purser.terms();
   const pending = new Recent<Pending>();
   const outcomes = new Recent<Outcome>();
@@ -90,7 +90,7 @@ export function registerPurser(
       KNOWN[network] === asset.toLowerCase() ? { asset, decimals: 6, symbol: 'USDC' } : undefined,
     async createPaymentPayload(version, { network, extra }) {
       const [id = '', index = ''] = String(extra?.[MARK]).split('.');
-      // Taken only once: a hook that asks for a second payment of an answered call gets none.
+      // Each id is used only once, so that a hook cannot get a second payment for a completed call.
       const found = pending.take(id);
       if (!found) throw new ConfigurationError([NOT_OURS]);
       const { call, offer } = found;
@@ -104,7 +104,7 @@ export function registerPurser(
         outcomes.set(signatureOf(payload), { purchase, signed, offer });
         return payload as { x402Version: number; payload: JsonObject };
       } catch (error) {
-        // The `fetch` below throws the error, because the client would not pass it on. This payload is never sent.
+        // The `fetch` below throws the error, because the client would convert it. This payload is never sent.
         const signature = crypto.randomUUID();
         outcomes.set(signature, { error });
         return { x402Version: version, scheme: 'exact', network, payload: { signature } };
@@ -122,7 +122,7 @@ export function registerPurser(
       const sent = parse(fromBase64(header) ?? '');
       const outcome = outcomes.take(signatureOf(sent));
       if (!outcome) {
-        // A payment of Purser's scheme needs its purchase. Another scheme's payment is passed on.
+        // A payment for Purser's scheme must have a purchase. A payment for another scheme is passed on.
         if (isOurs((sent?.['accepted'] as JsonObject | undefined) ?? sent ?? {}))
           throw new ConfigurationError([NOT_OURS]);
         return fetch(request);
@@ -144,12 +144,12 @@ export function registerPurser(
   };
 }
 
-/** Returns whether terms, or a v1 payment, have a scheme and network that Purser pays. */
+/** Returns whether an entry, or a version 1 payment, has a scheme and network that Purser supports. */
 function isOurs({ scheme, network }: JsonObject): boolean {
   return scheme === 'exact' && Object.hasOwn(KNOWN, String(network));
 }
 
-/** Returns the 402 for the client, with a mark on each entry that Purser may pay. */
+/** Returns the 402 response for the client, with an id in each entry that Purser may pay. */
 function marked({ version, value, accepts }: Offer, id: string): Response {
   const entries = accepts.map((entry, index) => {
     const extra = { ...(entry['extra'] as object | null), [MARK]: `${id}.${index}` };
@@ -161,23 +161,23 @@ function marked({ version, value, accepts }: Offer, id: string): Response {
 }
 
 /**
- * Returns the offer with only the entry that the client chose, so that Purser judges and signs that one. An offer without
- * it is returned whole: then Purser decides.
+ * Returns the offer with only the entry that the client selected, so that Purser evaluates and signs this entry. If the
+ * entry no longer exists, returns the whole offer, and Purser selects an entry.
  */
 function only({ text, value, accepts }: Offer, index: number): Requirement {
   const entry = accepts[index];
   return accepts.length === 1 || !entry ? new RawJson(text) : { ...value, accepts: [entry] };
 }
 
-/** Returns whether an entry of newer terms asks for the same payment as another one. */
+/** Returns a function that checks whether an entry requires the same payment as the selected entry. */
 function sameTerms(chosen: JsonObject): (entry: JsonObject) => boolean {
   const judged = ['scheme', 'network', 'asset', 'payTo', 'amount', 'maxAmountRequired'];
   return (entry) => judged.every((name) => String(entry[name]).toLowerCase() === String(chosen[name]).toLowerCase());
 }
 
 /**
- * Returns Purser's header. If the client added or changed extensions of the offer that it was given, returns a new
- * encoding that includes those.
+ * Returns the value of Purser's payment header. If the client added or changed extensions of the offer, the value is
+ * encoded again with these extensions.
  */
 function withExtensions({ payment }: Signed, offered: unknown, sent: unknown): string {
   const before = (offered ?? {}) as JsonObject;
@@ -200,7 +200,7 @@ function signatureOf(payload: JsonObject | undefined): string {
   return String(inner?.signature);
 }
 
-/** A map that forgets its oldest entries. */
+/** A map with a maximum size, which drops its oldest entries. */
 class Recent<Value> {
   readonly #entries = new Map<string, Value>();
 
