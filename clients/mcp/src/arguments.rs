@@ -103,7 +103,7 @@ pub(crate) struct CallService {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Key")]
     pub(crate) idempotency_key: Option<Key>,
-    /// The approval's id from an earlier approval_required error. Send the id with the same arguments and idempotency
+    /// The approval's id from an earlier `approval_required` error. Send the id with the same arguments and idempotency
     /// key as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Id")]
