@@ -188,7 +188,7 @@ async fn apply(
         }]
     });
     match refused {
-        Some(failure) => Err(interrupted_failure(&failure, &differing, written, differences)),
+        Some(failure) => Err(partial_failure(&failure, &differing, written, differences)),
         None if consent.dry_run && differences > 0 => Ok(Exit::Different),
         None => Ok(Exit::Done),
     }
@@ -360,7 +360,7 @@ async fn write(person: &Person, one: &mut Differing, reason: Option<&str>) -> Re
 
 /// Returns the error for a command that stopped at a rejected update. The error lists the written and the remaining
 /// updates.
-fn interrupted_failure(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
+fn partial_failure(failure: &Failure, differing: &[Differing], written: usize, differences: usize) -> Failure {
     let mut problems = Vec::new();
     let named = |one: &Differing| format!("{} ({})", one.agent.name, one.agent.id);
     let places = |edits: &[Edit]| {

@@ -2,9 +2,11 @@
 //! agents' services, and rules.
 //!
 //! Unknown fields are rejected, so that a typo does not silently remove a limit. The fields of limits and rules are not
-//! checked here, because Purser validates them.
+//! checked here, because Purser validates them. Bounds of the whole list of rules are checked here, because Purser
+//! previews each update alone.
 
 use crate::rule::{kind_of, rule_of};
+use purser_domain::Agent;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -266,6 +268,12 @@ impl Reader {
             self.wrong(at, "must be a list");
             return vec![];
         };
+        if rules.len() > Agent::MAX_RULES {
+            self.wrong(at, &format!("must have at most {} rules", Agent::MAX_RULES));
+        }
+        if rules.iter().filter(|rule| kind_of(rule) == "anomaly_brake").count() > 1 {
+            self.wrong(at, "must have at most one anomaly_brake");
+        }
         for (index, rule) in rules.iter().enumerate() {
             let at = format!("{at}/{index}");
             if kind_of(rule).is_empty() {
@@ -406,6 +414,14 @@ policies:
                 "/*/enabled: can be true only for one service",
             ),
             (&policy("rules: {}"), "/policies/0/rules: must be a list"),
+            (
+                &policy("rules: [{kind: anomaly_brake}, {kind: anomaly_brake}]"),
+                "/policies/0/rules: must have at most one anomaly_brake",
+            ),
+            (
+                &policy(&format!("rules: [{}]", "{kind: budget_limit}, ".repeat(51))),
+                "/policies/0/rules: must have at most 50 rules",
+            ),
             (
                 &policy("rules: [{categories: [ai]}]"),
                 "/policies/0/rules/0: must be a mapping with a kind",
