@@ -242,17 +242,7 @@ impl UsageTable {
 
     /// Reads the item with an agent's sums of a day, strongly consistent.
     pub(super) async fn agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key.attributes()));
-        let item = get
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(store_error(READING))?
-            .item;
+        let item = self.read_day_item(key).await?;
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
@@ -262,18 +252,19 @@ impl UsageTable {
         self.put_packed(key, agents.version, pack(&stored)?).await
     }
 
-    async fn read_packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
+    /// Reads an item of a day, strongly consistent.
+    async fn read_day_item(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
-        let item = get
-            .consistent_read(true)
-            .send()
-            .await
-            .map_err(store_error(READING))?
-            .item;
+        let output = get.consistent_read(true).send().await.map_err(store_error(READING))?;
+        Ok(output.item)
+    }
+
+    async fn read_packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
+        let item = self.read_day_item(key).await?;
         let read = |item: Item| {
             let row = Row::new(&self.table, &item);
             Ok((row.get("ver")?, read_packed_bytes(row, &item)?.to_vec()))
