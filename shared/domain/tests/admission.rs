@@ -1373,7 +1373,7 @@ fn schedules_open_together() {
     // The second schedule has a period over midnight.
     assert_eq!(opening(&[("20:00", "21:00"), ("22:00", "20:30")]), Some((1, at(20))));
     assert_eq!(opening(&[("22:00", "03:00"), ("02:00", "04:00")]), Some((1, at(26))));
-    // The schedules never allow payments at the same time. A search over some days can't prove this.
+    // The two schedules have no common time. The search ends after some days without proof, so it returns a lower bound.
     assert!(matches!(
         opening(&[("20:00", "21:00"), ("21:00", "22:00")]),
         Some((1, RetryAt::NotBefore(_)))

@@ -71,7 +71,7 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
         &html! {
             p.crumb { a href="/dashboard/agents" { "Agents" } }
             h1 { "Policy templates" }
-            p { "A template names limits that several agents follow. An edit changes no agent until you apply it." }
+            p { "A template has limits that several agents follow. An update of the template changes no agent until you apply it." }
             @if list.entries.is_empty() { p.empty { "You have no template yet." } } @else {
                 ul.rows {
                     @for (name, entry) in &list.entries {

@@ -148,7 +148,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 pub struct CallerIds {
     /// The id of the causing request.
     pub request_id: String,
-    /// The root of the causing request's trace.
+    /// The trace id of the request that caused this request.
     pub trace_id: String,
 }
 
