@@ -1,4 +1,4 @@
-"""Runs the receivers of docs/receivers.md and calls each as `functions/webhooks` does: with both content types, an event
+"""Runs the receivers of docs/webhooks.md and calls each as `functions/webhooks` does: with both content types, an event
 with text of other scripts, and calls that must fail (another body, another secret, an old time, no signature)."""
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from standardwebhooks import Webhook
 
 HERE = Path(__file__).resolve().parent
-PAGE = (HERE.parent.parent / "docs/receivers.md").read_text()
+PAGE = (HERE.parent.parent / "docs/webhooks.md").read_text()
 SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE="
 OTHER_SECRET = "whsec_AAAAsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE="
 CONTENT_TYPES = ["application/cloudevents+json", "application/json"]

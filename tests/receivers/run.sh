@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the webhook receivers of docs/receivers.md and calls them. Without the packages of `infra/setup.sh receivers`, nothing
+# Runs the webhook receivers of docs/webhooks.md and calls them. Without the packages of `infra/setup.sh receivers`, nothing
 # is run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."

@@ -8,7 +8,7 @@
 //! - Two mails to a user are five minutes apart. A failed mail is repeated after the documented pause. A rejected
 //!   address gets no further mail, unless the address changed after the function had received the message.
 //!
-//! The pauses and limits are those of `docs/notices.md`.
+//! The pauses and limits are those of `docs/events.md` §4.
 
 use crate::mappings::{Invocation, Mode};
 use crate::network::World;
