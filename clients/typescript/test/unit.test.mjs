@@ -215,9 +215,9 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
   assert.deepEqual(Object.keys(ADVICE).sort(), documented.filter((slug) => !ofOthers.includes(slug)).sort());
   const adviceOf = (error, reason) =>
     new Refusal(403, { error, message: '', ...(reason && { decision: { reason } }) }).todo;
-  const reasons = [...read('../../docs/errors.md').matchAll(/^\| `(\w+)[:`][^|]*\| [^|]+\|$/gm)].map(
-    ([, reason]) => reason,
-  );
+  // A row has the reasons with the same advice.
+  const rows = read('../../docs/errors.md').matchAll(/^\| (`[^|]+`) \| [^|]+\|$/gm);
+  const reasons = [...rows].flatMap(([, cell]) => [...cell.matchAll(/`(\w+)[:`]/g)].map(([, reason]) => reason));
   assert.ok(reasons.includes('budget_limit') && reasons.includes('agent_frozen'));
   for (const reason of [
     'agent_frozen',
