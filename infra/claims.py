@@ -3,8 +3,8 @@
 
 docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the model, or a program), each proof exists, and
 each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each test that the page names exists, and the page
-cites each section of docs/guarantees.md. docs/data-model.toml: the kinds of keys are those that the IAM simulator checks, and
-each test exists. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
+cites each section of docs/guarantees.md. docs/data-model.toml: the tables and the kinds of keys are those that the IAM
+simulator checks, and each test exists. docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one
 row, and each test, file and section that a row names exists. docs/log-lines.toml: the log lines are those of the functions.
 Whether a proof suffices is for readers to judge.
 """
@@ -97,7 +97,9 @@ def key_kinds(simulator):
 
 
 def data_model_faults(model, kinds, functions):
-    """What is wrong with the rows and the ownership transfers of docs/data-model.toml."""
+    """What is wrong with the tables, rows and ownership transfers of docs/data-model.toml."""
+    if {table["name"] for table in model["table"]} != set(kinds):
+        yield f"data-model.toml: the tables are {sorted(kinds)}"
     listed = {table: set() for table in kinds}
     for row in model["row"]:
         listed.setdefault(row["table"], set()).update(re.match(r"[^#]*#?", key)[0] for key in row["pk"])

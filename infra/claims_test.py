@@ -35,9 +35,10 @@ class GuaranteesTest(unittest.TestCase):
 
 
 class DataModelTest(unittest.TestCase):
-    def faults(self, *keys, tests=()):
+    def faults(self, *keys, tests=(), tables=("ledger",)):
         simulator = 'const ITEMS = {\n  LedgerTable: ["A#", "MARKS", "Z#"],\n};\n'
         model = {"row": [{"table": "ledger", "pk": list(keys)}], "transfer": [{}, {"tests": list(tests)}]}
+        model["table"] = [{"name": name} for name in tables]
         return list(claims.data_model_faults(model, claims.key_kinds(simulator), {"a_test"}))
 
     def test_keys_are_those_of_the_simulator(self):
@@ -45,6 +46,8 @@ class DataModelTest(unittest.TestCase):
         for keys in (("A#<agent>",), ("A#<agent>", "MARKS", "B#<rule>"), ("A<agent>", "MARKS")):
             self.assertTrue(self.faults(*keys), keys)
         self.assertTrue(self.faults("A#<agent>", "MARKS", tests=["no_test"]))
+        for tables in ((), ("ledger", "audit")):
+            self.assertTrue(self.faults("A#<agent>", "MARKS", tables=tables))
 
 
 class LogLinesTest(unittest.TestCase):
