@@ -10,7 +10,7 @@ import limits
 from limits import LIMITS, Stack, problems
 from translate import TEMPLATE, templates
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
 
 # 6, 24 and 32 characters.
 NAMES = ("purser", "purser-production-europe", "purser-production-europe-ireland")
@@ -321,7 +321,7 @@ class Limits(unittest.TestCase):
     def test_the_guide_says_how_many_operators_fit(self):
         operators = self.files[TEMPLATE.name]["Parameters"]["BrowserOperators"]
         fit = max(amount for amount in range(40) if limits.is_allowed(operators, long_operators(amount)["BrowserOperators"]))
-        self.assertIn(f"{fit} fit with names of eleven letters", OPERATIONS.read_text())
+        self.assertIn(f"{fit} fit with names of eleven letters", RUNBOOK.read_text())
 
 
 if __name__ == "__main__":

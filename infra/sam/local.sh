@@ -3,7 +3,7 @@
 # secrets and chain, until Ctrl-C.
 #
 #   PORT=3010                 where SAM's gateway listens, on loopback
-#   ACCEPT_PROVIDER_OK=true   of the stack that is started: docs/operations.md
+#   ACCEPT_PROVIDER_OK=true   of the stack that is started: CONTRIBUTING.md
 #
 # A stack that was started with `make run BIND=<gateway of the Docker bridge>` is used; without one, one is started for
 # it and stopped after. SAM asks for no AWS credentials: every function judges its callers itself.

@@ -759,7 +759,7 @@ fn agent_guides_match_the_openapi_document() {
     }
     assert_eq!(routes, 12);
 
-    let (_, refused) = skill.split_once("## When it is refused").unwrap();
+    let (_, refused) = skill.split_once("## When a payment is denied").unwrap();
     let errors = text_of("docs/errors.md");
     let refusals = refused.lines().filter_map(|line| line.strip_prefix("- "));
     for list in refusals.map(|line| line.split(": ").next().unwrap()) {

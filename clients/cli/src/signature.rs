@@ -1,5 +1,5 @@
 //! AWS Signature Version 4 (`SigV4`). The gateway requires signatures from operators if the deployment is configured
-//! that way (docs/operations.md, Operators).
+//! that way (docs/runbook.md §2).
 
 use crate::exit::Failure;
 use aws_credential_types::Credentials;

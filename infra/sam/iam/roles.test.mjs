@@ -1,4 +1,4 @@
-// The rights of each function on each kind of item, by an IAM simulator: the table of docs/guarantees.md, section 8.
+// The rights of each function on each kind of item, by an IAM simulator: `function` in docs/guarantees.toml.
 //
 //     node --test infra/sam/iam/roles.test.mjs      after infra/sam/check.sh has translated the template
 //
@@ -724,7 +724,7 @@ const useQueueOrFunction = () => [
   ...functions.map((other) => ["function", other]),
 ];
 
-/** What each part of the last column of guarantees.md, section 8, means in terms of IAM. */
+/** What each text of a `cannot` in docs/guarantees.toml means in terms of IAM. */
 const CLAIMS = {
   "write to a table": () => Object.keys(ITEMS).flatMap((table) => all(table, WRITES)),
   "write to a table, except request counters": () =>
@@ -740,7 +740,7 @@ const CLAIMS = {
   "read a secret, except client address keys": () =>
     Object.keys(READERS).filter((secret) => !secret.endsWith("ClientIpKeySecret")).map((secret) => ["secret", secret]),
   "use a queue or function": useQueueOrFunction,
-  "attest a payee": () => items("UsageTable", ["PAYEES#"], WRITES),
+  "verify a payee": () => items("UsageTable", ["PAYEES#"], WRITES),
   "make a wallet's key": () => [["key", "CreateKey"]],
   "read the ledger": () => all("LedgerTable", READS),
   "read a settlement": () => items("LedgerTable", ["S#"], READS),
@@ -764,22 +764,18 @@ const CLAIMS = {
   "change a webhook or webhook secret": () => items("WebhooksTable", ["K#", "P#"], WRITES),
 };
 
-/** What only `payments` can do, as the page says above the table. */
+/** What only `payments` can do, as section 8 of docs/guarantees.md says. */
 const PAYMENTS_ONLY = {
   "use wallet keys": () => WALLET_KEYS,
   "move a wallet to another agent": () => inLedger("ATTESTED#"),
   "write a withdrawal address or delay": () => inLedger("PO#"),
 };
 
-test("a function that is taken over can't do what guarantees.md says it can't", async () => {
-  const page = readFileSync(new URL("../../../docs/guarantees.md", import.meta.url), "utf8");
-  const [, section] = page.split("\n## 8. ");
-  const table = section.slice(section.indexOf("| Function |"));
-  const rows = new Map();
-  for (const line of table.slice(0, table.indexOf("\n\n")).split("\n").slice(2)) {
-    const [, name, , never] = line.split("|").map((cell) => cell.trim());
-    rows.set(name.replaceAll("`", ""), never.split("; "));
-  }
+test("a compromised function can't do what guarantees.toml says it can't", async () => {
+  const read = (name) => readFileSync(new URL(`../../../docs/${name}`, import.meta.url), "utf8");
+  const [, section] = read("guarantees.md").split("\n## 8. ");
+  const functionRows = read("guarantees.toml").matchAll(/^\[function\.(\w+)\]\ncan = .*\ncannot = (\[.*\])$/gm);
+  const rows = new Map([...functionRows].map(([, name, cannot]) => [name, JSON.parse(cannot)]));
   const names = new Map(functions.map((name) => [name.replace("Function", "").toLowerCase(), name]));
   assert.deepEqual([...rows.keys()], [...names.keys()].sort(), "one row for each function");
   const key = `arn:aws:kms:${REGION}:${ACCOUNT}:key/22222222-2222-4222-8222-222222222222`;

@@ -20,7 +20,7 @@ impl People {
     /// number is never reused, even if the wallet is not stored.
     ///
     /// If the KMS key can't be used yet, the key is stored for the next new agent, so that retries create no further
-    /// keys. Operators can find any other unused key by its tags (`docs/operations.md`).
+    /// keys. Operators can find any other unused key by its tags (`docs/runbook.md`).
     pub(crate) async fn new_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {

@@ -35,7 +35,7 @@ macro_rules! slugs {
 slugs! {
     /// A service's slug: `lab-weather`.
     ServiceSlug, is_word, "must be a slug of lower-case letters, digits, `-` and `_`";
-    /// The name of an operator, which identifies who used an operator's token (`docs/operations.md`).
+    /// The name of an operator, which identifies who used an operator's token (`docs/runbook.md`).
     OperatorName, is_word, "must be a name of lower-case letters, digits, `-` and `_`";
     /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
     OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_word),
