@@ -1,5 +1,5 @@
 //! Rewrites and removes each attribute of each row that a statement is about, before and after the row is stated, and
-//! records which checks find the change. The results are compared with `docs/evidence/found.md`.
+//! records which checks find the change. The results are compared with `docs/evidence/found.toml`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -312,7 +312,7 @@ fn note(found: &mut Found, cases: &[Case], when: &'static str, finder: &'static 
     }
 }
 
-/// Renders a table: for each kind and change, the checks and the attributes whose change the checks find.
+/// Renders TOML lines: for each kind and change, the attributes and the checks that find a change of these attributes.
 fn table(found: &Found) -> String {
     let mut text = String::new();
     for ((kind, when, change), attributes) in found {
@@ -322,14 +322,12 @@ fn table(found: &Found) -> String {
             by_finders.entry(finders).or_default().push(attribute);
         }
         for (finders, attributes) in by_finders {
-            let finders = if finders.is_empty() {
-                "nobody".to_owned()
-            } else {
-                finders.join(", ")
-            };
-            let attributes: Vec<String> = attributes.iter().map(|name| format!("`{name}`")).collect();
-            let attributes = attributes.join(" ").replace("`the row`", "the row");
-            writeln!(text, "| {}, {change} {when}: {attributes} | {finders} |", kind.name()).unwrap();
+            let name = kind.name();
+            writeln!(
+                text,
+                r#"  {{ row = "{name}", change = "{change} {when}", attributes = {attributes:?}, found_by = {finders:?} }},"#
+            )
+            .unwrap();
         }
     }
     text
@@ -417,10 +415,10 @@ async fn rewritten_and_removed_rows_are_found() {
     note(&mut found, &cases, after, "daily check", &lines.alarms());
 
     let table = table(&found);
-    let page = include_str!("../../../../docs/evidence/found.md");
+    let file = include_str!("../../../../docs/evidence/found.toml");
     assert!(
-        page.contains(&table),
-        "docs/evidence/found.md has another table:\n{table}"
+        file.contains(&table),
+        "docs/evidence/found.toml has other rows:\n{table}"
     );
 }
 
@@ -652,17 +650,16 @@ async fn rewritten_removed_and_restored_objects_are_found() {
     }
     let mut table = String::new();
     for ((name, change), finders) in &found {
-        let finders: Vec<&str> = finders.iter().copied().collect();
-        let finders = if finders.is_empty() {
-            "nobody".to_owned()
-        } else {
-            finders.join(", ")
-        };
-        writeln!(table, "| `{name}`, {change} | {finders} |").unwrap();
+        let finders: Vec<&&str> = finders.iter().collect();
+        writeln!(
+            table,
+            r#"  {{ object = "{name}", change = "{change}", found_by = {finders:?} }},"#
+        )
+        .unwrap();
     }
-    let page = include_str!("../../../../docs/evidence/found.md");
+    let file = include_str!("../../../../docs/evidence/found.toml");
     assert!(
-        page.contains(&table),
-        "docs/evidence/found.md has another table:\n{table}"
+        file.contains(&table),
+        "docs/evidence/found.toml has other objects:\n{table}"
     );
 }
