@@ -1,5 +1,5 @@
-//! The kinds of events and the fields of their data. A test compares `docs/events.md` and `docs/events.schema.json`
-//! with these tables.
+//! The kinds of events and the fields of their data. Tests compare the kinds with `docs/events.md`, and the fields with
+//! `docs/events.schema.json`.
 
 use crate::{
     catalog::service::named,
