@@ -31,7 +31,7 @@ use purser_evidence::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     pin::pin,
     sync::Arc,
 };
@@ -338,15 +338,21 @@ impl Log {
     }
 
     /// States the facts in order until the statements have [`MAX_BYTES`]. Returns the outcomes of the facts that were
-    /// tried.
+    /// tried. A fact that is pending twice, because a sweep or an operator's request was interrupted and repeated, is
+    /// stated once.
     async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, SignedBatch)> {
         let mut signed = match facts {
             [] => SignedBatch::default(),
             _ => SignedBatch::read(&self.objects).await?,
         };
+        let mut seen = HashSet::new();
         let stated = facts.iter().map(|fact| {
+            let is_repeated = !seen.insert(&fact.fact);
             let ahead = signed.take(fact);
             async move {
+                if is_repeated {
+                    return Ok(Outcome::Nothing);
+                }
                 if let Some(statement) = ahead
                     && let Some(stated) = stating.accept(fact, statement).await
                 {

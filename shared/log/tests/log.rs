@@ -316,7 +316,8 @@ async fn a_run_leaves_what_is_too_much_to_the_next() {
     };
     for shard in 0..2 {
         let facts = (0..100)
-            .map(|n| fact(n + shard * 100, StatedFact::Refused(transaction(n))))
+            .map(|n| n + shard * 100)
+            .map(|n| fact(n, StatedFact::Refused(transaction(n))))
             .collect();
         let shard = format!("shardId-{shard}");
         PendingBatch { shard, facts }.write(&objects).await.unwrap();
