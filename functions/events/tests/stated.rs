@@ -270,6 +270,40 @@ async fn reversals_and_releases_name_what_they_change() {
     }
 }
 
+/// A check that can't read the tables fails, and another run repeats the check after two minutes. A second check at the
+/// same time compares nothing twice.
+#[tokio::test]
+async fn a_check_that_failed_is_repeated() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let id = stating.pay(10, "payment").await.unwrap();
+    stating.state(&events).await;
+    stating.sleep();
+    stating.sleep();
+    stating.rewrite_amount(id).await;
+    let lines = rewrites::Lines::start();
+    let run = async |job: &str| events.call(&json!({"job": job}), TIME).await;
+    // Few statements are due, so one run is enough.
+    run("check").await.unwrap();
+    stating
+        .database
+        .follow(|_| Fate::Answer(400, json!({"__type": "ValidationException"})));
+    run("archive").await.unwrap_err();
+    stating.database.behave();
+    run("archive").await.unwrap();
+    assert_eq!(lines.alarms(), [Value::Null; 0], "the range is still claimed");
+    for _ in 0..120 {
+        stating.now();
+    }
+    run("archive").await.unwrap();
+    let found: Vec<Value> = lines.alarms().iter().map(|line| line["what"].clone()).collect();
+    assert_eq!(found, ["`decision_hash` differs from the statement"]);
+    run("archive").await.unwrap();
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+    run("unknown").await.unwrap_err();
+}
+
 /// A withdrawal has a statement that names no policy decision, and its payment has the receipt.
 #[tokio::test]
 async fn withdrawals_are_stated() {

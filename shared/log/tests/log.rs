@@ -621,10 +621,11 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
         let whole = Archive::new(objects.clone(), ObjectStore::folder(&place.0));
         assert_eq!(whole.write(|| false).await.unwrap().entries, FACTS + 1);
         let reader = LogReader::new(objects.clone());
-        let batch = reader.next_to_check(at(86_400)).await.unwrap().unwrap();
-        assert_eq!(u64::try_from(batch.statements.len()).unwrap(), FACTS + 1);
-        reader.note_checked(&batch).await.unwrap();
-        assert_eq!(reader.next_to_check(at(86_400)).await.unwrap(), None);
+        let claim = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
+        let read = reader.read_claimed(&claim).await.unwrap();
+        assert_eq!(u64::try_from(read.statements.len()).unwrap(), FACTS + 1);
+        reader.note_checked(&claim, claim.end()).await.unwrap();
+        assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
         let decision = |n: u8| reader.decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
         // The unreadable object may contain the decision, so the search fails.
@@ -1010,4 +1011,64 @@ async fn a_flood_of_one_agent_delays_no_other() {
     assert_eq!(of(flood.clone(), &numbers), flood.collect::<Vec<u8>>());
     assert_eq!(of(other.clone(), &numbers), other.collect::<Vec<u8>>());
     assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+}
+
+/// Concurrent runs of the daily check divide the entries. A run that failed or stopped neither loses its entries nor
+/// holds up others.
+#[tokio::test]
+async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    for n in 0..45 {
+        let (shard, facts) = (
+            "shardId-1".to_owned(),
+            vec![fact(n, StatedFact::Refused(transaction(n)))],
+        );
+        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        let now = at(u64::from(n) * 60);
+        log(objects.clone()).write(now, &Signer(Uuid::nil())).await.unwrap();
+    }
+    let reader = LogReader::new(objects);
+    let compared = async |claim| {
+        let read = reader.read_claimed(&claim).await.unwrap();
+        assert_eq!(read.misindexed, []);
+        read.statements
+            .into_iter()
+            .map(|(index, _)| index)
+            .collect::<Vec<u64>>()
+    };
+    let early = reader.claim_entries(at(86_399)).await.unwrap();
+    assert_eq!(early, None, "no entry is a day old");
+    let now = at(100_000);
+    let claims = tokio::join!(
+        reader.claim_entries(now),
+        reader.claim_entries(now),
+        reader.claim_entries(now)
+    );
+    let mut claims = [claims.0, claims.1, claims.2].map(|claim| claim.unwrap().unwrap());
+    claims.sort_by_key(purser_log::ClaimedEntries::end);
+    let [first, second, third] = claims;
+    assert_eq!(reader.claim_entries(now).await.unwrap(), None, "everything is claimed");
+    assert_eq!(compared(first.clone()).await, (0..20).collect::<Vec<u64>>());
+    assert_eq!(compared(second.clone()).await, (20..40).collect::<Vec<u64>>());
+    assert_eq!(compared(third).await, (40..45).collect::<Vec<u64>>());
+    // The first run compares everything. The second has no more time, and the third stops without a word.
+    reader.note_checked(&first, 20).await.unwrap();
+    reader.note_checked(&second, 25).await.unwrap();
+    let again = reader.claim_entries(now).await.unwrap().unwrap();
+    assert_eq!(compared(again.clone()).await, (25..40).collect::<Vec<u64>>());
+    assert_eq!(
+        reader.claim_entries(now).await.unwrap(),
+        None,
+        "the third range is claimed"
+    );
+    reader.note_checked(&again, 40).await.unwrap();
+    let later = at(100_121);
+    let third = reader.claim_entries(later).await.unwrap().unwrap();
+    assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
+    // A run that was slower than its claim notes the same entries again.
+    for claim in [&again, &third, &again, &first] {
+        reader.note_checked(claim, claim.end()).await.unwrap();
+    }
+    assert_eq!(reader.claim_entries(later).await.unwrap(), None);
 }
