@@ -8,6 +8,7 @@
     reason = "a test that fails may panic"
 )]
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
@@ -25,6 +26,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 const ORIGIN: &str = "purser:test";
@@ -1071,4 +1074,103 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
         reader.note_checked(claim, claim.end()).await.unwrap();
     }
     assert_eq!(reader.claim_entries(later).await.unwrap(), None);
+}
+
+/// The facts that a run states at most, and the consecutive S3 requests of such a run in a busy minute: the facts of 8
+/// shards, signed ahead in objects of 25. `infra/sam/costs.py` reads these counts.
+const FACTS_OF_A_RUN: usize = 5_000;
+const REQUESTS_OF_A_RUN: u32 = 41;
+/// The consecutive S3 requests of the daily check to claim and read these entries and to note the result.
+const REQUESTS_OF_A_CHECK: u32 = 31;
+
+/// Accepts every statement that was signed ahead.
+struct Accepting;
+
+impl Stating for Accepting {
+    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+        panic!("{} was not signed ahead", fact.sequence);
+    }
+
+    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<SignedStatement> {
+        let StatedFact::Refused(id) = fact.fact else {
+            return None;
+        };
+        let (kind, id) = (StatementKind::Decision, id.uuid());
+        Some(SignedStatement { kind, id, statement })
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        panic!("{key}: {reason}");
+    }
+}
+
+/// Returns a decision's statement without a signature.
+fn unsigned(fact: &PendingFact) -> String {
+    let StatedFact::Refused(id) = fact.fact else { panic!() };
+    let payload = json!({"statement": "purser.decision.v1", "transaction_id": id.to_string()});
+    format!(".{}.", BASE64_URL_SAFE_NO_PAD.encode(payload.to_string()))
+}
+
+/// Makes facts pending: two batches of this size in each of 8 shards.
+async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
+    for shard in 0..8 {
+        for batch in 0..2 {
+            let facts = (0..size).map(|n| {
+                let number = ((minute * 8 + shard) * 2 + batch) * size + n;
+                PendingFact {
+                    sequence: format!("{number:040}"),
+                    changed_at: at(minute * 60),
+                    agent: AgentId::from_uuid(Uuid::from_u128(u128::from(number % 40))),
+                    fact: StatedFact::Refused(TransactionId::at(at(minute * 60), number.to_be_bytes())),
+                    row: String::new(),
+                }
+            });
+            let facts: Vec<PendingFact> = facts.collect();
+            for facts in facts.chunks(25) {
+                let signed = facts.iter().map(|fact| (fact.clone(), unsigned(fact)));
+                write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
+            }
+            let shard = format!("shardId-{shard}");
+            PendingBatch { shard, facts }.write(objects).await.unwrap();
+        }
+    }
+}
+
+/// S3's time limits the log, because one run at a time appends. The clock stands still except during requests, so the
+/// time counts the consecutive ones.
+#[tokio::test(start_paused = true)]
+async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
+    const LATENCY: Duration = Duration::from_millis(30);
+    let [folder, archive] = [Folder::new(), Folder::new()];
+    let objects = ObjectStore::folder(&folder.0);
+    let delayed = ObjectStore::with_latency(&folder.0, LATENCY);
+    let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
+    let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
+    busy_minute(&objects, 1, 20).await;
+    log.write(at(60), &Accepting).await.unwrap();
+    busy_minute(&objects, 2, 400).await;
+    let began = Instant::now();
+    let written = log.write(at(120), &Accepting).await.unwrap();
+    assert_eq!(
+        (written.statements, requests(began)),
+        (FACTS_OF_A_RUN, REQUESTS_OF_A_RUN)
+    );
+
+    log.write(at(180), &Accepting).await.unwrap();
+
+    // The first range leaves a batch for another run, so other runs help for ten minutes.
+    let reader = LogReader::new(delayed);
+    assert!(!reader.is_check_busy(at(90_000)).await.unwrap());
+    let began = Instant::now();
+    let claimed = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
+    let read = reader.read_claimed(&claimed).await.unwrap();
+    reader.note_checked(&claimed, claimed.end()).await.unwrap();
+    assert_eq!(
+        (read.statements.len(), read.misindexed),
+        (320 + FACTS_OF_A_RUN, Vec::new())
+    );
+    assert_eq!(requests(began), REQUESTS_OF_A_CHECK);
+    for (secs, is_busy) in [(90_000, true), (90_599, true), (90_600, false)] {
+        assert_eq!(reader.is_check_busy(at(secs)).await.unwrap(), is_busy);
+    }
 }
