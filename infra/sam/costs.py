@@ -67,8 +67,11 @@ def counts():
         units = found("functions/events/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
         # Tenths.
         counted[name.lower()] = {"read": Fraction(number(units[1]), 10), "write": Fraction(number(units[2]), 10)}
-    for name in ("SIGNATURES", "OBJECTS_OF_A_MINUTE"):
+    for name in ("SIGNATURES", "OBJECTS_OF_A_MINUTE", "CHECK_CALLS"):
         counted[name.lower()] = number(found("functions/events/tests/costs.rs", rf"const {name}: usize = ([\d_]+);")[1])
+    for name in ("REQUESTS_OF_A_RUN", "REQUESTS_OF_A_CHECK"):
+        counted[name.lower()] = number(found("shared/log/tests/log.rs", rf"const {name}: u32 = ([\d_]+);")[1])
+    counted["check_calls"] += ASSUMED["inputs"]
     partitions = found("tests/it/costs.rs", r"let expected = \[(\(\"I\".*)\];")[1]
     counted["partitions"] = {kind: int(units) for kind, units in re.findall(r'\("([\w ]+)", (\d+)\)', partitions)}
     return counted
@@ -92,7 +95,24 @@ def fixed(stack):
         ("keys", f"{counted['kms_keys']} keys; $2 each from the first yearly rotation on, $3 from the second", counted["kms_keys"] * PRICE["key"]),
         ("idle queues", f"{polled} queues × 15 polls a minute = {millions(polls)}", polls * PRICE["queue request"]),
         ("scheduled functions, idle", "4 runs a minute × 0.1 s, and reads of watched blocks", Fraction("1.40")),
+        idle_log_row(stack),
     ]
+
+
+def log_runs(stack, is_reserved=True):
+    """How many runs archive and check the log each minute; without `ReserveConcurrency` only those that are always on."""
+    schedules = stack.of_type("AWS::Scheduler::Schedule").values()
+    runs = [one for one in schedules if one["Target"].get("Input") in ('{"job": "archive"}', '{"job": "check"}')]
+    return sum(is_reserved or one.get("State") != "DISABLED" for one in runs)
+
+
+def idle_log_row(stack):
+    """What these runs cost if no entry is due: each reads an object, and one of them six more and two lists."""
+    minutes, runs = MONTH // 60, log_runs(stack, is_reserved=False)
+    memory = stack.of_type("AWS::Lambda::Function")["EventsFunction"]["MemorySize"]
+    words = f"{runs} {'run' if runs == 1 else 'runs'} a minute × 0.05 s, {runs + 6} objects got, 2 lists"
+    run = PRICE["function run"] + Fraction("0.05") * Fraction(memory, 1_024) * PRICE["GB-second"]
+    return "archiving and checking the log, idle", words, minutes * (runs * run + (runs + 6) * PRICE["object get"] + 2 * PRICE["object put"])
 
 
 def millions(amount):
@@ -175,15 +195,18 @@ def more():
     ]
 
 
+def leaves():
+    """The bytes of a payment's decision statement and receipt in the published sample."""
+    sample = json.loads((ROOT / "docs/evidence/sample/receipt.json").read_text())
+    return tuple(len(sample[part]["statement"]) for part in ("decision", "receipt"))
+
+
 def evidence():
     """What a million payments take in the log, by the published sample and by counted calls."""
     counted = counts()
-    sample = json.loads((ROOT / "docs/evidence/sample/receipt.json").read_text())
-    decision, receipt = (len(sample[part]["statement"]) for part in ("decision", "receipt"))
+    decision, receipt = leaves()
     # In a bundle each has its length, in a tile its hash.
     leaf = 2 + 32
-    shift = found("shared/log/src/append.rs", r"const MAX_BYTES: usize = 8 << (\d+);")[1]
-    commit = 2 * (8 << int(shift)) // (decision + receipt)
     rows = [
         ("bytes of a decision statement and a receipt (published sample)", f"{decision:,} and {receipt:,}"),
         ("size of the log", f"{(decision + receipt + 2 * leaf) / 1_000:.2f} GB"),
@@ -191,11 +214,47 @@ def evidence():
             (what, f"{millions(PAYMENTS * with_inputs(counted[name])['read'])} units")
             for what, name in (("DynamoDB reads to sign both", "statements"), ("DynamoDB reads of the daily check", "daily_check"))
         ),
-        ("signatures", millions(PAYMENTS * counted["signatures"])),
-        ("largest commit", f"{commit:,} statements"),
-        ("time available for such a commit at 1,000 payments a second", f"{commit / 2_000:.2f} s"),
+        ("DynamoDB calls of the daily check", millions(PAYMENTS * counted["check_calls"])),
+        ("signatures, all before the daily check", millions(PAYMENTS * counted["signatures"])),
     ]
     return ["| A million payments | |", "|---|---|", *(f"| {what} | {much} |" for what, much in rows)]
+
+
+# Seconds of an S3 request, and the statements of a second.
+REQUEST, STATEMENTS = Fraction("0.03"), 2_000
+
+
+def commit():
+    """The statements of the largest commit, and how many a second the log commits while S3 alone takes time."""
+    shift = found("shared/log/src/append.rs", r"const MAX_BYTES: usize = 8 << (\d+);")[1]
+    largest = 2 * (8 << int(shift)) // sum(leaves())
+    return largest, int(largest / (counts()["requests_of_a_run"] * REQUEST))
+
+
+def throughput(stack):
+    """What 1,000 payments a second, which are 2,000 statements, take from the log and the daily check."""
+    counted = counts()
+    largest, rate = commit()
+    runs, function = log_runs(stack), stack.of_type("AWS::Lambda::Function")["EventsFunction"]
+    seconds = function["Timeout"] - int(found("functions/events/src/statements.rs", r"const LAST: Duration = Duration::from_secs\((\d+)\);")[1])
+    # Of each statement, if the runs share all.
+    time = Fraction(runs * seconds, 60) / STATEMENTS * 1_000
+    calls = STATEMENTS * counted["check_calls"] / 2
+    units = STATEMENTS * with_inputs(counted["daily_check"])["read"] / 2
+    rows = [
+        ("statements to commit and to check", f"{STATEMENTS:,} a second, {STATEMENTS * 86_400 / 1e6:.1f} M a day"),
+        ("largest commit", f"{largest:,} statements"),
+        ("consecutive S3 requests of a run that commits them", f"{counted['requests_of_a_run']}"),
+        (f"commits, at {int(REQUEST * 1_000)} ms a request", f"{rate:,} statements a second"),
+        (f"the same in {seconds} s of each minute", f"{rate * seconds // 60:,} statements a second"),
+        ("KMS signatures with `StatementsKeyArn`", f"{STATEMENTS:,} a second; the quota is 1,000 until it is raised"),
+        ("runs of the daily check with `ReserveConcurrency`, and their time", f"{runs} × {seconds} s of each minute"),
+        ("time that a run has for a statement", f"{float(time):g} ms"),
+        ("time that a statement may wait for calls, 64 at once", f"{float(64 * time):g} ms for {counted['check_calls'] / 2:g} calls"),
+        ("DynamoDB calls and read units of the daily check", f"{int(calls):,} and {int(units):,} a second; a table's quota is 40,000 units"),
+        ("consecutive S3 requests to claim and read 5,320 statements", f"{counted['requests_of_a_check']}"),
+    ]
+    return ["| 1,000 payments a second | |", "|---|---|", *(f"| {what} | {much} |" for what, much in rows)]
 
 
 # ---- What carries how many payments a second -------------------------------------------------------------------------
@@ -263,7 +322,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE")
     parameters = dict(each.partition("=")[::2] for each in parser.parse_args().parameter)
-    tables = [*sections(Stack(templates(), "purser", "us-east-1", **parameters)), evidence()]
+    stack = Stack(templates(), "purser", "us-east-1", **parameters)
+    tables = [*sections(stack), evidence(), throughput(stack)]
     print("\n\n".join("\n".join(lines) for lines in tables))
     return 0
 

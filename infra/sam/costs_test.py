@@ -30,9 +30,15 @@ class Costs(unittest.TestCase):
         for parameter, _, dollars in costs.more():
             self.assertIn(f"| {parameter} | ${float(dollars):.2f} ", page)
 
-    def test_the_table_of_the_log_is_that_of_its_page(self):
-        page = (DOCS / "evidence.md").read_text()
-        self.assertIn("\n".join(costs.evidence()), page, "docs/evidence.md: .venv/bin/python infra/sam/costs.py prints this table")
+    def test_the_log_and_its_check_carry_the_statements_that_the_page_says(self):
+        text = (DOCS / "costs.txt").read_text()
+        for lines in (costs.evidence(), costs.throughput(self.stack)):
+            self.assertIn("\n".join(lines), text, "run .venv/bin/python infra/sam/costs.py > docs/costs.txt")
+        largest, rate = costs.commit()
+        requests = costs.counts()["requests_of_a_run"]
+        page = " ".join((DOCS / "evidence.md").read_text().split())
+        self.assertIn(f"commits up to {largest:,} statements with {requests} consecutive S3 requests", page)
+        self.assertIn(f"at 30 ms each, {rate:,} statements a second", page)
 
     def test_the_sums_are_those_of_the_guide(self):
         for page in ("deploy.md", "performance.md"):

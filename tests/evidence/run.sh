@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Has evidence verified by tools of others, jose (npm), joserfc and aics-tlog (PyPI), and by `purser verify`: a sample of
 # all formats, what the function `events` states of two days, and the published sample (a payment, a block and an
-# escalation). DuckDB (PyPI) runs docs/archive/duckdb.sql. Without Python 3.12 (infra/setup.sh says so), those of Python
+# approved escalation). DuckDB (PyPI) runs docs/archive/duckdb.sql. Without Python 3.12 (infra/setup.sh says so), those of Python
 # are left out.
 #
 #   tests/evidence/run.sh

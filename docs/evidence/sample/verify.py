@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Verifies the evidence of a payment, a block and an escalation by the keys of trust.json, with public libraries alone.
+"""Verifies the evidence of a payment, a block and an approved escalation by the keys of trust.json, with public
+libraries alone.
 
     pip install aics-tlog joserfc        # Python 3.12 or later
     python verify.py
@@ -54,3 +55,7 @@ for name in ("receipt", "block", "escalation"):
         paid = verify(evidence["receipt"])["settlement"]
         assert paid["amount_units"] == decision["facts"]["amount_units"] and paid["pay_to"] == decision["facts"]["pay_to"]
         print(f"  paid {paid['amount_units']} units in {paid['tx_hash']}")
+    for signed in evidence["changes"]:
+        change = verify(signed)
+        assert change["changed_decision"]["decision_hash"] == decision["decision_hash"]
+        print(f"  {change['change']} by the {change['approval']['decided_by']} at {change['changed_at']}")

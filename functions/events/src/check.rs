@@ -1,8 +1,8 @@
 //! The daily check: compares every statement of a day ago byte for byte with the rows that the statement was made from,
-//! and with its entry in the decision history. The check signs nothing.
+//! and with its entry in the decision history. The check signs nothing. Concurrent runs divide the statements
+//! (`shared/log/src/check.rs`).
 //!
-//! A difference in one statement does not stop the check of the others. While the tables can't be read, the check
-//! waits.
+//! A difference in one statement, or a range that can't be read, does not stop the check of the others.
 
 use crate::{
     logged::LoggedStatement,
@@ -11,38 +11,70 @@ use crate::{
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
-    Causes, ConfirmationReverted, Duration as Length, JournalEntry, LoggedDecision, LoggedReceipt, PaymentChange,
-    Result, StatedApproval, Timestamp, receipt_statement,
+    Causes, ConfirmationReverted, Duration as Length, Error, JournalEntry, LoggedDecision, LoggedReceipt,
+    PaymentChange, Result, StatedApproval, Timestamp, receipt_statement,
 };
 use purser_evidence::JwkSet;
-use purser_log::{Confirmation, LogReader, StatedFact};
+use purser_log::{ClaimedEntries, Confirmation, EntriesToCheck, LogReader, StatedFact};
 use serde_json::Value;
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeSet, ops::Range, pin::pin};
 use tokio::time::Instant;
 
 /// The number of log entries that are compared concurrently. Each comparison waits for up to seven reads.
 const AT_ONCE: usize = 64;
 
 impl Records<'_> {
-    /// Compares the log with the tables until all entries of a day ago are compared or the time is over.
+    /// Claims entries of a day ago and compares them with the tables, until none is left or the time is over. Other runs
+    /// do the same at once. A range that fails is tried again after two minutes. Fails if the check is another day
+    /// late.
     pub(crate) async fn check_yesterday(&self, log: &LogReader, until: Instant) -> Result<()> {
-        let day_ago = self.shared.clock.now().before(Length::DAY);
         let Some(trust) = log.trust().await? else { return Ok(()) };
+        let (mut result, mut last) = (Ok(()), None);
         while Instant::now() < until {
-            let Some(batch) = log.next_to_check(day_ago).await? else {
-                break;
+            let Some(claim) = log.claim_entries(self.shared.clock.now()).await? else {
+                return result;
             };
-            for Range { start, end } in &batch.misindexed {
-                let what = "the index does not have these entries";
-                report_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
+            match self.check_claimed(log, &trust.jwks, &claim, until).await {
+                Ok(next) => log.note_checked(&claim, next).await?,
+                Err(error) => result = Err(error),
             }
-            let entries = (batch.first..).zip(&batch.statements);
-            let checks = entries.map(|(index, statement)| self.check_entry(log, &trust.jwks, index, statement));
-            let checks: Vec<_> = checks.collect();
-            stream::iter(checks).buffered(AT_ONCE).try_collect::<()>().await?;
-            log.note_checked(&batch).await?;
+            last = Some(claim.committed_at());
         }
-        Ok(())
+        let two_days_ago = self.shared.clock.now().before(Length::DAY).before(Length::DAY);
+        let is_late = last.is_some_and(|committed_at| committed_at < two_days_ago);
+        result.and(if is_late {
+            Err(Error::internal("checking the log", "the daily check is a day late"))
+        } else {
+            Ok(())
+        })
+    }
+
+    /// Compares claimed entries, in order, until the time is over. Returns the index of the first entry that was not
+    /// compared.
+    async fn check_claimed(
+        &self,
+        log: &LogReader,
+        keys: &JwkSet,
+        claim: &ClaimedEntries,
+        until: Instant,
+    ) -> Result<u64> {
+        let EntriesToCheck { statements, misindexed } = log.read_claimed(claim).await?;
+        for Range { start, end } in misindexed {
+            let what = "the index does not have these entries";
+            report_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
+        }
+        let checks = statements.iter().map(|(index, statement)| async move {
+            self.check_entry(log, keys, *index, statement).await?;
+            Ok::<_, Error>(index.saturating_add(1))
+        });
+        let checks: Vec<_> = checks.collect();
+        let mut checks = pin!(stream::iter(checks).buffered(AT_ONCE));
+        while let Some(next) = checks.try_next().await? {
+            if Instant::now() >= until {
+                return Ok(next);
+            }
+        }
+        Ok(claim.end())
     }
 
     /// Reports an entry that is no valid statement or that differs from the tables.

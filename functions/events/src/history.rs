@@ -62,8 +62,10 @@ impl History {
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
         // A window may end without records.
         let records = event.get("Records").and_then(Value::as_array);
+        let arn = event.get("eventSourceARN").and_then(Value::as_str);
+        let table = arn.and_then(|arn| arn.split('/').nth(1)).unwrap_or_default();
         self.0
-            .store(shard, records.map(Vec::as_slice).unwrap_or_default())
+            .store(table, shard, records.map(Vec::as_slice).unwrap_or_default())
             .await?;
         Ok(json!({"state": {}, "batchItemFailures": []}))
     }
@@ -71,7 +73,7 @@ impl History {
 
 impl HistoryState {
     /// Stores a batch. Unreadable rows are left out, because `events` receives the same records and reports them.
-    async fn store(&self, shard: &str, records: &[Value]) -> Result<()> {
+    async fn store(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
@@ -89,7 +91,8 @@ impl HistoryState {
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
         let owners = self.ledger.owners(&agents).await?;
         if let Some(objects) = &self.log {
-            let shard = shard.to_owned();
+            // A shard id is unique only within its stream (API reference, `Shard`).
+            let shard = format!("{table}-{shard}");
             PendingBatch { shard, facts }.write(objects).await?;
         }
         let judged = hours_to_check(&changes);

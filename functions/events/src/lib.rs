@@ -1,9 +1,9 @@
 //! Two functions that read the table streams. `events` publishes changes on the event bus and appends signed statements
 //! to the log; `history` writes the decision history.
 //!
-//! Event source mappings invoke both functions with batches of stream records. A schedule invokes `events` every minute
-//! for events without a write (approvals that expire, and delayed catalog changes that take effect), for statements,
-//! and for backtests.
+//! Event source mappings invoke both functions with batches of stream records. Schedules invoke `events` every minute:
+//! one for events without a write (approvals that expire, and delayed catalog changes that take effect), for statements
+//! and for backtests, one to archive and check the log, and several that help if much is to be checked.
 //!
 //! | file | content |
 //! |---|---|
@@ -101,8 +101,9 @@ impl Events {
 
     /// Handles a Lambda event. For a stream batch, `call` publishes the events, and the response names the first record
     /// to repeat. A direct invocation either verifies the payees of the whole catalog or makes changes pending again
-    /// that could not be stated (`docs/runbook.md`). Any other event comes from the schedule: `call` publishes events
-    /// without a write, appends statements to the log and continues backtests.
+    /// that could not be stated (`docs/runbook.md`). Any other event comes from a schedule. The job `archive` archives and
+    /// checks the log, and `check` helps if much is to be checked. Without a job, `call` publishes events without a write,
+    /// appends statements to the log and continues backtests.
     pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.tell_batch(records).await?;
@@ -118,6 +119,13 @@ impl Events {
             Ok(json!({"services": self.0.attest_catalog(how).await?}))
         } else if event.get("state_again").is_some() {
             Ok(json!({"changes": self.0.state_again().await?}))
+        } else if let Some(job) = event.get("job") {
+            match job.as_str() {
+                Some("archive") => self.0.archive_log(time_left).await?,
+                Some("check") => self.0.help_check(time_left).await?,
+                _ => return Err(Error::internal("running a job", UnknownJob)),
+            }
+            Ok(Value::Null)
         } else {
             // A failed step does not stop the other steps.
             let began = Instant::now();
@@ -144,6 +152,11 @@ impl Events {
         self.0.sweep(time_left).await
     }
 }
+
+/// The error for an unknown value of `job`.
+#[derive(Debug, thiserror::Error)]
+#[error("`job` must be `archive` or `check`")]
+struct UnknownJob;
 
 /// The error for an unknown value of `attest_catalog`.
 #[derive(Debug, thiserror::Error)]

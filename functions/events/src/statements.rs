@@ -28,8 +28,8 @@ use zeroize::Zeroizing;
 
 const MAKING_KEYS: &str = "making the statements' keys";
 
-/// The time reserved for the last append.
-const LAST: Duration = Duration::from_secs(20);
+/// The time reserved for the last append or the last comparisons. A run that is stopped loses nothing.
+const LAST: Duration = Duration::from_secs(10);
 /// The minimum number of facts for which a batch is signed ahead. The schedule signs smaller batches as fast, without
 /// writing extra objects.
 const BUSY: usize = 10;
@@ -122,6 +122,12 @@ impl Statements {
     }
 }
 
+/// Returns the time after which a run begins no further work.
+fn deadline(time_left: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time_left.saturating_sub(LAST)).unwrap_or(now)
+}
+
 /// Derives a key seed for one purpose from the secret.
 fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     let hash = Sha256::new()
@@ -132,18 +138,47 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Inner {
-    /// Signs and appends pending facts until none is left or the time is over. Then archives the log and compares the
-    /// statements of a day ago with their rows. A failed step does not stop the other steps.
+    /// Signs and appends pending facts until none is left or the time is over. Then archives, audits and checks the log.
+    /// A failed step does not stop the other steps.
     pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        let began = Instant::now();
-        let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
+        let until = deadline(time_left);
         let stated = self.append(statements, until).await;
         let reported = self.report_oldest(statements).await;
-        let archived = match &statements.archive {
-            Some(archive) => archive.write(|| Instant::now() >= until).await,
+        let archived = self.archive_and_check(statements, until).await;
+        stated.and(reported).and(archived)
+    }
+
+    /// Archives, audits and checks the log. A busy minute leaves no time for this after the append, so a schedule starts
+    /// a separate run.
+    pub(crate) async fn archive_log(&self, time_left: Duration) -> Result<()> {
+        let Some(statements) = &self.statements else {
+            return Ok(());
+        };
+        let until = deadline(time_left);
+        self.archive_and_check(statements, until).await
+    }
+
+    /// Checks the log concurrently with other runs, if many statements are due.
+    pub(crate) async fn help_check(&self, time_left: Duration) -> Result<()> {
+        let Some(statements) = &self.statements else {
+            return Ok(());
+        };
+        let log = LogReader::new(statements.objects.clone());
+        if !log.is_check_busy(self.clock.now()).await? {
+            return Ok(());
+        }
+        let until = deadline(time_left);
+        self.check(statements, &log, until).await
+    }
+
+    async fn archive_and_check(&self, statements: &Statements, until: Instant) -> Result<()> {
+        let (objects, archive) = (&statements.objects, statements.archive.as_ref());
+        let is_over = || Instant::now() >= until;
+        let archived = match archive {
+            Some(archive) => archive.write(is_over).await,
             None => Ok(ArchiveResult::default()),
         };
         let archived = archived.map(|archived| {
@@ -151,22 +186,15 @@ impl Inner {
                 report_difference(&key, "the archived object differs from the log");
             }
         });
-        let records = Records {
-            shared: self,
-            network: statements.network,
-        };
-        let log = LogReader::new(statements.objects.clone());
-        let checked = records.check_yesterday(&log, until).await;
-        let (archive, is_over) = (statements.archive.as_ref(), || Instant::now() >= until);
-        let audited = audit(
-            &statements.objects,
-            archive,
-            self.clock.now(),
-            is_over,
-            report_difference,
-        )
-        .await;
-        stated.and(reported).and(archived).and(checked).and(audited)
+        let checked = self.check(statements, &LogReader::new(objects.clone()), until).await;
+        let audited = audit(objects, archive, self.clock.now(), is_over, report_difference).await;
+        archived.and(checked).and(audited)
+    }
+
+    async fn check(&self, statements: &Statements, log: &LogReader, until: Instant) -> Result<()> {
+        let network = statements.network;
+        let records = Records { shared: self, network };
+        records.check_yesterday(log, until).await
     }
 
     /// Signs the statements for a busy stream batch, so that batches are signed in parallel. The schedule signs the

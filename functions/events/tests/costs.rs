@@ -41,6 +41,8 @@ const HISTORY: Units = Units { read: 80, write: 70 };
 const STATEMENTS: Units = Units { read: 30, write: 0 };
 /// The capacity units of the comparison with the rows and the history entry a day later, in tenths.
 const DAILY_CHECK: Units = Units { read: 45, write: 0 };
+/// The database calls of this comparison.
+const CHECK_CALLS: usize = 5;
 /// Signatures by the statements' key: one for each statement.
 const SIGNATURES: usize = 2;
 /// The number of objects that the log writes in a minute with statements.
@@ -85,7 +87,9 @@ async fn a_payment_without_others_costs_what_is_counted() {
         read: 2 * DAILY_CHECK.read,
         write: 2 * DAILY_CHECK.write,
     };
-    assert_eq!((units(), signatures()), (of_both, 0), "nothing is signed again");
+    let calls = stating.database.calls().take();
+    assert_eq!((Units::sum(&calls), calls.len()), (of_both, 2 * CHECK_CALLS));
+    assert_eq!(signatures(), 0, "nothing is signed again");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 

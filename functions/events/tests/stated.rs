@@ -17,7 +17,7 @@ use purser_domain::{Day, SettlementId};
 use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, read_unverified_entries, verify};
 use purser_log::{LogReader, MissingStatements, ObjectStore, unverified_payload};
 use purser_store::{ApprovalDecision, Reminder, ReminderKind, UsageTable};
-use purser_testkit::{LEDGER, USAGE, sample};
+use purser_testkit::{Fate, LEDGER, USAGE, sample};
 use serde_json::{Value, json};
 use stating::{NAMES, ORIGIN, Stating, TIME};
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,6 +270,40 @@ async fn reversals_and_releases_name_what_they_change() {
     }
 }
 
+/// A check that can't read the tables fails, and another run repeats the check after two minutes. A second check at the
+/// same time compares nothing twice.
+#[tokio::test]
+async fn a_check_that_failed_is_repeated() {
+    let folder = Folder::new();
+    let stating = Stating::start(&folder.0).await;
+    let events = stating.function(None);
+    let id = stating.pay(10, "payment").await.unwrap();
+    stating.state(&events).await;
+    stating.sleep();
+    stating.sleep();
+    stating.rewrite_amount(id).await;
+    let lines = rewrites::Lines::start();
+    let run = async |job: &str| events.call(&json!({"job": job}), TIME).await;
+    // Few statements are due, so one run is enough.
+    run("check").await.unwrap();
+    stating
+        .database
+        .follow(|_| Fate::Answer(400, json!({"__type": "ValidationException"})));
+    run("archive").await.unwrap_err();
+    stating.database.behave();
+    run("archive").await.unwrap();
+    assert_eq!(lines.alarms(), [Value::Null; 0], "the range is still claimed");
+    for _ in 0..120 {
+        stating.now();
+    }
+    run("archive").await.unwrap();
+    let found: Vec<Value> = lines.alarms().iter().map(|line| line["what"].clone()).collect();
+    assert_eq!(found, ["`decision_hash` differs from the statement"]);
+    run("archive").await.unwrap();
+    assert_eq!(lines.alarms(), [Value::Null; 0]);
+    run("unknown").await.unwrap_err();
+}
+
 /// A withdrawal has a statement that names no policy decision, and its payment has the receipt.
 #[tokio::test]
 async fn withdrawals_are_stated() {
@@ -298,6 +332,18 @@ async fn withdrawals_are_stated() {
 }
 
 impl Stating {
+    /// Changes the amount in a payment's row.
+    async fn rewrite_amount(&self, id: SettlementId) {
+        let row = self.emulator.client.update_item().table_name(LEDGER);
+        let row = row.key("pk", AttributeValue::S(format!("S#{}", sample::agent_id(1))));
+        let row = row.key("sk", AttributeValue::S(id.to_string()));
+        let amount = AttributeValue::N("9".to_owned());
+        let row = row
+            .update_expression("SET amt = :amount")
+            .expression_attribute_values(":amount", amount);
+        row.send().await.unwrap();
+    }
+
     /// Makes the first day's changes pending that have no statement in the log.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
         let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
@@ -322,14 +368,7 @@ async fn missing_statements_are_pending_again_once() {
     stating.confirm(stated, 1).await;
     let rewritten = stating.pay(10, "rewritten").await.unwrap();
     stating.fold().await;
-    let row = stating.emulator.client.update_item().table_name(LEDGER);
-    let row = row.key("pk", AttributeValue::S(format!("S#{}", sample::agent_id(1))));
-    let row = row.key("sk", AttributeValue::S(rewritten.to_string()));
-    let amount = AttributeValue::N("9".to_owned());
-    let row = row
-        .update_expression("SET amt = :amount")
-        .expression_attribute_values(":amount", amount);
-    row.send().await.unwrap();
+    stating.rewrite_amount(rewritten).await;
     stating.state(&events).await;
     let paid = stating.pay(10, "lost").await.unwrap();
     stating.confirm(paid, 2).await;
@@ -375,7 +414,7 @@ async fn missing_statements_are_pending_again_once() {
 }
 
 /// The owner's decisions on approval requests and the expiries have statements that name the decision that required the
-/// approval. An expiry that is stored twice is stated once.
+/// approval. An expiry is stated once, even if a sweep stops between storing the expiry and deleting the reminder.
 #[tokio::test]
 async fn approval_decisions_and_expiries_are_stated() {
     let folder = Folder::new();
@@ -398,12 +437,28 @@ async fn approval_decisions_and_expiries_are_stated() {
     stating.sleep();
     stating.sleep();
     let usage = UsageTable::new(stating.emulator.client.clone(), USAGE);
+    let (of, at) = (ReminderKind::Expiry(unanswered.id), unanswered.expires_at);
+    let reminder = Reminder { of, at };
+    usage.remind(reminder).await.unwrap();
+    // Sweeps stop after they stored the expiry and before they delete the reminder.
+    stating.database.follow(|step| match step.call.split(' ').next() {
+        Some("DeleteItem") => Fate::Answer(400, json!({"__type": "ValidationException"})),
+        _ => Fate::PassOn,
+    });
     for _ in 0..2 {
-        let (of, at) = (ReminderKind::Expiry(unanswered.id), unanswered.expires_at);
-        usage.remind(Reminder { of, at }).await.unwrap();
-        events.sweep(TIME).await.unwrap();
-        stating.state(&events).await;
+        events.sweep(TIME).await.unwrap_err();
+        stating.now();
     }
+    stating.database.behave();
+    let expired = folder.log().list("pending/expired/", None, 9).await.unwrap();
+    assert_eq!(expired.len(), 2, "both sweeps stored the expiries");
+    for _ in 0..2 {
+        stating.state(&events).await;
+        // A sweep stopped again after the expiry was stated.
+        usage.remind(reminder).await.unwrap();
+        events.sweep(TIME).await.unwrap();
+    }
+    stating.state(&events).await;
     // The daily check rebuilds each statement.
     stating.sleep();
     stating.sleep();

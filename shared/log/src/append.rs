@@ -22,7 +22,10 @@ use crate::{
     state::{Batch, State},
     witnesses::Witnesses,
 };
-use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use futures_util::{
+    future::try_join,
+    stream::{self, StreamExt as _, TryStreamExt as _},
+};
 use purser_domain::{AgentId, Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
     AppendResult, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
@@ -31,7 +34,7 @@ use purser_evidence::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     pin::pin,
     sync::Arc,
 };
@@ -51,6 +54,8 @@ const MAX_LATER: usize = 1_000;
 const MAX_TRIED_AGAIN: usize = 100;
 /// How long a fact is tried again before it is set aside.
 pub(crate) const TRIED_FOR: Duration = Duration::DAY;
+/// The number of facts that are stated concurrently. KMS signs up to 1,000 a second by default.
+const STATED_AT_ONCE: usize = 32;
 /// The number of unreadable facts after which a run ends if it could read no fact, because the tables are unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
@@ -264,7 +269,7 @@ impl Log {
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published_tree()?).await?;
         self.check_growth(&state.published_tree()?).await?;
-        let mut gathered = self.gather(&state).await?;
+        let (mut gathered, mut signed) = try_join(self.gather(&state), SignedBatch::read(&self.objects)).await?;
         for value in &gathered.unreadable {
             let key = format!("{ASIDE}unreadable/{}", DocumentHash::digest(value));
             self.set_aside(&key, value, "it is not a fact", now, stating).await?;
@@ -273,7 +278,7 @@ impl Log {
         gathered.take_turns();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
         let facts: Vec<&PendingFact> = again.iter().chain(pending.take(MAX_FACTS)).collect();
-        let (outcomes, signed) = self.state(&facts, stating).await?;
+        let outcomes = self.state(&facts, &mut signed, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
                 PUBLISHING,
@@ -338,15 +343,22 @@ impl Log {
     }
 
     /// States the facts in order until the statements have [`MAX_BYTES`]. Returns the outcomes of the facts that were
-    /// tried.
-    async fn state(&self, facts: &[&PendingFact], stating: &impl Stating) -> Result<(Vec<Outcome>, SignedBatch)> {
-        let mut signed = match facts {
-            [] => SignedBatch::default(),
-            _ => SignedBatch::read(&self.objects).await?,
-        };
+    /// tried. A fact that is pending twice, because a sweep or an operator's request was interrupted and repeated, is
+    /// stated once.
+    async fn state(
+        &self,
+        facts: &[&PendingFact],
+        signed: &mut SignedBatch,
+        stating: &impl Stating,
+    ) -> Result<Vec<Outcome>> {
+        let mut seen = HashSet::new();
         let stated = facts.iter().map(|fact| {
+            let is_repeated = !seen.insert(&fact.fact);
             let ahead = signed.take(fact);
             async move {
+                if is_repeated {
+                    return Ok(Outcome::Nothing);
+                }
                 if let Some(statement) = ahead
                     && let Some(stated) = stating.accept(fact, statement).await
                 {
@@ -357,7 +369,7 @@ impl Log {
         });
         let stated: Vec<_> = stated.collect();
         let (mut outcomes, mut bytes) = (Vec::new(), 0_usize);
-        let mut stated = pin!(stream::iter(stated).buffered(AT_ONCE));
+        let mut stated = pin!(stream::iter(stated).buffered(STATED_AT_ONCE));
         while bytes < MAX_BYTES
             && let Some(outcome) = stated.try_next().await?
         {
@@ -366,7 +378,7 @@ impl Log {
             }
             outcomes.push(outcome);
         }
-        Ok((outcomes, signed))
+        Ok(outcomes)
     }
 
     /// Reads the pending facts that are not stated yet, an equal share per shard, in the order of their records.

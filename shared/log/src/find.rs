@@ -11,18 +11,15 @@ use purser_domain::{
     AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
     SettlementId, Timestamp, TransactionId, payment_differs,
 };
-use purser_evidence::{
-    StatementKind, TilePath, TlogProof, inclusion_proof, read_unverified_entries, read_unverified_entry,
-};
-use serde::{Deserialize, Serialize};
+use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, read_unverified_entry};
+use serde::Serialize;
 use serde_json::Value;
-use std::ops::Range;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Reads statements and proofs from the log.
 #[derive(Clone, Debug)]
-pub struct LogReader(ObjectStore);
+pub struct LogReader(pub(crate) ObjectStore);
 
 /// A signed statement, with the proof that it is in the log of this deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -137,31 +134,7 @@ pub struct HashTile {
     pub is_full: bool,
 }
 
-/// A range of log entries to compare with the tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToCheck {
-    /// The exact statements.
-    pub statements: Vec<String>,
-    /// The index of the first statement.
-    pub first: u64,
-    /// The entry ranges whose index object is missing or differs from the entries.
-    pub misindexed: Vec<Range<u64>>,
-    end: Position,
-}
-
-/// How far the log was compared with the tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Position {
-    /// The number of entries.
-    size: u64,
-    /// The time at which the last entry was committed, in microseconds.
-    at: i64,
-}
-
-/// The key of the object that stores the position.
-const CHECKED: &str = "checked";
-
-const FINDING: &str = "finding a statement";
+pub(crate) const FINDING: &str = "finding a statement";
 
 impl LogReader {
     /// Creates a reader for these objects.
@@ -235,13 +208,9 @@ impl LogReader {
 
     /// Returns the entry with this index, without a proof; `None` if the log has fewer entries.
     pub async fn entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
-        let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
+        let Some(size) = self.size().await?.filter(|size| index < *size) else {
             return Ok(None);
         };
-        let size = head_of(&checkpoint.bytes)?.size;
-        if index >= size {
-            return Ok(None);
-        }
         let entry = read_unverified_entry(&self.0, size, index).await;
         entry.map(Some).map_err(|error| Error::internal(FINDING, error))
     }
@@ -289,63 +258,16 @@ impl LogReader {
         Ok(self.0.get(CHECKPOINT).await?.map(|object| object.bytes))
     }
 
+    /// Returns the size of the newest checkpoint's tree; `None` before the first statement.
+    pub(crate) async fn size(&self) -> Result<Option<u64>> {
+        let checkpoint = self.checkpoint().await?;
+        checkpoint.map(|bytes| Ok(head_of(&bytes)?.size)).transpose()
+    }
+
     /// Returns the keys that verify statements and checkpoints; `None` before they are published.
     pub async fn trust(&self) -> Result<Option<TrustDocument>> {
         let object = self.0.get(TRUST).await?;
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()
-    }
-
-    /// Returns the next entries to compare: committed by `until` and not yet recorded by [`Self::note_checked`]. `None`
-    /// if there are none.
-    pub async fn next_to_check(&self, until: Timestamp) -> Result<Option<ToCheck>> {
-        /// The number of batches. In a busy minute, a batch has up to about 2,000 statements.
-        const BATCHES: usize = 2;
-        let noted = self.0.get(CHECKED).await?;
-        let noted = noted.map(|object| serde_json::from_slice(&object.bytes)).transpose();
-        let Position { size: first, at } = noted
-            .map_err(|error| Error::internal(FINDING, error))?
-            .unwrap_or_default();
-        let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
-            return Ok(None);
-        };
-        let size = head_of(&checkpoint.bytes)?.size;
-        let at = Timestamp::from_micros(at).unwrap_or(Timestamp::EPOCH);
-        let mut batches = index::batches_from(&self.0, first, at, size, BATCHES).await?;
-        batches.retain(|batch| batch.at <= until);
-        let Some(last) = batches.last() else { return Ok(None) };
-        let end = Position {
-            size: last.end,
-            at: last.at.micros(),
-        };
-        let (mut statements, mut misindexed) = (Vec::new(), Vec::new());
-        for batch in &batches {
-            let entries = read_unverified_entries(&self.0, size, batch.first..batch.end).await;
-            let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
-            let entries = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
-            let entries: Vec<String> = entries.collect();
-            let about: Option<Vec<About>> = entries.iter().map(|entry| about(entry)).collect();
-            let is_indexed = match about {
-                Some(about) => batch.has(&self.0, &about).await?,
-                // The check of the entry itself reports this.
-                None => true,
-            };
-            if !is_indexed {
-                misindexed.push(batch.first..batch.end);
-            }
-            statements.extend(entries);
-        }
-        Ok(Some(ToCheck {
-            statements,
-            first,
-            misindexed,
-            end,
-        }))
-    }
-
-    /// Records that all entries up to the end of this range were compared.
-    pub async fn note_checked(&self, checked: &ToCheck) -> Result<()> {
-        let bytes = serde_json::to_vec(&checked.end).map_err(|error| Error::internal(FINDING, error))?;
-        self.0.put(CHECKED, &bytes).await
     }
 
     /// Returns whether an entry after `index` is also a receipt of this payment.

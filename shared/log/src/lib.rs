@@ -13,6 +13,7 @@
 //! | `find.rs` | finds a statement with its proof |
 //! | `trust.rs` | the keys that verify statements and checkpoints |
 //! | `witnesses.rs` | the witnesses that cosign checkpoints |
+//! | `check.rs` | divides the daily check among concurrent runs |
 //! | `audit.rs` | proves all entries weekly, and compares them with the archive |
 //! | `archive.rs` | a copy of the entries by day, for queries |
 //!
@@ -34,6 +35,7 @@ mod append;
 mod archive;
 mod aside;
 mod audit;
+mod check;
 mod find;
 mod index;
 mod missing;
@@ -48,8 +50,9 @@ pub use append::{Log, Outcome, SignedStatement, Stating, Written};
 pub use archive::{Archive, ArchiveResult};
 pub use aside::{oldest_pending, state_again};
 pub use audit::audit;
+pub use check::{ClaimedEntries, EntriesToCheck};
 pub use find::{
-    DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, ToCheck, unverified_payload,
+    DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, unverified_payload,
 };
 pub use index::UnreadableObject;
 pub use missing::MissingStatements;

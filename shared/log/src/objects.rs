@@ -16,12 +16,13 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::sleep};
 
-/// The number of concurrent calls. At 30 ms each, these make about 1,000 calls a second, which is below S3's limit per
+/// The number of concurrent calls. At 30 ms each, these make about 3,200 calls a second, which is below S3's limit per
 /// prefix.
-pub(crate) const AT_ONCE: usize = 32;
+pub(crate) const AT_ONCE: usize = 96;
 
 /// The object store of the log. Clones share all state.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ struct Folder {
     path: PathBuf,
     /// The number of writes that still succeed; `None` for any number.
     writes: Option<AtomicU32>,
+    /// The duration of each call.
+    latency: Duration,
     /// Held during a conditional write. All functions of a local stack run in one process.
     lock: Mutex<()>,
 }
@@ -74,17 +77,27 @@ impl ObjectStore {
 
     /// Opens a folder, which is created on the first write.
     pub fn folder(path: impl Into<PathBuf>) -> Self {
-        Self::in_folder(path.into(), None)
+        Self::in_folder(path.into(), None, Duration::ZERO)
     }
 
     /// Opens a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
     pub fn interrupt_after(path: impl Into<PathBuf>, writes: u32) -> Self {
-        Self::in_folder(path.into(), Some(AtomicU32::new(writes)))
+        Self::in_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
-    fn in_folder(path: PathBuf, writes: Option<AtomicU32>) -> Self {
-        let lock = Mutex::new(());
-        Self(Place::Folder(Arc::new(Folder { path, writes, lock })))
+    /// Opens a folder in which each call takes this long, for tests that count consecutive calls.
+    pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
+        Self::in_folder(path.into(), None, latency)
+    }
+
+    fn in_folder(path: PathBuf, writes: Option<AtomicU32>, latency: Duration) -> Self {
+        let folder = Folder {
+            path,
+            writes,
+            latency,
+            lock: Mutex::new(()),
+        };
+        Self(Place::Folder(Arc::new(folder)))
     }
 
     /// Reads an object; `None` if it does not exist.
@@ -106,7 +119,10 @@ impl ObjectStore {
                     version,
                 }))
             }
-            Place::Folder(folder) => folder.get(key).map_err(|error| Error::internal(READING, error)),
+            Place::Folder(folder) => {
+                folder.delay().await;
+                folder.get(key).map_err(|error| Error::internal(READING, error))
+            }
         }
     }
 
@@ -120,7 +136,10 @@ impl ObjectStore {
                 sent.map_err(|error| unavailable(WRITING, &error))?;
                 Ok(())
             }
-            Place::Folder(folder) => folder.put(key, bytes).map_err(|error| Error::internal(WRITING, error)),
+            Place::Folder(folder) => {
+                folder.delay().await;
+                folder.put(key, bytes).map_err(|error| Error::internal(WRITING, error))
+            }
         }
     }
 
@@ -149,6 +168,7 @@ impl ObjectStore {
                 }
             }
             Place::Folder(folder) => {
+                folder.delay().await;
                 let _held = folder.lock.lock().await;
                 let present = folder.get(key).map_err(|error| Error::internal(WRITING, error))?;
                 if present.map(|object| object.version).as_ref() != version {
@@ -178,6 +198,7 @@ impl ObjectStore {
                     .collect())
             }
             Place::Folder(folder) => {
+                folder.delay().await;
                 let mut keys = Vec::new();
                 let found = keys_in(&folder.path, &folder.path, &mut keys);
                 found.map_err(|error| Error::internal(LISTING, error))?;
@@ -198,7 +219,10 @@ impl ObjectStore {
                 sent.map_err(|error| unavailable(DELETING, &error))?;
                 Ok(())
             }
-            Place::Folder(folder) => folder.delete(key).map_err(|error| Error::internal(DELETING, error)),
+            Place::Folder(folder) => {
+                folder.delay().await;
+                folder.delete(key).map_err(|error| Error::internal(DELETING, error))
+            }
         }
     }
 }
@@ -208,6 +232,12 @@ fn unavailable<E: std::error::Error>(operation: &'static str, error: &E) -> Erro
 }
 
 impl Folder {
+    async fn delay(&self) {
+        if !self.latency.is_zero() {
+            sleep(self.latency).await;
+        }
+    }
+
     fn get(&self, key: &str) -> io::Result<Option<StoredObject>> {
         match fs::read(self.path.join(key)) {
             Ok(bytes) => {

@@ -13,7 +13,7 @@ use std::fmt;
 pub(crate) const PREFIX: &str = "pending/";
 
 /// A fact that the log states.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatedFact {
     /// A payment was authorized.
     Allowed(SettlementId),
@@ -32,7 +32,7 @@ pub enum StatedFact {
 }
 
 /// The on-chain transaction that confirmed a payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Confirmation {
     /// The transaction hash.
     pub tx_hash: TxHash,

@@ -8,6 +8,7 @@
     reason = "a test that fails may panic"
 )]
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
@@ -25,6 +26,8 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 const ORIGIN: &str = "purser:test";
@@ -316,7 +319,8 @@ async fn a_run_leaves_what_is_too_much_to_the_next() {
     };
     for shard in 0..2 {
         let facts = (0..100)
-            .map(|n| fact(n + shard * 100, StatedFact::Refused(transaction(n))))
+            .map(|n| n + shard * 100)
+            .map(|n| fact(n, StatedFact::Refused(transaction(n))))
             .collect();
         let shard = format!("shardId-{shard}");
         PendingBatch { shard, facts }.write(&objects).await.unwrap();
@@ -620,10 +624,11 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
         let whole = Archive::new(objects.clone(), ObjectStore::folder(&place.0));
         assert_eq!(whole.write(|| false).await.unwrap().entries, FACTS + 1);
         let reader = LogReader::new(objects.clone());
-        let batch = reader.next_to_check(at(86_400)).await.unwrap().unwrap();
-        assert_eq!(u64::try_from(batch.statements.len()).unwrap(), FACTS + 1);
-        reader.note_checked(&batch).await.unwrap();
-        assert_eq!(reader.next_to_check(at(86_400)).await.unwrap(), None);
+        let claim = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
+        let read = reader.read_claimed(&claim).await.unwrap();
+        assert_eq!(u64::try_from(read.statements.len()).unwrap(), FACTS + 1);
+        reader.note_checked(&claim, claim.end()).await.unwrap();
+        assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
         let decision = |n: u8| reader.decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
         // The unreadable object may contain the decision, so the search fails.
@@ -1009,4 +1014,163 @@ async fn a_flood_of_one_agent_delays_no_other() {
     assert_eq!(of(flood.clone(), &numbers), flood.collect::<Vec<u8>>());
     assert_eq!(of(other.clone(), &numbers), other.collect::<Vec<u8>>());
     assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+}
+
+/// Concurrent runs of the daily check divide the entries. A run that failed or stopped neither loses its entries nor
+/// holds up others.
+#[tokio::test]
+async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
+    let folder = Folder::new();
+    let objects = ObjectStore::folder(&folder.0);
+    for n in 0..45 {
+        let (shard, facts) = (
+            "shardId-1".to_owned(),
+            vec![fact(n, StatedFact::Refused(transaction(n)))],
+        );
+        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        let now = at(u64::from(n) * 60);
+        log(objects.clone()).write(now, &Signer(Uuid::nil())).await.unwrap();
+    }
+    let reader = LogReader::new(objects);
+    let compared = async |claim| {
+        let read = reader.read_claimed(&claim).await.unwrap();
+        assert_eq!(read.misindexed, []);
+        read.statements
+            .into_iter()
+            .map(|(index, _)| index)
+            .collect::<Vec<u64>>()
+    };
+    let early = reader.claim_entries(at(86_399)).await.unwrap();
+    assert_eq!(early, None, "no entry is a day old");
+    let now = at(100_000);
+    let claims = tokio::join!(
+        reader.claim_entries(now),
+        reader.claim_entries(now),
+        reader.claim_entries(now)
+    );
+    let mut claims = [claims.0, claims.1, claims.2].map(|claim| claim.unwrap().unwrap());
+    claims.sort_by_key(purser_log::ClaimedEntries::end);
+    let [first, second, third] = claims;
+    assert_eq!(reader.claim_entries(now).await.unwrap(), None, "everything is claimed");
+    assert_eq!(compared(first.clone()).await, (0..20).collect::<Vec<u64>>());
+    assert_eq!(compared(second.clone()).await, (20..40).collect::<Vec<u64>>());
+    assert_eq!(compared(third).await, (40..45).collect::<Vec<u64>>());
+    // The first run compares everything. The second has no more time, and the third stops without a word.
+    reader.note_checked(&first, 20).await.unwrap();
+    reader.note_checked(&second, 25).await.unwrap();
+    let again = reader.claim_entries(now).await.unwrap().unwrap();
+    assert_eq!(compared(again.clone()).await, (25..40).collect::<Vec<u64>>());
+    assert_eq!(
+        reader.claim_entries(now).await.unwrap(),
+        None,
+        "the third range is claimed"
+    );
+    reader.note_checked(&again, 40).await.unwrap();
+    let later = at(100_121);
+    let third = reader.claim_entries(later).await.unwrap().unwrap();
+    assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
+    // A run that was slower than its claim notes the same entries again.
+    for claim in [&again, &third, &again, &first] {
+        reader.note_checked(claim, claim.end()).await.unwrap();
+    }
+    assert_eq!(reader.claim_entries(later).await.unwrap(), None);
+}
+
+/// The facts that a run states at most, and the consecutive S3 requests of such a run in a busy minute: the facts of 8
+/// shards, signed ahead in objects of 25. `infra/sam/costs.py` reads these counts.
+const FACTS_OF_A_RUN: usize = 5_000;
+const REQUESTS_OF_A_RUN: u32 = 41;
+/// The consecutive S3 requests of the daily check to claim and read these entries and to note the result.
+const REQUESTS_OF_A_CHECK: u32 = 31;
+
+/// Accepts every statement that was signed ahead.
+struct Accepting;
+
+impl Stating for Accepting {
+    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+        panic!("{} was not signed ahead", fact.sequence);
+    }
+
+    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<SignedStatement> {
+        let StatedFact::Refused(id) = fact.fact else {
+            return None;
+        };
+        let (kind, id) = (StatementKind::Decision, id.uuid());
+        Some(SignedStatement { kind, id, statement })
+    }
+
+    fn report_set_aside(&self, key: &str, reason: &str) {
+        panic!("{key}: {reason}");
+    }
+}
+
+/// Returns a decision's statement without a signature.
+fn unsigned(fact: &PendingFact) -> String {
+    let StatedFact::Refused(id) = fact.fact else { panic!() };
+    let payload = json!({"statement": "purser.decision.v1", "transaction_id": id.to_string()});
+    format!(".{}.", BASE64_URL_SAFE_NO_PAD.encode(payload.to_string()))
+}
+
+/// Makes facts pending: two batches of this size in each of 8 shards.
+async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
+    for shard in 0..8 {
+        for batch in 0..2 {
+            let facts = (0..size).map(|n| {
+                let number = ((minute * 8 + shard) * 2 + batch) * size + n;
+                PendingFact {
+                    sequence: format!("{number:040}"),
+                    changed_at: at(minute * 60),
+                    agent: AgentId::from_uuid(Uuid::from_u128(u128::from(number % 40))),
+                    fact: StatedFact::Refused(TransactionId::at(at(minute * 60), number.to_be_bytes())),
+                    row: String::new(),
+                }
+            });
+            let facts: Vec<PendingFact> = facts.collect();
+            for facts in facts.chunks(25) {
+                let signed = facts.iter().map(|fact| (fact.clone(), unsigned(fact)));
+                write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
+            }
+            let shard = format!("shardId-{shard}");
+            PendingBatch { shard, facts }.write(objects).await.unwrap();
+        }
+    }
+}
+
+/// S3's time limits the log, because one run at a time appends. The clock stands still except during requests, so the
+/// time counts the consecutive ones.
+#[tokio::test(start_paused = true)]
+async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
+    const LATENCY: Duration = Duration::from_millis(30);
+    let [folder, archive] = [Folder::new(), Folder::new()];
+    let objects = ObjectStore::folder(&folder.0);
+    let delayed = ObjectStore::with_latency(&folder.0, LATENCY);
+    let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
+    let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
+    busy_minute(&objects, 1, 20).await;
+    log.write(at(60), &Accepting).await.unwrap();
+    busy_minute(&objects, 2, 400).await;
+    let began = Instant::now();
+    let written = log.write(at(120), &Accepting).await.unwrap();
+    assert_eq!(
+        (written.statements, requests(began)),
+        (FACTS_OF_A_RUN, REQUESTS_OF_A_RUN)
+    );
+
+    log.write(at(180), &Accepting).await.unwrap();
+
+    // The first range leaves a batch for another run, so other runs help for ten minutes.
+    let reader = LogReader::new(delayed);
+    assert!(!reader.is_check_busy(at(90_000)).await.unwrap());
+    let began = Instant::now();
+    let claimed = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
+    let read = reader.read_claimed(&claimed).await.unwrap();
+    reader.note_checked(&claimed, claimed.end()).await.unwrap();
+    assert_eq!(
+        (read.statements.len(), read.misindexed),
+        (320 + FACTS_OF_A_RUN, Vec::new())
+    );
+    assert_eq!(requests(began), REQUESTS_OF_A_CHECK);
+    for (secs, is_busy) in [(90_000, true), (90_599, true), (90_600, false)] {
+        assert_eq!(reader.is_check_busy(at(secs)).await.unwrap(), is_busy);
+    }
 }

@@ -352,8 +352,9 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
     assert!(others.headers().get("access-control-allow-origin").is_none());
 }
 
-/// The evidence of a payment, a block and an escalation contains the checks and the input documents. With `SAMPLE`, the
-/// files are written to this folder, as `tests/evidence/run.sh --publish` does.
+/// The evidence of a payment, a block and an approved escalation contains the checks and the input documents. The
+/// escalation's file also has the statement of the approval. With `SAMPLE`, the files are written to this folder, as
+/// `tests/evidence/run.sh --publish` does.
 #[tokio::test(flavor = "multi_thread")]
 async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     let home = home().await;
@@ -369,9 +370,13 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
     let escalated = world.authorize(agent, &body).await.body;
     let repeated = world.authorize(agent, &body).await.body;
     assert_eq!(repeated["decision_hash"], escalated["decision_hash"]);
+    let approval = escalated["approval_id"].as_str().unwrap();
+    let path = format!("/approvals/{approval}/approve");
+    home.edit(Method::POST, &path, json!({})).await.ok();
     let blocked = world.authorize(agent, &body_of(world.offer(dollars(6)))).await.body;
     home.state().await;
     let trust = world.call(Method::GET, "/log/trust", None, None).await.ok();
+    let parsed = Trust::parse(&trust.to_string()).unwrap();
     let mut files = vec![("trust.json", trust.clone()), ("jwks.json", trust["jwks"].clone())];
     let browser = world.browser_session(&KIM).await;
     for (name, result, decision) in [
@@ -385,20 +390,28 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
         let evidence = World::send(world.http.get(address).header("cookie", &browser))
             .await
             .ok();
-        let report = verify_evidence(&evidence.to_string(), &Trust::parse(&trust.to_string()).unwrap()).unwrap();
+        let report = verify_evidence(&evidence.to_string(), &parsed).unwrap();
         assert!(report.is_verified(), "{name}: {:?}", report.steps());
         assert_eq!(report.unverified(), ["/how_to_check"], "{name}");
         assert_eq!(report.receipt().is_some(), result == "allow");
-        let payload = payload(report.decision().unwrap());
-        assert_eq!(payload["result"], result);
-        assert_eq!(payload["decision_hash"], decision["decision_hash"]);
+        let stated = payload(report.decision().unwrap());
+        assert_eq!(stated["result"], result);
+        assert_eq!(stated["decision_hash"], decision["decision_hash"]);
         assert!(
-            payload["facts"]["checks"]
+            stated["facts"]["checks"]
                 .as_array()
                 .is_some_and(|checks| checks.len() > 3)
         );
         for document in ["agent", "policy", "service"] {
             assert!(evidence["inputs"][document].is_object(), "{name}: {document}");
+        }
+        let changes = evidence["changes"].as_array().unwrap();
+        assert_eq!(changes.len(), usize::from(result == "escalate"), "{name}");
+        for change in changes {
+            let stated = payload(&verified(change, &parsed));
+            assert_eq!(stated["change"], "approval");
+            assert_eq!(stated["approval"]["approval_id"], approval);
+            assert_eq!(stated["changed_decision"]["decision_hash"], decision["decision_hash"]);
         }
         files.push((name, evidence));
     }

@@ -276,9 +276,8 @@ impl Stating {
                 break;
             }
             for batch in &batches {
-                // Each table's stream has separate shards.
-                let shard = batch[0]["eventSourceARN"].as_str().unwrap().replace([':', '/'], "-");
-                history.call(&journal_event(batch, &shard)).await.unwrap();
+                // Shards of different streams may have the same id.
+                history.call(&journal_event(batch, "shardId-1")).await.unwrap();
                 if let Some(events) = events {
                     events.call(&json!({"Records": batch}), TIME).await.unwrap();
                 }

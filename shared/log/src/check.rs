@@ -1,0 +1,191 @@
+//! Divides the daily check among concurrent runs. Each run claims a range of entries, compares the entries, and records
+//! how far it came. A claim ends after two minutes, so another run repeats the range of a run that failed or stopped.
+//! Comparing an entry twice changes nothing.
+
+use crate::{
+    find::{FINDING, LogReader, about},
+    index::{self, About},
+    objects::ObjectVersion,
+};
+use purser_domain::{Duration, Error, Result, Timestamp};
+use purser_evidence::read_unverified_entries;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// The key of the object that stores the progress.
+const CHECKED: &str = "checked";
+/// How long a claim lasts: longer than a run.
+const CLAIMED_FOR: Duration = Duration::from_secs_u32(120);
+/// The number of entries after which a range takes no further batch.
+const MIN_ENTRIES: u64 = 1_024;
+/// The maximum number of batches in a range. In a quiet log a batch has a few entries.
+const MAX_BATCHES: usize = 20;
+/// How long runs help after a run found more entries than a range has.
+const BUSY_FOR: Duration = Duration::from_secs_u32(600);
+/// The maximum number of ranges that are claimed or failed, so that the object stays small.
+const MAX_CLAIMS: usize = 100;
+
+/// How far the log was compared with the tables.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Progress {
+    /// The number of entries that were claimed so far.
+    size: u64,
+    /// The time at which the last of these entries was committed, in microseconds.
+    at: i64,
+    /// The time until which runs help, in microseconds.
+    #[serde(default)]
+    busy_until: i64,
+    /// The ranges of these entries that are not compared.
+    #[serde(default)]
+    claims: Vec<ClaimedEntries>,
+}
+
+/// A range of entries that a run compares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimedEntries {
+    first: u64,
+    end: u64,
+    /// The first entry that is not compared.
+    next: u64,
+    /// The time at which the entry before `first` was committed, in microseconds.
+    after: i64,
+    /// The time at which the last entry was committed, in microseconds.
+    at: i64,
+    /// The end of the claim, in microseconds.
+    claimed_until: i64,
+}
+
+/// The content of claimed entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntriesToCheck {
+    /// The indices and exact statements of the entries that are not compared.
+    pub statements: Vec<(u64, String)>,
+    /// The entry ranges whose index object is missing or differs from the entries.
+    pub misindexed: Vec<Range<u64>>,
+}
+
+impl ClaimedEntries {
+    /// Returns the time at which the last entry was committed.
+    pub fn committed_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.at).unwrap_or(Timestamp::EPOCH)
+    }
+
+    /// Returns the index after the last entry.
+    pub const fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+impl LogReader {
+    /// Returns whether more entries were due lately than one run compares at a time.
+    pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
+        let (progress, _) = self.progress().await?;
+        Ok(progress.busy_until > now.micros())
+    }
+
+    /// Claims entries that were committed a day ago; `None` if no such entries are left or other runs have all claims.
+    pub async fn claim_entries(&self, now: Timestamp) -> Result<Option<ClaimedEntries>> {
+        loop {
+            let (mut progress, version) = self.progress().await?;
+            let Some(size) = self.size().await? else {
+                return Ok(None);
+            };
+            if progress.size > size {
+                return Err(Error::internal(FINDING, "more entries are checked than the log has"));
+            }
+            let claimed_until = now.after(CLAIMED_FOR).micros();
+            let ended = |claim: &&mut ClaimedEntries| claim.claimed_until <= now.micros();
+            let claim = if let Some(claim) = progress.claims.iter_mut().find(ended) {
+                claim.claimed_until = claimed_until;
+                claim.clone()
+            } else {
+                let (first, after) = (progress.size, progress.at);
+                let at = Timestamp::from_micros(after).unwrap_or(Timestamp::EPOCH);
+                let batches = index::batches_from(&self.0, first, at, size, MAX_BATCHES).await?;
+                let day_ago = now.before(Duration::DAY);
+                for batch in batches.iter().take_while(|batch| batch.at <= day_ago) {
+                    if progress.size.saturating_sub(first) >= MIN_ENTRIES {
+                        progress.busy_until = now.after(BUSY_FOR).micros();
+                        break;
+                    }
+                    (progress.size, progress.at) = (batch.end, batch.at.micros());
+                }
+                let (end, at) = (progress.size, progress.at);
+                if end == first || progress.claims.len() >= MAX_CLAIMS {
+                    return Ok(None);
+                }
+                let next = first;
+                let claim = ClaimedEntries {
+                    first,
+                    end,
+                    next,
+                    after,
+                    at,
+                    claimed_until,
+                };
+                progress.claims.push(claim.clone());
+                claim
+            };
+            if self.replace_progress(&progress, version.as_ref()).await? {
+                return Ok(Some(claim));
+            }
+        }
+    }
+
+    /// Reads claimed entries, and compares them with the index.
+    pub async fn read_claimed(&self, claim: &ClaimedEntries) -> Result<EntriesToCheck> {
+        let size = self.size().await?.unwrap_or_default();
+        let entries = read_unverified_entries(&self.0, size, claim.first..claim.end).await;
+        let entries = entries.map_err(|error| Error::internal(FINDING, error))?;
+        let entries = entries.iter().map(|entry| String::from_utf8_lossy(entry).into_owned());
+        let mut statements: Vec<(u64, String)> = (claim.first..).zip(entries).collect();
+        let after = Timestamp::from_micros(claim.after).unwrap_or(Timestamp::EPOCH);
+        let (mut misindexed, mut indexed) = (Vec::new(), claim.first);
+        for batch in index::batches_from(&self.0, claim.first, after, claim.end, usize::MAX).await? {
+            let range = batch.first..batch.end;
+            let of_batch = statements.iter().filter(|(index, _)| range.contains(index));
+            let about: Option<Vec<About>> = of_batch.map(|(_, statement)| about(statement)).collect();
+            // The check of the entry itself reports an entry without a subject.
+            if let Some(about) = about
+                && !batch.has(&self.0, &about).await?
+            {
+                misindexed.push(range);
+            }
+            indexed = batch.end;
+        }
+        if indexed < claim.end {
+            misindexed.push(indexed..claim.end);
+        }
+        statements.retain(|(index, _)| *index >= claim.next);
+        Ok(EntriesToCheck { statements, misindexed })
+    }
+
+    /// Records that the claimed entries before `next` were compared, and ends the claim.
+    pub async fn note_checked(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
+        loop {
+            let (mut progress, version) = self.progress().await?;
+            for claim in progress.claims.iter_mut().filter(|known| known.first == claim.first) {
+                claim.next = claim.next.max(next);
+                claim.claimed_until = 0;
+            }
+            progress.claims.retain(|claim| claim.next < claim.end);
+            if self.replace_progress(&progress, version.as_ref()).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn progress(&self) -> Result<(Progress, Option<ObjectVersion>)> {
+        let Some(object) = self.0.get(CHECKED).await? else {
+            return Ok((Progress::default(), None));
+        };
+        let progress = serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(FINDING, error))?;
+        Ok((progress, Some(object.version)))
+    }
+
+    /// Replaces the progress if it still has the version that was read. Returns `false` otherwise.
+    async fn replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
+        let bytes = serde_json::to_vec(progress).map_err(|error| Error::internal(FINDING, error))?;
+        self.0.put_if(CHECKED, &bytes, version).await
+    }
+}
