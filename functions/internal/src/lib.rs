@@ -80,6 +80,7 @@ fn operation_in_path(text: &str) -> Result<OperationUuid> {
 
 purser_api::routes!(
     Arc<Operators>,
+    tag = "internal",
     list::list,
     service::service,
     upsert::upsert,

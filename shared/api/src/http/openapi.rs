@@ -179,33 +179,34 @@ fn response(status: u16, description: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Failure, Reply};
-    use purser_domain::ErrorKind;
+    use crate::{AgentCredentials, Failure, Id, OptionalBody, Reply, Text, describe_route, errors};
+    use purser_domain::{ErrorKind, KeyId};
     use serde_json::{Value, json};
     use utoipa_axum::{router::OpenApiRouter, routes};
 
-    crate::error_responses! {
-        /// The errors of the route below.
-        ThingErrors: 404, 429;
+    crate::body! {
+        /// A thing.
+        struct Thing {
+            name: Option<Text<4>>,
+        }
     }
 
-    #[utoipa::path(
-        get, path = "/things/{id}", tag = "things", security(("agentKey" = [])),
-        params(("id" = String, Path)), responses((status = 200, body = CheckView), ThingErrors)
-    )]
-    async fn get_thing() -> Reply {
+    #[utoipa::path(get, path = "/things/{keyId}", responses((status = 200, body = CheckView), errors::ServiceNotFound))]
+    async fn get_thing(_caller: AgentCredentials, _id: Id<KeyId>) -> Reply {
         Err(Failure::from(ErrorKind::NotFound))
     }
 
-    #[utoipa::path(post, path = "/things", request_body = Option<CheckView>, responses((status = 200, body = CheckView)))]
-    async fn make_thing() -> Reply {
+    #[utoipa::path(post, path = "/things", tag = "others", responses((status = 200, body = CheckView)))]
+    async fn make_thing(_body: OptionalBody<Thing>) -> Reply {
         Err(Failure::from(ErrorKind::NotFound))
     }
 
     fn parts() -> Value {
         let part = || {
-            let router = OpenApiRouter::<()>::new().routes(routes!(get_thing));
-            router.routes(routes!(make_thing)).into_openapi()
+            let router = OpenApiRouter::<()>::new();
+            let router = router.routes(describe_route("things", &get_thing, routes!(get_thing)));
+            let router = router.routes(describe_route("things", &make_thing, routes!(make_thing)));
+            router.into_openapi()
         };
         serde_json::to_value(document([part(), part()])).unwrap()
     }
@@ -238,13 +239,20 @@ mod tests {
             (&internal["type"], &internal["in"], &internal["name"]),
             (&json!("apiKey"), &json!("header"), &json!("X-Internal-Token"))
         );
-        let operation = &document["paths"]["/things/{id}"]["get"];
+        let operation = &document["paths"]["/things/{keyId}"]["get"];
         assert_eq!(operation["security"], json!([{"agentKey": []}]));
+        assert_eq!(operation["tags"], json!(["things"]));
+        assert_eq!(operation["parameters"][0]["name"], "keyId");
+        let statuses: Vec<&String> = operation["responses"].as_object().unwrap().keys().collect();
+        assert_eq!(statuses, ["200", "400", "401", "403", "404", "429", "500", "503"]);
+        let other = &document["paths"]["/things"]["post"];
+        assert_eq!((&other["security"], &other["tags"]), (&Value::Null, &json!(["others"])));
         let error = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
         assert_eq!(
             operation["responses"]["404"],
             json!({
-                "description": "`not_found` or `service_not_found`.",
+                "description": "- `not_found`: Nothing that you may use has this `keyId`. Check the path.\n\
+                    - `service_not_found`: No curated, enabled service has this name or an operation at the call's host.",
                 "content": error,
             })
         );
@@ -257,7 +265,7 @@ mod tests {
         let body = &parts()["paths"]["/things"]["post"]["requestBody"];
         assert_ne!(body["required"], true);
         let schema = &body["content"]["application/json"]["schema"];
-        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Check"}));
+        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Thing"}));
     }
 
     #[test]
