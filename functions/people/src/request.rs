@@ -41,7 +41,7 @@ impl FromRequestParts<Arc<People>> for OwnedAgent {
         let Ok(token) = SessionToken::from_request_parts(parts, people).await;
         let agent = path_parameter(parts, AgentId::PARAMETER).await;
         Ok(people
-            .authenticate_to_edit(token, &agent.unwrap_or_default(), false)
+            .authenticate_for(token, &agent.unwrap_or_default(), false)
             .await?)
     }
 }
@@ -72,24 +72,9 @@ impl Argument for OwnApproval {
 }
 
 impl People {
-    /// Returns the user of the session.
-    pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
-        self.person(token.into_token()?, false).await
-    }
-
-    /// Returns the agent in the path, or `not_found` if it does not belong to the caller.
-    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<OwnedAgent> {
-        self.authenticate_to_edit(token, agent, false).await
-    }
-
     /// Returns the agent in the path, or `not_found` if it does not belong to the caller. `stops` is whether the update
     /// stops the agent's payments.
-    pub(crate) async fn authenticate_to_edit(
-        &self,
-        token: SessionToken,
-        agent: &str,
-        stops: bool,
-    ) -> Result<OwnedAgent> {
+    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str, stops: bool) -> Result<OwnedAgent> {
         let read = async |person: &Caller| self.own_agent(person, parse_id(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(token.into_token()?, stops, read).await?;
         Ok(owned)

@@ -36,7 +36,7 @@ pub use http::errors;
 pub use http::etag::{Cacheable, holds_tag};
 pub use http::failure::{Failure, Reply};
 pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, seconds};
-pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
+pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, document};
 pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
