@@ -225,6 +225,55 @@ fn the_error_catalogue_matches_the_code() {
     assert_eq!(written, told);
 }
 
+/// A test over HTTP provokes every error that an operation's description lists. `World::send` checks the other
+/// direction: an operation returns only errors that the description lists.
+#[test]
+fn every_promised_error_is_provoked_by_a_test() {
+    let tests = root().join("tests/it");
+    let sources = fs::read_dir(tests).unwrap().map(|entry| entry.unwrap().path());
+    let sources = sources.filter(|path| !path.ends_with("docs.rs"));
+    let sources: Vec<String> = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let promised = purser_testkit::promised_errors();
+    assert!(promised.values().all(|errors| errors.len() > 1), "{promised:?}");
+    let slugs: BTreeSet<&String> = promised.values().flatten().map(|(_, slug)| slug).collect();
+    for slug in slugs {
+        // `bodies.rs` provokes each `<field>_required` by a table of fields.
+        let text = if slug == "<field>_required" {
+            "_required\"".to_owned()
+        } else {
+            format!("\"{slug}\"")
+        };
+        assert!(
+            sources.iter().any(|source| source.contains(&text)),
+            "no test provokes `{slug}`"
+        );
+    }
+}
+
+/// The OpenAPI document and `docs/errors.md` have the same text for each error.
+#[test]
+fn the_error_catalogue_contains_the_texts_of_the_openapi_document() {
+    let sections = catalogue();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for error in purser_api::errors::ALL {
+        let section = words(&sections[error.slug]);
+        assert!(
+            section.contains(&words(error.text)),
+            "docs/errors.md, {}: {}",
+            error.slug,
+            error.text
+        );
+        assert!(
+            section.contains(&error.status.to_string()),
+            "docs/errors.md, {}",
+            error.slug
+        );
+    }
+    let described: BTreeSet<&str> = purser_api::errors::ALL.iter().map(|error| error.slug).collect();
+    let documented: BTreeSet<&str> = sections.keys().map(String::as_str).collect();
+    assert_eq!(described, documented);
+}
+
 #[test]
 fn the_checks_are_documented_in_their_order() {
     let text = text_of("docs/errors.md");

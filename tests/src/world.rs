@@ -553,9 +553,13 @@ impl World {
         Self::send(request).await
     }
 
-    /// Sends a request and reads the response, which must be JSON, plain text, Markdown or empty.
+    /// Sends a request and reads the response, which must be JSON, plain text, Markdown or empty. An error must be in
+    /// the description of the operation.
     pub async fn send(request: reqwest::RequestBuilder) -> Answer {
-        let response = request.send().await.expect("an answer");
+        let (client, request) = request.build_split();
+        let request = request.expect("a request");
+        let (method, path) = (request.method().to_string(), request.url().path().to_owned());
+        let response = client.execute(request).await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
         let bytes = response.bytes().await.expect("a body");
         let is_text = ["text/plain", "text/markdown"].iter().any(|kind| {
@@ -569,6 +573,7 @@ impl World {
         } else {
             serde_json::from_slice(&bytes).expect("a JSON body")
         };
+        purser_testkit::assert_promised(&method, &path, status.as_u16(), &body);
         Answer {
             status: StatusCode::as_u16(&status),
             headers,

@@ -74,6 +74,7 @@ fn own(agent: &Agent, named: &str) -> Result<()> {
 
 purser_api::routes!(
     Arc<Agents>,
+    tag = "agents",
     me::me,
     services::services,
     policy::policy,

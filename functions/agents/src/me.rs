@@ -7,22 +7,16 @@ use axum::extract::State;
 use purser_api::{AgentCredentials, Failure};
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) MeErrors: 401, 403, 429, 500;
-}
-
 /// Returns the agent that owns the key. Use this request to check whether a key is valid.
 #[utoipa::path(
-    get,
-    path = "/mcp/agents/me",
-    tag = "agents",
-    security(("agentKey" = [])),
-    responses((status = 200, body = AgentInfo, description = "The key is active and belongs to this agent.",
+    get, path = "/mcp/agents/me",
+    responses(
+        (status = 200, body = AgentInfo, description = "The key is active and belongs to this agent.",
         links(
             ("services" = (operation_id = "services", parameters(("agentId" = "$response.body#/agent_id")))),
             ("receipts" = (operation_id = "receipts", parameters(("agentId" = "$response.body#/agent_id")))),
-        )), MeErrors)
+        )),
+    )
 )]
 pub(crate) async fn me(
     State(agents): State<Arc<Agents>>,

@@ -5,29 +5,21 @@ use crate::view::{EnabledServiceView, PolicyAnswer};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, RuleView, SpendView};
+use purser_api::{AgentCredentials, Failure, RuleView, SpendView, errors};
 use purser_domain::{Error, ErrorKind, ServiceId, decision_time};
 use std::sync::Arc;
-
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) PolicyErrors: 401, 403, 404, 429, 500;
-}
 
 /// Returns the agent's policy for one service and all rules of the agent, with the used and remaining amounts of the
 /// policy's limits and of the agent's budgets.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/services/{serviceId}/policy",
-    tag = "agents",
-    security(("agentKey" = [])),
+    get, path = "/agents/{agentId}/services/{serviceId}/policy",
     params(
         ("agentId" = String, Path, description = "The caller's own ID."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
     ),
     responses(
         (status = 200, body = PolicyAnswer, description = "The record, even if the service is disabled, with its current use."),
-        PolicyErrors,
+        errors::NotFound,
     )
 )]
 pub(crate) async fn policy(

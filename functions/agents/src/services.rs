@@ -4,25 +4,17 @@ use crate::view::{EnabledServiceList, EnabledServiceView};
 use crate::{Agents, own};
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure};
+use purser_api::{AgentCredentials, Failure, errors};
 use purser_domain::Permission;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) ServicesErrors: 401, 403, 404, 429, 500;
-}
-
 /// Returns the services that are enabled for the agent, each with its policy.
 #[utoipa::path(
-    get,
-    path = "/mcp/agents/{agentId}/services",
-    tag = "agents",
-    security(("agentKey" = [])),
+    get, path = "/mcp/agents/{agentId}/services",
     params(("agentId" = String, Path, description = "The caller's own ID.")),
     responses(
         (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including those that can't be paid now. A key for some services sees only those."),
-        ServicesErrors,
+        errors::NotFound,
     )
 )]
 pub(crate) async fn services(

@@ -3,17 +3,12 @@
 use crate::Agents;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure};
+use purser_api::{AgentCredentials, Failure, errors};
 use purser_domain::{ErrorKind, SettlementId, TransactionId};
 use purser_log::{FoundStatement, MissingReason, PaymentStatements};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) StatementErrors: 401, 403, 404, 429, 500;
-}
 
 /// The signed statements about a payment.
 #[derive(Serialize, ToSchema)]
@@ -41,13 +36,9 @@ pub(crate) struct SettlementStatements {
 
 /// Read the signed statements about a payment, with the proofs that they are in the log.
 #[utoipa::path(
-    get,
-    path = "/x402/settlements/{settlementId}/statement",
-    operation_id = "settlement_statement",
-    tag = "evidence",
-    security(("agentKey" = [])),
+    get, path = "/x402/settlements/{settlementId}/statement", operation_id = "settlement_statement", tag = "evidence",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
-    responses((status = 200, body = SettlementStatements, description = "The statements."), StatementErrors)
+    responses((status = 200, body = SettlementStatements, description = "The statements."), errors::NotFound)
 )]
 pub(crate) async fn statement(
     State(agents): State<Arc<Agents>>,
@@ -104,13 +95,10 @@ pub(crate) struct AgentDecisionStatement {
 /// A decision that blocked a payment or requires an approval has a statement like one that allowed a payment. The
 /// response is 404 until the statement is in the log, about a minute after the decision.
 #[utoipa::path(
-    get,
-    path = "/x402/decisions/{transactionId}/statement",
-    operation_id = "agent_decision_statement",
-    tag = "evidence",
-    security(("agentKey" = [])),
+    get, path = "/x402/decisions/{transactionId}/statement",
+    operation_id = "agent_decision_statement", tag = "evidence",
     params(("transactionId" = String, Path, description = "The `transaction_id` of a response of authorize.")),
-    responses((status = 200, body = AgentDecisionStatement, description = "The statement."), StatementErrors)
+    responses((status = 200, body = AgentDecisionStatement, description = "The statement."), errors::NotFound)
 )]
 pub(crate) async fn decision_statement(
     State(agents): State<Arc<Agents>>,

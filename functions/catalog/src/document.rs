@@ -11,20 +11,12 @@ use std::sync::LazyLock;
 
 static DOCUMENT: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::new(include_str!("../../../docs/openapi.json")));
 
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) DocumentErrors: 500;
-}
-
 /// Returns the OpenAPI 3.1 document of this API.
 #[utoipa::path(
-    get,
-    path = "/openapi.json",
-    tag = "catalog",
+    get, path = "/openapi.json",
     responses(
         (status = 200, body = Object, description = "The document."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        DocumentErrors,
     )
 )]
 pub(crate) async fn document(headers: HeaderMap) -> Response {

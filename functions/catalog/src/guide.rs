@@ -14,20 +14,12 @@ const MARKDOWN: &str = "text/markdown; charset=utf-8";
 static OVERVIEW: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(PLAIN, include_str!("../guide/llms.txt")));
 static SKILL: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(MARKDOWN, include_str!("../guide/SKILL.md")));
 
-purser_api::error_responses! {
-    /// The errors of these endpoints.
-    pub(crate) GuideErrors: 500;
-}
-
 /// Returns a description of this service with links, for language models.
 #[utoipa::path(
-    get,
-    path = "/llms.txt",
-    tag = "catalog",
+    get, path = "/llms.txt",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "Markdown, in the format of llmstxt.org."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        GuideErrors,
     )
 )]
 pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
@@ -36,13 +28,10 @@ pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
 
 /// Returns a guide for agents: how to pay, step by step, and what to do about each error.
 #[utoipa::path(
-    get,
-    path = "/SKILL.md",
-    tag = "catalog",
+    get, path = "/SKILL.md",
     responses(
         (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        GuideErrors,
     )
 )]
 pub(crate) async fn skill(headers: HeaderMap) -> Response {

@@ -36,6 +36,7 @@ struct CatalogApi {
 
 purser_api::routes!(
     Arc<CatalogApi>,
+    tag = "catalog",
     list::list,
     service::service,
     document::document,

@@ -9,7 +9,7 @@ use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use purser_api::{Cacheable, Failure, Query};
+use purser_api::{Cacheable, Failure, Query, errors};
 use purser_domain::{Catalog, Category, Error, Result, Service, Timestamp, TrustStatus};
 use std::sync::Arc;
 
@@ -17,17 +17,9 @@ use std::sync::Arc;
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 500;
 
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) ListErrors: 400, 500, 503;
-}
-
 /// List services.
 #[utoipa::path(
-    get,
-    path = "/services",
-    operation_id = "list_services",
-    tag = "catalog",
+    get, path = "/services", operation_id = "list_services",
     params(
         ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),
         ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only services of this trust status. Default: all but disabled. `slug` also finds a disabled service."),
@@ -37,7 +29,7 @@ purser_api::error_responses! {
     responses(
         (status = 200, body = ServiceList<'static>, description = "Sorted by slug. Every caller gets the same list."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        ListErrors,
+        errors::TemporarilyUnavailable,
     )
 )]
 pub(crate) async fn list(

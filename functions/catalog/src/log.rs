@@ -7,28 +7,20 @@ use axum::http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
-use purser_api::{Cacheable, Failure};
+use purser_api::{Cacheable, Failure, errors};
 use purser_domain::{Error, ErrorKind};
 use purser_log::LogReader;
 use std::sync::Arc;
 
 const NOTE: &str = "text/plain; charset=utf-8";
 
-purser_api::error_responses! {
-    /// The errors of these endpoints.
-    pub(crate) LogErrors: 404, 500;
-}
-
 /// Returns the keys that sign statements of decisions and payments: the current key first, then older keys.
 #[utoipa::path(
-    get,
-    path = "/.well-known/jwks.json",
-    operation_id = "statement_keys",
-    tag = "evidence",
+    get, path = "/.well-known/jwks.json", operation_id = "statement_keys", tag = "evidence",
     responses(
         (status = 200, body = Object, description = "A JSON Web Key Set (RFC 7517)."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        LogErrors,
+        errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
 pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
@@ -39,14 +31,11 @@ pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap)
 
 /// Returns the keys of statements and of the log, in the form that `purser verify --trust` reads.
 #[utoipa::path(
-    get,
-    path = "/log/trust",
-    operation_id = "log_trust",
-    tag = "evidence",
+    get, path = "/log/trust", operation_id = "log_trust", tag = "evidence",
     responses(
         (status = 200, body = Object, description = "`jwks`; `logs`, each a `vkey` of the log and its `origin`, the current one first; `witnesses`, if there are any. Keep your own copy."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        LogErrors,
+        errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
 pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
@@ -57,14 +46,11 @@ pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap
 /// Returns the newest checkpoint of the log of statements. The checkpoint is at most about a minute older than the
 /// newest statement.
 #[utoipa::path(
-    get,
-    path = "/log/checkpoint",
-    operation_id = "log_checkpoint",
-    tag = "evidence",
+    get, path = "/log/checkpoint", operation_id = "log_checkpoint", tag = "evidence",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "A signed note (c2sp.org/tlog-checkpoint)."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        LogErrors,
+        errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
 pub(crate) async fn checkpoint(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {

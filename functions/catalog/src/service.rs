@@ -5,26 +5,18 @@ use crate::{CACHE_CONTROL, CatalogApi};
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
-use purser_api::{Cacheable, Failure};
+use purser_api::{Cacheable, Failure, errors};
 use purser_domain::{Error, ErrorKind};
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// The errors of this endpoint.
-    pub(crate) ServiceErrors: 404, 500, 503;
-}
-
 /// Read one service.
 #[utoipa::path(
-    get,
-    path = "/services/{serviceId}",
-    operation_id = "read_service",
-    tag = "catalog",
+    get, path = "/services/{serviceId}", operation_id = "read_service",
     params(("serviceId" = String, Path, description = "Slug or UUID.")),
     responses(
         (status = 200, body = ServiceDetail<'static>, description = "The service and its operations, even if it is disabled."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
-        ServiceErrors,
+        errors::ServiceNotFound, errors::TemporarilyUnavailable,
     )
 )]
 pub(crate) async fn service(

@@ -2,18 +2,13 @@
 
 use crate::edit::{Condition, of_existing};
 use crate::view::InternalService;
-use crate::{Operators, id_in_path};
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use crate::{Caller, Operators};
+use axum::extract::State;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, OperatorCredentials, VersionTag, json_body};
+use purser_api::{Body, Failure, Id, IfMatch};
+use purser_domain::ServiceId;
 use purser_domain::{AuditKind, Service};
 use std::sync::Arc;
-
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) CuratedErrors: 400, 401, 404, 412, 413, 428, 429, 500;
-}
 
 purser_api::body! {
     /// Whether agents may use the service.
@@ -24,30 +19,19 @@ purser_api::body! {
 
 /// Set whether agents may use a service.
 #[utoipa::path(
-    put,
-    path = "/internal/services/{serviceId}/curated",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(
-        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read, or `*`."),
-    ),
-    request_body = CuratedBody,
+    put, path = "/internal/services/{serviceId}/curated",
     responses(
         (status = 200, body = InternalService, description = "The updated service. Agents that had it enabled keep their policies; while it is not curated, they receive `service_not_found`."),
-        CuratedErrors,
     )
 )]
 pub(crate) async fn curated(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(id): Path<String>,
+    Caller(operator): Caller,
+    Id(id): Id<ServiceId>,
     if_match: IfMatch,
-    body: Bytes,
+    body: Body<CuratedBody>,
 ) -> Result<Response, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let id = id_in_path(&id)?;
-    let CuratedBody { curated } = CuratedBody::parse(&json_body(&body)?)?;
+    let CuratedBody { curated } = body.parse()?;
     let condition = Condition::Existing(if_match.precondition()?);
     let change = of_existing(|stored| Service {
         curated,

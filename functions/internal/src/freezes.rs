@@ -5,11 +5,10 @@
 //!
 //! Each response lists all freezes, so that an operator sees the complete state.
 
-use crate::Operators;
+use crate::{Caller, Operators};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
-use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
+use axum::extract::State;
+use purser_api::{Body, Failure, Id, Operator, errors};
 use purser_domain::{
     Act, AgentId, AuditChanges, AuditKind, AuditRefusal, ErrorKind, FreezeChange, FreezeTarget, Freezes,
     OperatorFreeze, OperatorReason, PersonId, Result, StrongerFreeze,
@@ -18,17 +17,6 @@ use purser_store::{Backoff, FreezeChanged};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when listing freezes, and when ending the deployment's freeze.
-    pub(crate) ListErrors: 401, 429, 500;
-    /// Errors when freezing the deployment.
-    pub(crate) DeploymentErrors: 400, 401, 413, 429, 500;
-    /// Errors when freezing an agent or an owner.
-    pub(crate) FreezeErrors: 400, 401, 404, 409, 413, 429, 500;
-    /// Errors when ending the freeze of an agent or an owner.
-    pub(crate) UnfreezeErrors: 401, 404, 429, 500;
-}
 
 purser_api::body! {
     /// The reason for a freeze.
@@ -103,14 +91,12 @@ impl Operators {
 
     async fn freeze(
         &self,
-        caller: OperatorCredentials,
-        target: impl AsyncFnOnce() -> Result<FreezeTarget>,
-        body: &Bytes,
+        operator: &Operator,
+        target: FreezeTarget,
+        body: &Body<FreezeBody>,
     ) -> Result<Json<FreezeList>> {
-        let operator = self.authenticate(caller).await?;
-        let target = target().await?;
-        let FreezeBody { reason } = FreezeBody::parse(&json_body(body)?)?;
-        self.begin_freeze(&operator, target, reason).await?;
+        let target = self.existing(target).await?;
+        self.begin_freeze(operator, target, body.parse()?.reason).await?;
         self.freezes().await
     }
 
@@ -136,14 +122,8 @@ impl Operators {
             .await
     }
 
-    async fn unfreeze(
-        &self,
-        caller: OperatorCredentials,
-        target: impl FnOnce() -> Option<FreezeTarget>,
-    ) -> Result<Json<FreezeList>> {
-        let operator = self.authenticate(caller).await?;
-        let target = target().ok_or(ErrorKind::NotFound)?;
-        self.end_freeze(&operator, &target).await?;
+    async fn unfreeze(&self, operator: &Operator, target: FreezeTarget) -> Result<Json<FreezeList>> {
+        self.end_freeze(operator, &target).await?;
         self.freezes().await
     }
 
@@ -218,14 +198,7 @@ impl Operators {
         })
     }
 
-    /// Parses the agent in a path and checks that it exists, because a mistyped id must not look like a successful
-    /// freeze.
-    async fn existing_agent(&self, agent: &str) -> Result<FreezeTarget> {
-        let id = AgentId::parse(agent).ok_or(ErrorKind::NotFound)?;
-        self.existing(FreezeTarget::Agent(id)).await
-    }
-
-    /// Checks that the target's agent exists. An owner is always accepted, because an owner may have no agents yet.
+    /// Checks that the target's agent exists, because a mistyped id must not look like a successful freeze. An owner is always accepted, because an owner may have no agents yet.
     pub(crate) async fn existing(&self, target: FreezeTarget) -> Result<FreezeTarget> {
         if let FreezeTarget::Agent(id) = &target {
             self.ledger.agent(*id).await?.ok_or(ErrorKind::NotFound)?;
@@ -243,10 +216,6 @@ pub(crate) enum FreezeOutcome {
     AwaitsSecond,
     /// The freeze was set with a token, so only a token can change or end it.
     NeedsToken,
-}
-
-fn owner(text: &str) -> Option<FreezeTarget> {
-    PersonId::parse(text).map(FreezeTarget::Owner)
 }
 
 /// Returns the action and its object for the audit log.
@@ -278,18 +247,13 @@ fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
 
 /// List all operator freezes.
 #[utoipa::path(
-    get,
-    path = "/internal/freezes",
-    operation_id = "list_freezes",
-    tag = "internal",
-    security(("internalToken" = [])),
-    responses((status = 200, body = FreezeList, description = "Every freeze by an operator that is in force."), ListErrors)
+    get, path = "/internal/freezes", operation_id = "list_freezes",
+    responses((status = 200, body = FreezeList, description = "Every freeze by an operator that is in force."))
 )]
 pub(crate) async fn list(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
+    Caller(_operator): Caller,
 ) -> Result<Json<FreezeList>, Failure> {
-    let _operator = operators.authenticate(caller).await?;
     Ok(operators.freezes().await?)
 }
 
@@ -297,114 +261,85 @@ pub(crate) async fn list(
 ///
 /// Payments of the agent are blocked, and the owner cannot unfreeze it.
 #[utoipa::path(
-    put,
-    path = "/internal/freezes/agents/{agentId}",
-    operation_id = "freeze_agent",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), FreezeErrors)
+    put, path = "/internal/freezes/agents/{agentId}", operation_id = "freeze_agent",
+    responses(
+        (status = 200, body = FreezeList, description = "The freezes in force, the new one included."),
+        errors::TooManyFreezes,
+    )
 )]
 pub(crate) async fn freeze_agent(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(agent): Path<String>,
-    body: Bytes,
+    Caller(operator): Caller,
+    Id(agent): Id<AgentId>,
+    body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    let target = async || operators.existing_agent(&agent).await;
-    Ok(operators.freeze(caller, target, &body).await?)
+    Ok(operators.freeze(&operator, FreezeTarget::Agent(agent), &body).await?)
 }
 
 /// End an agent's freeze.
 #[utoipa::path(
-    delete,
-    path = "/internal/freezes/agents/{agentId}",
-    operation_id = "unfreeze_agent",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), UnfreezeErrors)
+    delete, path = "/internal/freezes/agents/{agentId}", operation_id = "unfreeze_agent",
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
 )]
 pub(crate) async fn unfreeze_agent(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(agent): Path<String>,
+    Caller(operator): Caller,
+    Id(agent): Id<AgentId>,
 ) -> Result<Json<FreezeList>, Failure> {
-    let target = || AgentId::parse(&agent).map(FreezeTarget::Agent);
-    Ok(operators.unfreeze(caller, target).await?)
+    Ok(operators.unfreeze(&operator, FreezeTarget::Agent(agent)).await?)
 }
 
 /// Freeze all agents of an owner, including agents that are created later.
 #[utoipa::path(
-    put,
-    path = "/internal/freezes/owners/{person}",
-    operation_id = "freeze_owner",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("person" = String, Path, description = "The owner's ID, as shown on their sessions page.")),
-    request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), FreezeErrors)
+    put, path = "/internal/freezes/owners/{person}", operation_id = "freeze_owner",
+    responses(
+        (status = 200, body = FreezeList, description = "The freezes in force, the new one included."),
+        errors::TooManyFreezes,
+    )
 )]
 pub(crate) async fn freeze_owner(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(person): Path<String>,
-    body: Bytes,
+    Caller(operator): Caller,
+    Id(owner): Id<PersonId>,
+    body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    let target = async || Ok(owner(&person).ok_or(ErrorKind::NotFound)?);
-    Ok(operators.freeze(caller, target, &body).await?)
+    Ok(operators.freeze(&operator, FreezeTarget::Owner(owner), &body).await?)
 }
 
 /// End an owner's freeze.
 #[utoipa::path(
-    delete,
-    path = "/internal/freezes/owners/{person}",
-    operation_id = "unfreeze_owner",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("person" = String, Path, description = "The owner's id.")),
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), UnfreezeErrors)
+    delete, path = "/internal/freezes/owners/{person}", operation_id = "unfreeze_owner",
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
 )]
 pub(crate) async fn unfreeze_owner(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(person): Path<String>,
+    Caller(operator): Caller,
+    Id(owner): Id<PersonId>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.unfreeze(caller, || owner(&person)).await?)
+    Ok(operators.unfreeze(&operator, FreezeTarget::Owner(owner)).await?)
 }
 
 /// Freeze the whole deployment, so that all agents' payments are blocked.
 #[utoipa::path(
-    put,
-    path = "/internal/freezes/deployment",
-    operation_id = "freeze_deployment",
-    tag = "internal",
-    security(("internalToken" = [])),
-    request_body = FreezeBody,
-    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."), DeploymentErrors)
+    put, path = "/internal/freezes/deployment", operation_id = "freeze_deployment",
+    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."))
 )]
 pub(crate) async fn freeze_deployment(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    body: Bytes,
+    Caller(operator): Caller,
+    body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    let target = async || Ok(FreezeTarget::Deployment);
-    Ok(operators.freeze(caller, target, &body).await?)
+    Ok(operators.freeze(&operator, FreezeTarget::Deployment, &body).await?)
 }
 
 /// End the deployment's freeze.
 #[utoipa::path(
-    delete,
-    path = "/internal/freezes/deployment",
-    operation_id = "unfreeze_deployment",
-    tag = "internal",
-    security(("internalToken" = [])),
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."), ListErrors)
+    delete, path = "/internal/freezes/deployment", operation_id = "unfreeze_deployment",
+    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
 )]
 pub(crate) async fn unfreeze_deployment(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
+    Caller(operator): Caller,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.unfreeze(caller, || Some(FreezeTarget::Deployment)).await?)
+    Ok(operators.unfreeze(&operator, FreezeTarget::Deployment).await?)
 }

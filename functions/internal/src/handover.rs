@@ -2,24 +2,17 @@
 //!
 //! An operator cannot change an agent. The owner changes only when the new owner accepts the offer.
 
+use crate::Caller;
 use crate::Operators;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
-use purser_api::{Failure, Member as _, Operator, OperatorCredentials, json_body};
+use axum::extract::State;
+use purser_api::{Body, Failure, Id, Operator};
 use purser_domain::{
     Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, Handover, OperatorReason, PersonId, Problem, Result,
 };
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when offering an agent.
-    pub(crate) OfferErrors: 400, 401, 404, 413, 429, 500;
-    /// Errors when withdrawing an offer.
-    pub(crate) TakeBackErrors: 401, 404, 429, 500;
-}
 
 purser_api::body! {
     /// The user to whom the agent is offered, and the reason.
@@ -63,25 +56,17 @@ pub(crate) struct TakenBack {
 /// The user has seven days to accept the offer and needs a recent sign-in. The agent keeps its keys, policies, rules
 /// and pending approvals.
 #[utoipa::path(
-    put,
-    path = "/internal/agents/{agentId}/handover",
-    operation_id = "offer_agent",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    request_body = HandoverBody,
-    responses((status = 200, body = HandoverView, description = "Offered."), OfferErrors)
+    put, path = "/internal/agents/{agentId}/handover", operation_id = "offer_agent",
+    responses((status = 200, body = HandoverView, description = "Offered."))
 )]
 pub(crate) async fn offer(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(agent): Path<String>,
-    body: Bytes,
+    Caller(operator): Caller,
+    Id(id): Id<AgentId>,
+    body: Body<HandoverBody>,
 ) -> Result<Json<HandoverView>, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
     let agent = operators.find_agent_to_offer(id).await?;
-    let HandoverBody { to, reason } = HandoverBody::parse(&json_body(&body)?)?;
+    let HandoverBody { to, reason } = body.parse()?;
     let offer = operators.offer_agent(&operator, &agent, to, reason).await?;
     Ok(Json(HandoverView {
         agent_id: id.to_string(),
@@ -96,21 +81,14 @@ pub(crate) async fn offer(
 
 /// Withdraw an agent's offer that has not been accepted.
 #[utoipa::path(
-    delete,
-    path = "/internal/agents/{agentId}/handover",
-    operation_id = "take_offer_back",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(("agentId" = uuid::Uuid, Path, description = "The agent.")),
-    responses((status = 200, body = TakenBack, description = "The agent is not offered."), TakeBackErrors)
+    delete, path = "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
+    responses((status = 200, body = TakenBack, description = "The agent is not offered."))
 )]
 pub(crate) async fn take_back(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path(agent): Path<String>,
+    Caller(operator): Caller,
+    Id(id): Id<AgentId>,
 ) -> Result<Json<TakenBack>, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let id = AgentId::parse(&agent).ok_or(ErrorKind::NotFound)?;
     operators.withdraw_offer(&operator, id).await?;
     Ok(Json(TakenBack {
         agent_id: id.to_string(),

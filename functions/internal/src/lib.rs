@@ -27,13 +27,15 @@ mod upsert;
 mod view;
 mod withdraw;
 
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::{Router, routing::post};
 use browser::BrowserOperators;
 use purser_api::{
-    ApiSettings, Boot, BootError, Clock, DIRECT_PATH, Entropy, InternalTokens, Operator, OperatorCredentials,
-    RefusalLimit, Routers, Secrets,
+    ApiSettings, Argument, Boot, BootError, Clock, DIRECT_PATH, Entropy, Failure, InternalTokens, OperationDescription,
+    Operator, OperatorCredentials, RefusalLimit, Routers, Secrets,
 };
-use purser_domain::{Duration, ErrorKind, Network, OperationUuid, Result, ServiceId};
+use purser_domain::{Duration, Network};
 use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
@@ -59,27 +61,29 @@ struct Operators {
     entropy: Entropy,
 }
 
-impl Operators {
-    /// Authenticates the calling operator. The error is 401 `invalid_internal_token`, or 429 if too many requests from
-    /// this address were rejected.
-    async fn authenticate(&self, caller: OperatorCredentials) -> Result<Operator> {
-        caller.check(&self.tokens, &self.refusals, self.clock.now()).await
+/// The authenticated operator. The error is 401 `invalid_internal_token`, or 429 if too many requests from this address
+/// were rejected.
+struct Caller(Operator);
+
+impl FromRequestParts<Arc<Operators>> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, operators: &Arc<Operators>) -> Result<Self, Failure> {
+        let Ok(caller) = OperatorCredentials::from_request_parts(parts, operators).await;
+        let operator = caller.check(&operators.tokens, &operators.refusals, operators.clock.now());
+        Ok(Self(operator.await?))
     }
 }
 
-/// Parses the service UUID in a path. Unlike public routes, these routes accept no slug, because an update may change
-/// the slug.
-fn id_in_path(text: &str) -> Result<ServiceId> {
-    Ok(ServiceId::parse(text).ok_or(ErrorKind::NotFound)?)
-}
-
-/// Parses the operation UUID in a path. Slugs are not accepted, because an update may change the slug.
-fn operation_in_path(text: &str) -> Result<OperationUuid> {
-    Ok(OperationUuid::parse(text).ok_or(ErrorKind::NotFound)?)
+impl Argument for Caller {
+    fn describe(operation: &mut OperationDescription) {
+        OperatorCredentials::describe(operation);
+    }
 }
 
 purser_api::routes!(
     Arc<Operators>,
+    tag = "internal",
     list::list,
     service::service,
     upsert::upsert,

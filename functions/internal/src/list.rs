@@ -1,40 +1,29 @@
 //! `GET /internal/services`: the whole catalog for operators, with the changes that need attention.
 
+use crate::Caller;
 use crate::Operators;
 use crate::view::{InternalServiceItem, InternalServiceList};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, OperatorCredentials, Query};
+use purser_api::{Failure, Query};
 use std::sync::Arc;
-
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) ListErrors: 400, 401, 429, 500;
-}
 
 /// List all services, with price and payee changes that probes observed.
 #[utoipa::path(
-    get,
-    path = "/internal/services",
-    operation_id = "list_internal_services",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params((
-        "changed" = Option<bool>, Query,
-        description = "true: only services whose providers ask for a payment that differs from the catalog. false: only the other services.",
-    )),
+    get, path = "/internal/services", operation_id = "list_internal_services",
+    params(
+        ("changed" = Option<bool>, Query, description = "true: only services whose providers ask for a payment that differs from the catalog. false: only the other services."),
+    ),
     responses(
         (status = 200, body = InternalServiceList, description = "By slug, including disabled and uncurated services."),
-        ListErrors,
     )
 )]
 pub(crate) async fn list(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
+    Caller(_operator): Caller,
     uri: Uri,
 ) -> Result<Json<InternalServiceList>, Failure> {
-    let _operator = operators.authenticate(caller).await?;
     let mut query = Query::from_uri(&uri);
     let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
     query.finish()?;

@@ -8,21 +8,15 @@
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
 use crate::view::InternalService;
-use crate::{Operators, id_in_path, operation_in_path};
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use crate::{Caller, Operators};
+use axum::extract::State;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, Operator, OperatorCredentials, Precondition, VersionTag, json_body};
+use purser_api::{Body, Failure, Id, IfMatch, Operator, Precondition};
 use purser_domain::{
     AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Problem, Quote, Result, Service,
     ServiceId,
 };
 use std::sync::Arc;
-
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) PinErrors: 400, 401, 404, 412, 413, 428, 429, 500;
-}
 
 purser_api::body! {
     /// The payment that the operator saw.
@@ -34,31 +28,20 @@ purser_api::body! {
 
 /// Set an operation's payment to the payment that a probe observed.
 #[utoipa::path(
-    post,
-    path = "/internal/services/{serviceId}/operations/{operationId}/pin",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(
-        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read, or `*`."),
-    ),
-    request_body = PinBody,
+    post, path = "/internal/services/{serviceId}/operations/{operationId}/pin",
     responses(
         (status = 200, body = InternalService, description = "The updated service. A delayed change is in the operation's `next`."),
-        PinErrors,
     )
 )]
 pub(crate) async fn pin(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path((id, operation)): Path<(String, String)>,
+    Caller(operator): Caller,
+    Id(id): Id<ServiceId>,
+    Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
-    body: Bytes,
+    body: Body<PinBody>,
 ) -> Result<Response, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
-    let PinBody { payment } = PinBody::parse(&json_body(&body)?)?;
+    let PinBody { payment } = body.parse()?;
     let (precondition, payment) = (if_match.precondition()?, CatalogPayment::from(payment));
     let pinned = operators.pin_seen(&operator, (id, operation), precondition, |seen| *seen == payment);
     Ok(operators.show(&pinned.await?).await?)

@@ -1,45 +1,29 @@
 //! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests that the next reconciliation run
 //! checks this settlement first. The settlement may be in any state, including expired or confirmed long ago.
 
+use crate::Caller;
 use crate::Operators;
 use crate::view::MarkedSettlement;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, Operator, OperatorCredentials};
+use purser_api::{Failure, Id, Operator};
 use purser_domain::{Act, AgentId, AuditChanges, AuditKind, ErrorKind, Result, Settlement, SettlementId};
 use purser_store::ReconcileRequest;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) ReconcileErrors: 401, 404, 413, 429, 500;
-}
-
 /// Request the reconciliation of a settlement with the chain.
 #[utoipa::path(
-    post,
-    path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",
-    tag = "internal",
-    security(("internalToken" = [])),
-    params(
-        ("agentId" = uuid::Uuid, Path, description = "The agent."),
-        ("settlementId" = uuid::Uuid, Path, description = "One of its settlements."),
-    ),
-    responses(
-        (status = 202, body = MarkedSettlement, description = "Accepted. The next run, within about a minute, checks it first."),
-        ReconcileErrors,
-    )
+    post, path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",
+    responses((status = 202, body = MarkedSettlement, description = "Accepted. The next run, within about a minute, checks it first."))
 )]
 pub(crate) async fn reconcile(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path((agent, settlement)): Path<(String, String)>,
+    Caller(operator): Caller,
+    Id(agent): Id<AgentId>,
+    Id(id): Id<SettlementId>,
 ) -> Result<Response, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let ids = AgentId::parse(&agent).zip(SettlementId::parse(&settlement));
-    let (agent, id) = ids.ok_or(ErrorKind::NotFound)?;
     let (settlement, mark) = operators.request_reconcile(&operator, agent, id).await?;
     let marked = MarkedSettlement::new(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())

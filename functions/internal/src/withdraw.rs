@@ -3,48 +3,31 @@
 
 use crate::edit::{Change, Condition, exact};
 use crate::view::InternalService;
-use crate::{Operators, id_in_path, operation_in_path};
-use axum::extract::{Path, State};
+use crate::{Caller, Operators};
+use axum::extract::State;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Operator, OperatorCredentials, Precondition, VersionTag};
+use purser_api::{Failure, Id, IfMatch, Operator, Precondition, VersionTag};
 use purser_domain::{AuditKind, ErrorKind, OperationUuid, Result, Service, ServiceId};
 use std::sync::Arc;
-
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) WithdrawErrors: 400, 401, 404, 412, 413, 428, 429, 500;
-}
 
 /// Withdraw an operation's delayed change (`next`).
 ///
 /// Any operator can withdraw the change, including the operator who requested it. The current payee and price stay
 /// active.
 #[utoipa::path(
-    post,
-    path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
-    tag = "internal",
-    security(("internalToken" = [])),
+    post, path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
     params(
-        ("serviceId" = uuid::Uuid, Path, description = "The service's UUID."),
-        ("operationId" = uuid::Uuid, Path, description = "The operation's `id`."),
-        (
-            "If-Match" = inline(VersionTag), Header,
-            description = "The `ETag` of the entry as read. It identifies the change that is withdrawn, so `*` is refused.",
-        ),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read. It identifies the change that is withdrawn, so `*` is refused."),
     ),
-    responses(
-        (status = 200, body = InternalService, description = "The updated service."),
-        WithdrawErrors,
-    )
+    responses((status = 200, body = InternalService, description = "The updated service."))
 )]
 pub(crate) async fn withdraw_change(
     State(operators): State<Arc<Operators>>,
-    caller: OperatorCredentials,
-    Path((id, operation)): Path<(String, String)>,
+    Caller(operator): Caller,
+    Id(id): Id<ServiceId>,
+    Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let operator = operators.authenticate(caller).await?;
-    let (id, operation) = (id_in_path(&id)?, operation_in_path(&operation)?);
     let precondition = exact(if_match)?;
     let service = operators.withdraw(&operator, (id, operation), precondition).await?;
     Ok(operators.show(&service).await?)

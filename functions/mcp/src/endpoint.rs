@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
-use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public, domain_name};
+use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public, domain_name, errors};
 use purser_client::Purser;
 use purser_domain::{Error, Result};
 use purser_mcp::{KeyFrom, Providers, Tools};
@@ -112,22 +112,16 @@ fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 
-purser_api::error_responses! {
-    /// The errors of this endpoint before the protocol is handled.
-    pub(crate) McpErrors: 401, 413, 429, 500, 503;
-}
-
 /// Handles a Model Context Protocol message (streamable HTTP, stateless): JSON-RPC 2.0, one JSON response for each
 /// request. The list of tools, and the tools that read the catalog, need no key and are throttled by IP address. All
 /// other tools require an agent key. If a key is sent, it is always verified first.
 #[utoipa::path(
-    post,
-    path = "/mcp",
-    tag = "mcp",
+    post, path = "/mcp",
     security((), ("agentKey" = [])),
     request_body(content = serde_json::Value, description = "A JSON-RPC message.", content_type = "application/json"),
     responses(
-        McpErrors,
+        errors::InvalidAgentKey, errors::InvalidAuthorizationHeader, errors::TooManyRequests,
+        errors::TemporarilyUnavailable,
         (status = 200, description = "The JSON-RPC answer.", content_type = "application/json"),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "A JSON-RPC error: the body is not JSON (-32700) or not a JSON-RPC message (-32600), or a header that the protocol version requires is missing."),

@@ -25,7 +25,7 @@ use axum::routing::any;
 use callers::{AcceptedKeys, Callers};
 use endpoint::Endpoint;
 use open_calls::OpenCalls;
-use purser_api::{ApiSettings, AssertionKeys, Boot, BootError};
+use purser_api::{ApiSettings, AssertionKeys, Boot, BootError, describe_route};
 use purser_domain::Duration;
 use purser_store::{CallLeases, KeptResponses, Throttle};
 use responses::Responses;
@@ -44,7 +44,11 @@ const _: () = assert!(purser_mcp::KEPT_FOR.as_secs() == 15 * 60);
 /// Returns this function's part of the OpenAPI document: only the route, because the protocol describes the messages.
 pub fn openapi() -> OpenApi {
     OpenApiRouter::<Arc<Endpoint>>::new()
-        .routes(utoipa_axum::routes!(endpoint::mcp))
+        .routes(describe_route(
+            "mcp",
+            &endpoint::mcp,
+            utoipa_axum::routes!(endpoint::mcp),
+        ))
         .into_openapi()
 }
 

@@ -20,10 +20,9 @@ use crate::early_balance::EarlyBalance;
 use crate::idempotency::PriorOutcome;
 use crate::refuse::window_to_read_on;
 use crate::view::{AuthorizeBody, Authorized};
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AgentCredentials, AuthorizeRequest, Failure, REQUIREMENT};
+use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, errors};
 use purser_domain::{
     Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms, Purchase,
     Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, WindowMeasure,
@@ -32,18 +31,9 @@ use purser_store::{AuthenticatedCaller, Backoff, DecisionInputs, DecisionKeys, E
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) AuthorizeErrors: 400, 401, 402, 403, 404, 409, 413, 429, 500;
-}
-
 /// Evaluate a payment, reserve its amount and sign it.
 #[utoipa::path(
-    post,
-    path = "/x402/authorize",
-    tag = "payments",
-    security(("agentKey" = [])),
-    request_body = AuthorizeBody,
+    post, path = "/x402/authorize",
     responses(
         (status = 200, body = Authorized, description = "Authorized: send `payment.header_value` as the header `payment.header_name` of the \
             provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call.",
@@ -51,16 +41,19 @@ purser_api::error_responses! {
                     ("complete" = (operation_id = "complete", parameters(("settlementId" = "$response.body#/settlement_id")))),
                     ("receipt" = (operation_id = "receipt", parameters(("settlementId" = "$response.body#/settlement_id")))),
                 )),
-        AuthorizeErrors,
+        errors::AmountExceedsMax, errors::AmountExceedsPerCallLimit, errors::DailySpendLimitExceeded,
+        errors::ApprovalRequired, errors::InsufficientUsdcBalance, errors::ServiceNotEnabled,
+        errors::OperationNotEnabledForAgent, errors::DomainNotAllowed, errors::PolicyBlocked, errors::NotFound,
+        errors::ServiceNotFound, errors::IdempotentReplay, errors::IdempotencyKeyReused,
     )
 )]
 pub(crate) async fn authorize(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
-    body: Bytes,
+    body: Body<AuthorizeBody>,
 ) -> Result<Response, Failure> {
     let started = payments.clock.now();
-    let body = purser_api::json_body_around(&body, REQUIREMENT);
+    let body = purser_api::json_body_around(body.bytes(), REQUIREMENT);
     let request = body.and_then(|(body, requirement)| {
         let request = AuthorizeRequest::parse(&body, payments.network)?;
         Ok((request, body, requirement))

@@ -12,9 +12,10 @@ use crate::idempotency::executed_error;
 use crate::refuse::window_to_read_on;
 use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{AgentCredentials, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, as_first_made};
+use purser_api::{
+    AgentCredentials, Body, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, as_first_made, errors,
+};
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
     Facts, Fingerprint, Freeze, Intent, Reason, Result, Timestamp,
@@ -23,30 +24,21 @@ use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
 use serde_json::Value;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) CheckErrors: 400, 401, 403, 404, 409, 413, 429, 500;
-}
-
 /// Evaluate a payment without reserving or signing it.
 #[utoipa::path(
-    post,
-    path = "/x402/check",
-    tag = "payments",
-    security(("agentKey" = [])),
-    request_body = CheckBody,
+    post, path = "/x402/check",
     responses(
         (status = 200, body = CheckAnswer, description = "The outcome at this time. Authorize re-evaluates and is authoritative."),
-        CheckErrors,
+        errors::IdempotencyKeyReused, errors::IdempotentReplay, errors::NotFound, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn check(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
-    body: Bytes,
+    body: Body<CheckBody>,
 ) -> Result<Json<CheckAnswer>, Failure> {
     let now = payments.clock.now();
-    let request = purser_api::json_body_around(&body, REQUIREMENT)
+    let request = purser_api::json_body_around(body.bytes(), REQUIREMENT)
         .and_then(|(body, _)| Ok((CheckRequest::parse(&body, payments.network)?, body)));
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let intent = parsed.map(|request| &request.intent);

@@ -9,37 +9,28 @@
 use crate::Payments;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{AgentCredentials, Failure, UnpaidCheckRequest};
+use purser_api::{AgentCredentials, Body, Failure, UnpaidCheckRequest, errors};
 use purser_domain::{CallFacts, CatalogMatch, Error, ErrorKind, UnpaidDecision, UnpaidRefusal, evaluate_unpaid};
 use purser_store::DecisionKeys;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) UnpaidCheckErrors: 400, 401, 403, 404, 413, 429, 500;
-}
-
 /// Evaluate a call that requires no payment.
 #[utoipa::path(
-    post,
-    path = "/x402/check/unpaid",
-    tag = "payments",
-    security(("agentKey" = [])),
-    request_body = UnpaidCheckBody,
+    post, path = "/x402/check/unpaid",
     responses(
         (status = 200, body = UnpaidCheckAnswer, description = "The call may be made now, without a payment."),
-        UnpaidCheckErrors,
+        errors::ServiceNotEnabled, errors::OperationNotEnabledForAgent, errors::DomainNotAllowed,
+        errors::PolicyBlocked, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn check_unpaid(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
-    body: Bytes,
+    body: Body<UnpaidCheckBody>,
 ) -> Result<Json<UnpaidCheckAnswer>, Failure> {
     let started = payments.clock.now();
-    let request = purser_api::json_body(&body).and_then(|body| UnpaidCheckRequest::parse(&body));
+    let request = body.json().and_then(|body| UnpaidCheckRequest::parse(&body));
     let call = request.as_ref().ok().map(UnpaidCheckRequest::call);
     let caller = payments.authenticate_for_decision(caller, call, DecisionKeys::default());
     let (edition, mut caller) = caller.await?;

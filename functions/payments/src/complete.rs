@@ -8,9 +8,8 @@ use crate::Payments;
 use crate::authenticate::check_access;
 use crate::view::{CompleteBody, Completed};
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, CompleteRequest, Failure, PAYMENT_RESPONSE};
+use purser_api::{AgentCredentials, Body, CompleteRequest, Failure, PAYMENT_RESPONSE, errors};
 use purser_chain::{Evidence, Pending};
 use purser_domain::{
     Error, ErrorKind, ExpectedTransfer, FailedProofs, Mismatch, Permission, Result, Settlement, SettlementId,
@@ -19,31 +18,23 @@ use purser_domain::{
 use purser_store::{Claim, ConfirmResult};
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) CompleteErrors: 400, 401, 403, 404, 409, 413, 422, 429, 500, 503;
-}
-
 /// Verify a payment on the chain and finalize its receipt.
 #[utoipa::path(
-    post,
-    path = "/x402/settlements/{settlementId}/complete",
-    tag = "payments",
-    security(("agentKey" = [])),
+    post, path = "/x402/settlements/{settlementId}/complete",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
-    request_body = CompleteBody,
     responses(
         (status = 200, body = Completed, description = "Confirmed, by this request or an earlier one."),
-        CompleteErrors,
+        errors::NotFound, errors::SettlementTransactionAlreadyUsed, errors::ProviderProofRequired,
+        errors::SettlementTransactionHashRequired, errors::OnchainSettlementNotVerified, errors::ChainUnavailable,
     )
 )]
 pub(crate) async fn complete(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
-    body: Bytes,
+    body: Body<CompleteBody>,
 ) -> Result<Json<Completed>, Failure> {
-    let request = purser_api::json_body_around(&body, PAYMENT_RESPONSE)
+    let request = purser_api::json_body_around(body.bytes(), PAYMENT_RESPONSE)
         .and_then(|(body, _)| CompleteRequest::parse(&body, payments.provider_proof));
     let caller = payments
         .authenticate_for_settlement(caller, Some(Permission::Pay), SettlementId::parse(&settlement))

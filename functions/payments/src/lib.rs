@@ -74,6 +74,7 @@ struct Payments {
 
 purser_api::routes!(
     Arc<Payments>,
+    tag = "payments",
     check::check,
     check_unpaid::check_unpaid,
     authorize::authorize,

@@ -7,9 +7,8 @@
 use crate::Payments;
 use crate::view::RaiseBody;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use purser_api::{AgentCredentials, ApprovalView, Failure, RaiseCall};
+use purser_api::{AgentCredentials, ApprovalView, Body, Failure, RaiseCall, errors};
 use purser_domain::{
     Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LoggedDecision, LoggedRefusal,
     Permission, Problem, RaiseRequest, Resolution, Result, UnpaidRefusal,
@@ -20,32 +19,23 @@ use std::sync::Arc;
 /// The seconds to wait before a retry if too many approval requests of the agent are pending.
 const RETRY_AFTER: u64 = 60;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) RaiseErrors: 400, 401, 403, 404, 413, 429, 500;
-}
-
 /// Ask your owner for a temporary limit increase, after a cap blocked a payment.
 ///
 /// Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
 #[utoipa::path(
-    post,
-    path = "/x402/raises",
-    tag = "payments",
-    security(("agentKey" = [])),
-    request_body = RaiseBody,
+    post, path = "/x402/raises",
     responses(
         (status = 200, body = ApprovalView, description = "The request, by this call or an earlier one."),
-        RaiseErrors,
+        errors::PolicyBlocked, errors::NotFound,
     )
 )]
 pub(crate) async fn raise(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
-    body: Bytes,
+    body: Body<RaiseBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let now = payments.clock.now();
-    let call = purser_api::json_body(&body).and_then(|body| RaiseCall::parse(&body, now));
+    let call = body.json().and_then(|body| RaiseCall::parse(&body, now));
     let keys = DecisionKeys {
         freezes: true,
         ..DecisionKeys::default()

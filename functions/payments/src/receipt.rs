@@ -5,26 +5,15 @@ use crate::Payments;
 use crate::authenticate::check_access;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{AgentCredentials, Failure, SettlementRow};
+use purser_api::{AgentCredentials, Failure, SettlementRow, errors};
 use purser_domain::SettlementId;
 use std::sync::Arc;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) ReceiptErrors: 401, 403, 404, 429, 500;
-}
-
 /// Read a receipt.
 #[utoipa::path(
-    get,
-    path = "/x402/settlements/{settlementId}",
-    tag = "payments",
-    security(("agentKey" = [])),
+    get, path = "/x402/settlements/{settlementId}",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
-    responses(
-        (status = 200, body = SettlementRow, description = "The settlement."),
-        ReceiptErrors,
-    )
+    responses((status = 200, body = SettlementRow, description = "The settlement."), errors::NotFound)
 )]
 pub(crate) async fn receipt(
     State(payments): State<Arc<Payments>>,

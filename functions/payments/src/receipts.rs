@@ -5,7 +5,7 @@ use crate::view::{SettlementItem, SettlementList};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{AgentCredentials, Failure, Query};
+use purser_api::{AgentCredentials, Failure, Query, errors};
 use purser_domain::{AgentId, ErrorKind, KeyScope, Permission, Purchase, Result, Settlement};
 use purser_store::{DecisionKeys, Ledger};
 use std::sync::Arc;
@@ -14,24 +14,16 @@ use std::sync::Arc;
 const DEFAULT_LIMIT: u32 = 25;
 const MAX_LIMIT: u32 = 100;
 
-purser_api::error_responses! {
-    /// Errors of this endpoint.
-    pub(crate) ReceiptListErrors: 400, 401, 403, 404, 429, 500;
-}
-
 /// List the agent's receipts, newest first.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/settlements",
-    tag = "payments",
-    security(("agentKey" = [])),
+    get, path = "/agents/{agentId}/settlements",
     params(
         ("agentId" = String, Path, description = "The caller's own ID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
     ),
     responses(
         (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key that is limited to some services gets only the receipts of these services among the newest 1,000."),
-        ReceiptListErrors,
+        errors::NotFound,
     )
 )]
 pub(crate) async fn receipts(

@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 purser_api::routes!(
     Arc<People>,
+    tag = "dashboard",
     agents::list,
     agents::create,
     agents::read,

@@ -2,48 +2,108 @@
 //! a list.
 
 use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::approvals::operations::OwnApproval;
 use crate::caller::Caller;
 use crate::cursor;
 use crate::state::People;
-use axum::body::Bytes;
+use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use purser_api::{IfMatch, Precondition, Query, SessionToken, json_body};
-use purser_domain::{AgentId, Error, ErrorKind, Result};
+use purser_api::{
+    Argument, Failure, Id, IfMatch, OperationDescription, PathId, Precondition, Query, SessionToken, path_parameter,
+};
+use purser_domain::{AgentId, ApprovalId, Error, ErrorKind, Result};
 use purser_store::{PageRequest, READ_AT_ONCE};
-use serde_json::Value;
+use std::sync::Arc;
+
+/// The user of the session.
+impl FromRequestParts<Arc<People>> for Caller {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
+        let Ok(token) = SessionToken::from_request_parts(parts, people).await;
+        Ok(people.person(token.into_token()?, false).await?)
+    }
+}
+
+impl Argument for Caller {
+    fn describe(operation: &mut OperationDescription) {
+        SessionToken::describe(operation);
+    }
+}
+
+/// The agent in the path. The error is `not_found` if the agent does not belong to the user of the session.
+impl FromRequestParts<Arc<People>> for OwnedAgent {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
+        let Ok(token) = SessionToken::from_request_parts(parts, people).await;
+        let agent = path_parameter(parts, AgentId::PARAMETER).await;
+        Ok(people
+            .authenticate_for(token, &agent.unwrap_or_default(), false)
+            .await?)
+    }
+}
+
+impl Argument for OwnedAgent {
+    fn describe(operation: &mut OperationDescription) {
+        SessionToken::describe(operation);
+        operation.add_path_parameter(AgentId::PARAMETER, "An agent that you own.", false);
+    }
+}
+
+/// The approval in the path. The error is `not_found` if the approval does not belong to the agent in the path.
+impl FromRequestParts<Arc<People>> for OwnApproval {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
+        let owned = OwnedAgent::from_request_parts(parts, people).await?;
+        let Id(approval) = Id::from_request_parts(parts, people).await?;
+        Ok(people.own_approval(owned, approval).await?)
+    }
+}
+
+impl Argument for OwnApproval {
+    fn describe(operation: &mut OperationDescription) {
+        OwnedAgent::describe(operation);
+        Id::<ApprovalId>::describe(operation);
+    }
+}
 
 impl People {
-    /// Returns the user of the session.
-    pub(crate) async fn authenticate(&self, token: SessionToken) -> Result<Caller> {
-        self.person(token.into_token()?, false).await
-    }
-
-    /// Returns the agent in the path, or `not_found` if it does not belong to the caller.
-    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str) -> Result<OwnedAgent> {
-        self.authenticate_to_edit(token, agent, false).await
-    }
-
     /// Returns the agent in the path, or `not_found` if it does not belong to the caller. `stops` is whether the update
     /// stops the agent's payments.
-    pub(crate) async fn authenticate_to_edit(
-        &self,
-        token: SessionToken,
-        agent: &str,
-        stops: bool,
-    ) -> Result<OwnedAgent> {
+    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str, stops: bool) -> Result<OwnedAgent> {
         let read = async |person: &Caller| self.own_agent(person, parse_id(AgentId::parse(agent))?).await;
         let (_, owned) = self.person_reading(token.into_token()?, stops, read).await?;
         Ok(owned)
     }
 }
 
-/// Parses a JSON body that may be absent. An absent body counts as `{}`.
-pub(crate) fn optional_body(bytes: &Bytes) -> Result<Value> {
-    if bytes.is_empty() {
-        Ok(Value::Object(serde_json::Map::new()))
-    } else {
-        json_body(bytes)
+/// The slug or UUID of a service, in the path.
+pub(crate) struct ServiceReference(pub(crate) String);
+
+impl PathId for ServiceReference {
+    const PARAMETER: &'static str = "serviceId";
+    const DESCRIPTION: &'static str = "Slug or UUID.";
+    const IS_UUID: bool = false;
+
+    fn parse_id(text: &str) -> Option<Self> {
+        Some(Self(text.to_owned()))
+    }
+}
+
+/// A version of a record, in the path.
+pub(crate) struct Version(pub(crate) u64);
+
+impl PathId for Version {
+    const PARAMETER: &'static str = "version";
+    const DESCRIPTION: &'static str = "A version of the record.";
+    const IS_UUID: bool = false;
+
+    fn parse_id(text: &str) -> Option<Self> {
+        cursor::read_version(text).map(Self)
     }
 }
 

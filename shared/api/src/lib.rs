@@ -25,22 +25,25 @@ pub use auth::refusals::RefusalLimit;
 pub use auth::session::{
     AuthorizationCode, EntitlementCheck, IdToken, MailClaim, Person, SessionSettings, SessionToken, Sessions,
 };
+pub use http::arguments::{Body, FromQuery, Id, OptionalBody, Parameters, PathId, QueryOf, path_parameter};
 pub use http::asserted_ip::{ASSERTED_IP, AssertionKeySet, AssertionKeys, with_asserted_ip};
 pub use http::body;
 pub use http::body::{Member, Nullable, Place, Problems, Schemas, json_body, json_body_around};
 pub use http::client::{http, outward_http};
 pub use http::client_ip::{GatewayContext, ThrottleScope, client_ip, domain_name};
 pub use http::envelope::{ErrorBody, ProblemView};
+pub use http::errors;
 pub use http::etag::{Cacheable, holds_tag};
 pub use http::failure::{Failure, Reply};
 pub use http::field::{CalledUrl, Field, HttpMethod, Listed, Price, ShownText, Text, WEB, seconds};
-pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, describe_errors, document, is_error_status};
+pub use http::openapi::{AGENT_KEY, INTERNAL_TOKEN, SESSION, document};
+pub use http::operation::{Argument, Arguments, OperationDescription, describe_route};
 pub use http::outward::{AllowedHosts, client_for_any, client_for_public};
 pub use http::payment_body::{
     AuthorizeBody, AuthorizeRequest, CheckBody, CheckRequest, CompleteBody, CompleteRequest, PAYMENT_RESPONSE,
     ProviderProof, REQUIREMENT, RaiseBody, RaiseCall, UnpaidCheckBody, UnpaidCheckRequest, as_first_made,
 };
-pub use http::precondition::{IfMatch, Precondition, VersionTag, with_etag};
+pub use http::precondition::{IfMatch, OptionalIfMatch, Precondition, VersionTag, with_etag};
 pub use http::public_address::{NameRefused, may_be_public};
 pub use http::query::Query;
 pub use http::request_id::RequestId;
@@ -72,7 +75,7 @@ pub use lambda::secrets_key::SecretsKey;
 pub use lambda::sqs::{MessageResult, SqsBatch, SqsRecord};
 pub use telemetry::trace_id::TraceId;
 pub use view::approval::{ApprovalView, RaiseView};
-pub use view::audit::{AuditList, AuditView, DateOrTime, audit_filter, from_to};
+pub use view::audit::{AuditList, AuditParameters, AuditView, DateOrTime, audit_filter, from_to};
 pub use view::call::CallView;
 pub use view::decision::{CheckView, DecisionView};
 pub use view::labels::labels_by_key;

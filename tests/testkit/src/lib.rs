@@ -18,6 +18,7 @@ mod issuer;
 mod kms;
 mod lambda;
 mod node;
+mod promises;
 mod proxy;
 mod rng;
 pub mod sample;
@@ -36,6 +37,7 @@ pub use issuer::{IssuerScript, Parameters, Signer, TestIssuer, encoded, token_wi
 pub use kms::Kms;
 pub use lambda::Lambda;
 pub use node::{Reply, ScriptedNode};
+pub use promises::{PromisedError, assert_promised, promised_errors};
 pub use proxy::{Call, Calls, Fate, Moment, Proxy, ProxyConfig, Step, Units};
 pub use rng::Rng;
 pub use secrets_manager::SecretsManager;

@@ -3,17 +3,17 @@
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::{AgentEdit, NewAgentLimits};
 use crate::agents::owned::OwnedAgent;
+use crate::caller::Caller;
 use crate::cursor;
 use crate::request::{created_response, with_version};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, VersionTag, json_body,
-    labels_by_key, with_etag,
+    Body, CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, errors, labels_by_key,
+    with_etag,
 };
 use purser_domain::{Agent, AgentName, FollowedTemplate, OperatorFreeze, Result, StartingLimits, TemplateName};
 use purser_store::{AgentOrder, Page, READ_AT_ONCE};
@@ -22,13 +22,6 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ListErrors: 400, 401, 403, 429, 500;
-    pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500, 503;
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    pub(crate) EditErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-}
 
 /// One of the caller's agents.
 #[derive(Serialize, ToSchema)]
@@ -174,11 +167,7 @@ impl People {
 ///
 /// With a filter, Purser reads at most 100 agents per page, so a page can be short although more pages follow.
 #[utoipa::path(
-    get,
-    path = "/agents",
-    operation_id = "list_agents",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/agents", operation_id = "list_agents",
     params(
         ("q" = Option<String>, Query, max_length = 100, description = "Only agents whose name or id contains this text."),
         ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
@@ -188,14 +177,13 @@ impl People {
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = AgentList, description = "Oldest first."), ListErrors)
+    responses((status = 200, body = AgentList, description = "Oldest first."))
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     uri: Uri,
 ) -> Result<Json<AgentList>, Failure> {
-    let person = people.authenticate(token).await?;
     let mut query = Query::from_uri(&uri);
     let from = query.read("cursor", cursor::read_agent, cursor::FORM);
     let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
@@ -220,12 +208,7 @@ pub(crate) async fn list(
 /// The new agent has a wallet but no agent key. Every curated service is enabled. Without `limits`, `template` and a
 /// default policy template, the agent's policy sets no limit, so set limits before you give the agent money.
 #[utoipa::path(
-    post,
-    path = "/agents",
-    operation_id = "create_agent",
-    tag = "dashboard",
-    security(("session" = [])),
-    request_body = NewAgent,
+    post, path = "/agents", operation_id = "create_agent",
     responses(
         (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
             links(
@@ -236,58 +219,37 @@ pub(crate) async fn list(
                 ("addRule" = (operation_id = "add_rule", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
                 ("wallet" = (operation_id = "read_wallet", parameters(("agentId" = "$response.body#/agent_id")))),
             )),
-        CreateErrors,
     )
 )]
 pub(crate) async fn create(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     caller: CallerIds,
-    body: Bytes,
+    body: Body<NewAgent>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let (name, limits) = parse_new(&json_body(&body)?)?;
+    let (name, limits) = parse_new(&body.json()?)?;
     let owned = people.create_agent(&person, &name, limits, caller).await?;
     Ok(created_response(people.agent_response(owned.agent()).await?))
 }
 
 /// Read an agent.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}",
-    operation_id = "read_agent",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    get, path = "/agents/{agentId}", operation_id = "read_agent",
     responses(
         (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
-        ReadErrors,
     )
 )]
-pub(crate) async fn read(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
     Ok(people.agent_response(owned.agent()).await?)
 }
 
 /// Rename, label, freeze, unfreeze, archive or restore an agent.
 #[utoipa::path(
-    patch,
-    path = "/agents/{agentId}",
-    operation_id = "edit_agent",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-    ),
-    request_body = AgentEdit,
+    patch, path = "/agents/{agentId}", operation_id = "edit_agent",
+    params(("agentId" = String, Path, description = "An agent that you own.")),
     responses(
         (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "Its version."))),
-        EditErrors,
+        errors::NotFound, errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn edit(
@@ -295,11 +257,11 @@ pub(crate) async fn edit(
     token: SessionToken,
     if_match: IfMatch,
     Path(agent): Path<String>,
-    body: Bytes,
+    body: Body<AgentEdit>,
 ) -> Result<Response, Failure> {
-    let edit = json_body(&body).and_then(|body| AgentEdit::parse(&body));
+    let edit = body.parse();
     let stops = edit.as_ref().is_ok_and(AgentEdit::stops);
-    let owned = people.authenticate_to_edit(token, &agent, stops).await?;
+    let owned = people.authenticate_for(token, &agent, stops).await?;
     let (edit, if_match) = with_version(edit, if_match.precondition())?;
     let owned = people.edit_agent(owned, if_match, &edit).await?;
     Ok(people.agent_response(owned.agent()).await?)

@@ -3,14 +3,12 @@
 use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
-use crate::preview::api::parse_reason_query;
+use crate::preview::api::AskedReason;
 use crate::request::together;
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::Uri;
-use purser_api::{ErrorBody, Failure, Listed, Member as _, Nullable, SessionToken, json_body};
+use purser_api::{Body, ErrorBody, Failure, Listed, Member as _, Nullable, Parameters, SessionToken, errors};
 use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Problem, Result, TemplateName};
 use purser_store::AgentPlace;
 use serde::Serialize;
@@ -18,10 +16,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
-}
 
 purser_api::field! {
     /// An agent's id.
@@ -255,25 +249,22 @@ impl From<BulkResult> for BulkAnswer {
 /// remaining agents. Each agent is updated separately, so a failure does not affect the other agents, and a repeated
 /// call changes only the agents that are not yet in the requested state.
 #[utoipa::path(
-    post,
-    path = "/agents/bulk",
-    operation_id = "edit_agents",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you set limits. It is kept in the versions and the audit log.")),
-    request_body = BulkBody,
-    responses((status = 200, body = BulkAnswer, description = "The result for each agent."), BulkErrors)
+    post, path = "/agents/bulk", operation_id = "edit_agents",
+    responses(
+        (status = 200, body = BulkAnswer, description = "The result for each agent."),
+        errors::RecentSignInRequired,
+    )
 )]
 pub(crate) async fn edit(
     State(people): State<Arc<People>>,
     token: SessionToken,
-    uri: Uri,
-    body: Bytes,
+    reason: Parameters<AskedReason>,
+    body: Body<BulkBody>,
 ) -> Result<Json<BulkAnswer>, Failure> {
-    let parsed = json_body(&body).and_then(|body| parse(&body));
+    let parsed = body.json().and_then(|body| parse(&body));
     let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops());
     let mut person = people.person(token.into_token()?, stops).await?;
-    let ((target, act), reason) = together(parsed, parse_reason_query(&uri))?;
-    person.acting.source.reason = reason;
+    let ((target, act), reason) = together(parsed, reason.0)?;
+    person.acting.source.reason = reason.edit_reason;
     Ok(Json(Box::pin(people.edit_agents(&person, target, &act)).await?.into()))
 }

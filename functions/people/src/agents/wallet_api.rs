@@ -1,17 +1,14 @@
 //! `/agents/{agentId}/wallet`: an agent's wallet address and balance.
 
+use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use axum::Json;
-use axum::extract::{Path, State};
-use purser_api::{Failure, SessionToken};
+use axum::extract::State;
+use purser_api::Failure;
 use purser_domain::Amount;
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) WalletErrors: 401, 403, 404, 429, 500;
-}
 
 /// The address and the balance of an agent's wallet.
 #[derive(Serialize, ToSchema)]
@@ -39,20 +36,10 @@ pub(crate) struct WalletView {
 
 /// Read the address and the balance of an agent's wallet.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/wallet",
-    operation_id = "read_wallet",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    responses((status = 200, body = WalletView, description = "The wallet's address and balance."), WalletErrors)
+    get, path = "/agents/{agentId}/wallet", operation_id = "read_wallet",
+    responses((status = 200, body = WalletView, description = "The wallet's address and balance."))
 )]
-pub(crate) async fn read(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Json<WalletView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<WalletView>, Failure> {
     let balance = people.balance(&owned).await;
     let (agent, network) = (owned.agent(), people.network);
     Ok(Json(WalletView {

@@ -1,15 +1,18 @@
 //! The `/approvals` routes: approvals that agents request, and the owner's decisions on them.
 
-use crate::agents::owned::parse_id;
-use crate::approvals::operations::{ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, read_decision};
+use crate::approvals::operations::{
+    ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, OwnApproval, read_decision,
+};
+use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{agent_filter, optional_body, slice};
+use crate::request::{agent_filter, slice};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{CallView, Failure, Listed, Member as _, Place, Problems, Query, RaiseView, SessionToken, json_body};
+use purser_api::{
+    Body, CallView, Failure, Listed, Member as _, OptionalBody, Place, Problems, Query, RaiseView, errors,
+};
 use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Problem, Timestamp};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
@@ -17,13 +20,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    pub(crate) DecideErrors: 400, 401, 403, 404, 409, 413, 429, 500;
-    pub(crate) BulkErrors: 400, 401, 403, 413, 429, 500;
-}
 
 /// All statuses, for the validation error of an unknown status.
 const STATUSES: [ApprovalStatus; 5] = [
@@ -302,25 +298,20 @@ impl OutcomeView {
 
 /// List the approvals of your agents.
 #[utoipa::path(
-    get,
-    path = "/approvals",
-    operation_id = "list_approvals",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/approvals", operation_id = "list_approvals",
     params(
         ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals in this state."),
         ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = ApprovalList, description = "Newest first."), ListErrors)
+    responses((status = 200, body = ApprovalList, description = "Newest first."), errors::NotFound)
 )]
 pub(crate) async fn list(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
-    let person = people.authenticate(token).await?;
     let mut query = Query::from_uri(&uri);
     let filter = ApprovalFilter {
         agent: agent_filter(&mut query),
@@ -354,26 +345,10 @@ fn statuses() -> String {
 
 /// Read an approval.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/approvals/{approvalId}",
-    operation_id = "read_approval",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "The payment that needs approval."),
-    ),
-    responses((status = 200, body = ApprovalView, description = "Its state."), ReadErrors)
+    get, path = "/agents/{agentId}/approvals/{approvalId}", operation_id = "read_approval",
+    responses((status = 200, body = ApprovalView, description = "Its state."))
 )]
-pub(crate) async fn read(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path((agent, approval)): Path<(String, String)>,
-) -> Result<Json<ApprovalView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let own = people
-        .own_approval(owned, parse_id(ApprovalId::parse(&approval))?)
-        .await?;
+pub(crate) async fn read(State(people): State<Arc<People>>, own: OwnApproval) -> Result<Json<ApprovalView>, Failure> {
     let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
 }
@@ -383,76 +358,48 @@ pub(crate) async fn read(
 /// Caps, rules and freezes still apply to that request. If the agent requests a temporary limit increase, the approval
 /// grants the increase, which requires a recent sign-in. The increase ends at the requested time.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/approvals/{approvalId}/approve",
-    operation_id = "approve",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "The payment that needs approval."),
-    ),
-    request_body = Option<VerdictBody>,
-    responses((status = 200, body = ApprovalView, description = "Approved."), DecideErrors)
+    post, path = "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
+    responses(
+        (status = 200, body = ApprovalView, description = "Approved."),
+        errors::RecentSignInRequired, errors::ApprovalNotPending,
+    )
 )]
 pub(crate) async fn approve(
     people: State<Arc<People>>,
-    token: SessionToken,
-    path: Path<(String, String)>,
-    body: Bytes,
+    own: OwnApproval,
+    body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&people, token, &path, &body, ApprovalDecision::Approve).await
+    decide(&people, own, &body, ApprovalDecision::Approve).await
 }
 
 /// Reject an approval request. The payment will not be made.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/approvals/{approvalId}/reject",
-    operation_id = "reject",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "The payment that needs approval."),
-    ),
-    request_body = Option<VerdictBody>,
-    responses((status = 200, body = ApprovalView, description = "Rejected."), DecideErrors)
+    post, path = "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
+    responses((status = 200, body = ApprovalView, description = "Rejected."), errors::ApprovalNotPending)
 )]
 pub(crate) async fn reject(
     people: State<Arc<People>>,
-    token: SessionToken,
-    path: Path<(String, String)>,
-    body: Bytes,
+    own: OwnApproval,
+    body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&people, token, &path, &body, ApprovalDecision::Reject).await
+    decide(&people, own, &body, ApprovalDecision::Reject).await
 }
 
 /// Withdraw an approval that no payment has used yet. The approval's status becomes `rejected`. A granted limit
 /// increase ends.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/approvals/{approvalId}/withdraw",
-    operation_id = "withdraw_approval",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("approvalId" = String, Path, description = "An approved payment."),
-    ),
-    request_body = Option<VerdictBody>,
-    responses((status = 200, body = ApprovalView, description = "Withdrawn; its status is `rejected`."), DecideErrors)
+    post, path = "/agents/{agentId}/approvals/{approvalId}/withdraw", operation_id = "withdraw_approval",
+    responses(
+        (status = 200, body = ApprovalView, description = "Withdrawn; its status is `rejected`."),
+        errors::ApprovalNotPending,
+    )
 )]
 pub(crate) async fn withdraw(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path((agent, approval)): Path<(String, String)>,
-    body: Bytes,
+    own: OwnApproval,
+    body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let own = people
-        .own_approval(owned, parse_id(ApprovalId::parse(&approval))?)
-        .await?;
-    let note = VerdictBody::parse(&optional_body(&body)?)?.note();
+    let note = body.parse()?.note();
     let edition = people.catalog().await?;
     let approval = people.withdraw_approval(own, note.as_ref()).await?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
@@ -463,21 +410,15 @@ pub(crate) async fn withdraw(
 /// Each approval is decided separately, so the outcomes can differ. You can reject temporary limit increases here, but
 /// you must approve them one at a time, with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
 #[utoipa::path(
-    post,
-    path = "/approvals/bulk",
-    operation_id = "decide_approvals",
-    tag = "dashboard",
-    security(("session" = [])),
-    request_body = ApprovalBulkBody,
-    responses((status = 200, body = OutcomeList, description = "The outcome of each."), BulkErrors)
+    post, path = "/approvals/bulk", operation_id = "decide_approvals",
+    responses((status = 200, body = OutcomeList, description = "The outcome of each."), errors::RecentSignInRequired)
 )]
 pub(crate) async fn decide_all(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    body: Bytes,
+    person: Caller,
+    body: Body<ApprovalBulkBody>,
 ) -> Result<Json<OutcomeList>, Failure> {
-    let person = people.authenticate(token).await?;
-    let BulkDecision { ids, decision, note } = BulkDecision::parse(&json_body(&body)?)?;
+    let BulkDecision { ids, decision, note } = BulkDecision::parse(&body.json()?)?;
     let selected = people.own_approvals(&person, &ids).await?;
     let outcomes = people
         .decide_approvals(&person, selected, decision, note.as_ref())
@@ -495,16 +436,11 @@ pub(crate) async fn decide_all(
 
 async fn decide(
     people: &People,
-    token: SessionToken,
-    (agent, approval): &(String, String),
-    body: &Bytes,
+    own: OwnApproval,
+    body: &OptionalBody<VerdictBody>,
     decision: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let owned = people.authenticate_for(token, agent).await?;
-    let own = people
-        .own_approval(owned, parse_id(ApprovalId::parse(approval))?)
-        .await?;
-    let note = VerdictBody::parse(&optional_body(body)?)?.note();
+    let note = body.parse()?.note();
     let edition = people.catalog().await?;
     let approval = people.decide_approval(own, decision, note.as_ref()).await?;
     Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))

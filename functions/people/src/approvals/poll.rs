@@ -11,7 +11,7 @@ use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
-use purser_api::{AgentCredentials, ApprovalView, Failure, Query, SessionToken};
+use purser_api::{AgentCredentials, ApprovalView, Failure, Query, SessionToken, errors};
 use purser_domain::{Approval, ApprovalId, ApprovalStatus, ErrorKind, Result};
 use purser_store::DecisionKeys;
 use std::sync::Arc;
@@ -23,24 +23,16 @@ const LONGEST_WAIT: u32 = 20;
 /// The time between two reads of a waiting call.
 const BETWEEN_READS: Duration = Duration::from_secs(1);
 
-purser_api::error_responses! {
-    pub(crate) ApprovalErrors: 400, 401, 403, 404, 429, 500;
-}
-
 /// Poll an approval, or wait until it is decided.
 #[utoipa::path(
-    get,
-    path = "/approvals/{id}",
-    tag = "payments",
-    security(("agentKey" = []), ("session" = [])),
+    get, path = "/approvals/{id}", tag = "payments",
     params(
         ("id" = String, Path, description = "The `approval_id` of an escalation."),
-        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20,
-            description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
+        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
     ),
     responses(
         (status = 200, body = ApprovalView, description = "The approval's state. Once it is approved, repeat the call with `approval_id`."),
-        ApprovalErrors,
+        errors::NotFound,
     )
 )]
 pub(crate) async fn approval(

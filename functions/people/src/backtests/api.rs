@@ -1,19 +1,18 @@
 //! JSON API under `/backtests`: tests proposed limits on the recorded decisions of several agents.
 
 use crate::agents::bulk_api::BulkAgent;
-use crate::agents::owned::parse_id;
 use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
+use crate::caller::Caller;
 use crate::preview::api::DifferencesView;
 use crate::request::together;
 use crate::rules::api::RuleBody;
 use crate::services::api::{CandidatePolicyBody, policy_change};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, Member, Place, Problems, Query, Schemas, SessionToken, json_body, seconds};
+use purser_api::{Body, Failure, Id, Member, Place, Problems, Query, Schemas, errors, seconds};
 use purser_domain::{
     Agent, AgentStatus, BacktestId, BacktestRun, BacktestTerms, Catalog, Duration, ErrorKind, Problem, Result,
     RuleKind, Timestamp,
@@ -23,15 +22,6 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when starting a backtest.
-    pub(crate) StartErrors: 400, 401, 403, 404, 413, 429, 500;
-    /// Errors when reading a backtest.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// Errors when listing backtests.
-    pub(crate) ListErrors: 401, 403, 429, 500;
-}
 
 purser_api::body! {
     /// The agents whose decisions are tested: at most 200.
@@ -305,29 +295,27 @@ pub(crate) struct BacktestListView {
 /// turn, and counts payments in windows as the tested limits would have allowed them. Nothing is changed. Poll the
 /// backtest until its `status` is `done`.
 #[utoipa::path(
-    post,
-    path = "/backtests",
-    operation_id = "start_backtest",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("estimate" = Option<bool>, Query, description = "If true, nothing is started, and the answer says what the backtest would read.")),
-    request_body = BacktestBody,
+    post, path = "/backtests", operation_id = "start_backtest",
+    params(
+        ("estimate" = Option<bool>, Query, description = "If true, nothing is started, and the answer says what the backtest would read."),
+    ),
     responses(
         (status = 202, body = BacktestView, description = "The backtest, which was started.",
             links(("read" = (operation_id = "read_backtest", parameters(("backtestId" = "$response.body#/backtest_id")))))),
         (status = 200, body = EstimateView, description = "What the backtest would read."),
-        StartErrors,
+        errors::NotFound, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn start(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     uri: Uri,
-    body: Bytes,
+    body: Body<BacktestBody>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
     let edition = people.catalog().await?;
-    let new = json_body(&body).and_then(|body| parse(&body, &edition.catalog, people.now()));
+    let new = body
+        .json()
+        .and_then(|body| parse(&body, &edition.catalog, people.now()));
     let mut query = Query::from_uri(&uri);
     let is_estimate = query.read(
         "estimate",
@@ -345,18 +333,10 @@ pub(crate) async fn start(
 
 /// List your newest backtests.
 #[utoipa::path(
-    get,
-    path = "/backtests",
-    operation_id = "list_backtests",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses((status = 200, body = BacktestListView, description = "The newest 25."), ListErrors)
+    get, path = "/backtests", operation_id = "list_backtests",
+    responses((status = 200, body = BacktestListView, description = "The newest 25."))
 )]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-) -> Result<Json<BacktestListView>, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<BacktestListView>, Failure> {
     let runs = people.backtests(&person).await?;
     let backtests: Vec<BacktestView> = runs.into_iter().map(BacktestView::from).collect();
     Ok(Json(BacktestListView {
@@ -367,20 +347,14 @@ pub(crate) async fn list(
 
 /// Read a backtest's progress and its result so far.
 #[utoipa::path(
-    get,
-    path = "/backtests/{backtestId}",
-    operation_id = "read_backtest",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("backtestId" = String, Path, description = "A backtest that you started.")),
-    responses((status = 200, body = BacktestView, description = "The backtest."), ReadErrors)
+    get, path = "/backtests/{backtestId}", operation_id = "read_backtest",
+    responses((status = 200, body = BacktestView, description = "The backtest."))
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(id): Path<String>,
+    person: Caller,
+    Id(id): Id<BacktestId>,
 ) -> Result<Json<BacktestView>, Failure> {
-    let person = people.authenticate(token).await?;
-    let run = people.backtest(&person, parse_id(BacktestId::parse(&id))?).await?;
+    let run = people.backtest(&person, id).await?;
     Ok(Json(run.into()))
 }

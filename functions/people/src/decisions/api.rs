@@ -7,18 +7,13 @@ use crate::decisions::operations::ReplayResult;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{CallView, CheckView, Failure, SessionToken};
+use purser_api::{CallView, CheckView, Failure, Id, SessionToken, errors};
 use purser_domain::{AgentId, Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
 use purser_log::{FoundStatement, MissingReason};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading a decision.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-}
 
 /// A decision, as in a list of decisions.
 #[derive(Serialize, ToSchema)]
@@ -134,16 +129,12 @@ impl DecisionRow {
 
 /// Read one decision.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/decisions/{transactionId}",
-    operation_id = "read_decision",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/agents/{agentId}/decisions/{transactionId}", operation_id = "read_decision",
     params(
         ("agentId" = String, Path, description = "An agent that you owned at the decision."),
         ("transactionId" = String, Path, description = "The decision's `transaction_id`."),
     ),
-    responses((status = 200, body = DecisionView, description = "The decision."), ReadErrors)
+    responses((status = 200, body = DecisionView, description = "The decision."), errors::NotFound)
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
@@ -206,21 +197,14 @@ pub(crate) struct DecisionStatement {
 /// Read a decision's signed statement, its inclusion proof in the log, and the documents that the statement's hashes
 /// refer to.
 #[utoipa::path(
-    get,
-    path = "/decisions/{transactionId}/statement",
-    operation_id = "decision_statement",
-    tag = "evidence",
-    security(("session" = [])),
-    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you owned at the time.")),
-    responses((status = 200, body = DecisionStatement, description = "The statement."), ReadErrors)
+    get, path = "/decisions/{transactionId}/statement", operation_id = "decision_statement", tag = "evidence",
+    responses((status = 200, body = DecisionStatement, description = "The statement."))
 )]
 pub(crate) async fn statement(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(transaction): Path<String>,
+    person: Caller,
+    Id(id): Id<TransactionId>,
 ) -> Result<Json<DecisionStatement>, Failure> {
-    let person = people.authenticate(token).await?;
-    let id = parse_id(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
     let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
     Ok(Json(DecisionStatement {
@@ -285,21 +269,14 @@ struct DifferenceView {
 ///
 /// The replay uses the amounts that the recorded checks contain. It does not recompute `retry_at`.
 #[utoipa::path(
-    post,
-    path = "/decisions/{transactionId}/replay",
-    operation_id = "replay_decision",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("transactionId" = String, Path, description = "The `transaction_id` of a decision about an agent that you owned at the time.")),
-    responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."), ReadErrors)
+    post, path = "/decisions/{transactionId}/replay", operation_id = "replay_decision",
+    responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."))
 )]
 pub(crate) async fn evaluate_again(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(transaction): Path<String>,
+    person: Caller,
+    Id(id): Id<TransactionId>,
 ) -> Result<Json<ReplayView>, Failure> {
-    let person = people.authenticate(token).await?;
-    let id = parse_id(TransactionId::parse(&transaction))?;
     let decision = people.decision_in_history(&person, id).await?;
     let replayed = people.replay(&decision).await?;
     Ok(Json(ReplayView::new(id, replayed)))

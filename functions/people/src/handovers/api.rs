@@ -2,22 +2,16 @@
 
 use crate::agents::api::AgentView;
 use crate::agents::owned::parse_id;
+use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
-use purser_api::{Failure, SessionToken};
+use purser_api::{Failure, errors};
 use purser_domain::{Agent, AgentId, Handover};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when listing offers.
-    pub(crate) ListErrors: 401, 403, 429, 500;
-    /// Errors when accepting an offer.
-    pub(crate) AcceptErrors: 401, 403, 404, 429, 500;
-}
 
 /// An agent that an operator offers to the user.
 #[derive(Serialize, ToSchema)]
@@ -58,15 +52,10 @@ pub(crate) struct OfferList {
 
 /// List the agents that operators offer to you.
 #[utoipa::path(
-    get,
-    path = "/handovers",
-    operation_id = "list_handovers",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses((status = 200, body = OfferList, description = "The offers that can be accepted now."), ListErrors)
+    get, path = "/handovers", operation_id = "list_handovers",
+    responses((status = 200, body = OfferList, description = "The offers that can be accepted now."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<OfferList>, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<OfferList>, Failure> {
     let offers = people.handovers(&person).await?;
     let handovers: Vec<OfferView> = offers.iter().map(OfferView::new).collect();
     Ok(Json(OfferList {
@@ -80,23 +69,18 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
 /// The agent's keys work until you revoke them. The agent keeps its policies and rules, and you become responsible for
 /// its pending approvals.
 #[utoipa::path(
-    post,
-    path = "/handovers/{agentId}/accept",
-    operation_id = "accept_handover",
-    tag = "dashboard",
-    security(("session" = [])),
+    post, path = "/handovers/{agentId}/accept", operation_id = "accept_handover",
     params(("agentId" = String, Path, description = "An agent that is offered to you by an operator.")),
     responses(
         (status = 200, body = AgentView, description = "Your agent.", headers(("ETag" = String, description = "Its version."))),
-        AcceptErrors,
+        errors::NotFound, errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn accept(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
     let owned = people
         .accept_handover(&person, parse_id(AgentId::parse(&agent))?)
         .await?;

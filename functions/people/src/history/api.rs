@@ -1,31 +1,26 @@
 //! JSON API under `…/versions`: the versions of an agent's policies and rules.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::OwnedAgent;
 use crate::cursor;
 use crate::history::operations::{ChangedVersion, rules_of};
-use crate::preview::api::parse_reason_query;
+use crate::preview::api::AskedReason;
+use crate::request::ServiceReference;
+use crate::request::Version;
 use crate::request::{slice, with_version};
 use crate::services::api::service_response;
 use crate::services::operations::find_service;
 use crate::state::People;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, PolicyView, Query, SessionToken, VersionTag, with_etag};
+use purser_api::{Failure, Id, IfMatch, Parameters, PolicyView, Query, errors, with_etag};
 use purser_domain::{Agent, AuditChanges, EnabledService, RuleId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when listing versions.
-    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-    /// Errors when restoring a version.
-    pub(crate) RestoreErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-}
 
 /// A field that a version changed.
 #[derive(Serialize, ToSchema)]
@@ -189,27 +184,20 @@ pub(crate) struct RestoredView {
 ///
 /// A new version appears about a second after the update. Versions from a previous owner's time are not listed.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/services/{serviceId}/versions",
-    operation_id = "list_policy_versions",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/agents/{agentId}/services/{serviceId}/versions", operation_id = "list_policy_versions",
     params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
         ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
     ),
-    responses((status = 200, body = PolicyVersionList, description = "Newest first."), ListErrors)
+    responses((status = 200, body = PolicyVersionList, description = "Newest first."))
 )]
 pub(crate) async fn policy_versions(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path((agent, reference)): Path<(String, String)>,
+    owned: OwnedAgent,
+    Id(ServiceReference(reference)): Id<ServiceReference>,
     uri: Uri,
 ) -> Result<Json<PolicyVersionList>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
@@ -236,38 +224,27 @@ pub(crate) async fn policy_versions(
 ///
 /// The restored values become a new version.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
+    post, path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
     operation_id = "restore_policy_version",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
-        ("version" = String, Path, description = "The version to restore."),
-        ("If-Match" = inline(VersionTag), Header, description = "The record's current version in quotation marks, or `*`."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
     responses(
         (status = 200, body = crate::services::api::ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
-        RestoreErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn restore_policy(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(ServiceReference(reference)): Id<ServiceReference>,
+    Id(Version(version)): Id<Version>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, reference, version)): Path<(String, String, String)>,
+    reason: Parameters<AskedReason>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
-    let version = parse_id(cursor::read_version(&version))?;
-    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
-    let owned = owned.because(reason);
+    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
+    let owned = owned.because(reason.edit_reason);
     let service = people.restore_policy(&owned, if_match, id, version).await?;
     Ok(service_response(&people, &owned, &service, &edition.catalog))
 }
@@ -276,26 +253,19 @@ pub(crate) async fn restore_policy(
 ///
 /// A new version appears about a second after the update. Versions from a previous owner's time are not listed.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/versions",
-    operation_id = "list_agent_versions",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/agents/{agentId}/versions", operation_id = "list_agent_versions",
     params(
-        ("agentId" = String, Path, description = "An agent that you own."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
         ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
     ),
-    responses((status = 200, body = RulesVersionList, description = "Newest first."), ListErrors)
+    responses((status = 200, body = RulesVersionList, description = "Newest first."))
 )]
 pub(crate) async fn agent_versions(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
+    owned: OwnedAgent,
     uri: Uri,
 ) -> Result<Json<RulesVersionList>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_version);
     let other = query.read("compared_with", cursor::read_version, "must be a version");
@@ -314,35 +284,22 @@ pub(crate) async fn agent_versions(
 /// The restored rule becomes part of a new version. If the rule was removed in the meantime, it is added again with a
 /// new id.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore",
-    operation_id = "restore_rule_version",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("version" = String, Path, description = "The version that has the rule."),
-        ("ruleId" = String, Path, description = "The rule's id in that version."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's current version in quotation marks, or `*`."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
+    post, path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore", operation_id = "restore_rule_version",
     responses(
         (status = 200, body = RestoredView, description = "The rule is in force.", headers(("ETag" = String, description = "The agent's version."))),
-        RestoreErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn restore_rule(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(Version(version)): Id<Version>,
+    Id(rule): Id<RuleId>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, version, rule)): Path<(String, String, String)>,
+    reason: Parameters<AskedReason>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let version = parse_id(cursor::read_version(&version))?;
-    let rule = parse_id(RuleId::parse(&rule))?;
-    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
-    let owned = owned.because(reason);
+    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
+    let owned = owned.because(reason.edit_reason);
     let (owned, rule) = people.restore_rule(owned, if_match, version, rule).await?;
     let version = owned.agent().version;
     let view = RestoredView {

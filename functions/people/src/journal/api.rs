@@ -1,5 +1,6 @@
 //! JSON API for `/decisions` and `/settlements`: lists from the decision history.
 
+use crate::caller::Caller;
 use crate::cursor;
 use crate::decisions::api::DecisionRow;
 use crate::journal::filter::{JournalFilter, JournalList};
@@ -8,19 +9,13 @@ use crate::settlements::api::SettlementView;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
-use axum::http::Uri;
-use purser_api::{DateOrTime, Failure, Query, SessionToken};
+use purser_api::{DateOrTime, Failure, Query, QueryOf, errors};
 use purser_domain::{Catalog, ErrorKind, JournalEntry, Result, ServiceId};
 use purser_store::{Edition, Page};
 use serde::Serialize;
 use std::sync::Arc;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, PartialSchema as _, ToSchema};
 use uuid::Uuid;
-
-purser_api::error_responses! {
-    /// Errors when reading a list.
-    pub(crate) ListErrors: 400, 401, 403, 404, 429, 500;
-}
 
 /// A page of decisions, newest first.
 #[derive(Serialize, ToSchema)]
@@ -54,39 +49,62 @@ pub(crate) struct SettlementList {
     complete_until: Option<String>,
 }
 
+/// The query parameters that both lists have. [`JournalFilter::from_query`] parses them.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the parameters are parsed by `JournalFilter::from_query`")]
+pub(crate) struct JournalParameters {
+    /// An agent that you own.
+    agent_id: Option<Uuid>,
+    /// Only payments by agents whose name contains this text.
+    agent: Option<String>,
+    /// Only agents with this label, `key=value`, or with any label of this key.
+    #[param(pattern = r"^[a-z][a-z0-9_.-]{0,29}(=[^\x00-\x1f\x7f-\x9f]{1,60})?$")]
+    label: Option<String>,
+    /// Only payments whose settlement is in this state.
+    #[param(pattern = "^(authorized|confirmed|expired)$")]
+    status: Option<String>,
+    /// Only payments for this service: its slug or UUID.
+    service_id: Option<String>,
+    /// Only payments to this address.
+    #[param(pattern = "^0x[0-9a-f]{40}$")]
+    pay_to: Option<String>,
+    /// Only payments of at least this amount, in micro-units.
+    #[param(minimum = 0)]
+    min_amount_units: Option<u64>,
+    /// Only payments of at most this amount, in micro-units.
+    #[param(minimum = 0)]
+    max_amount_units: Option<u64>,
+    /// The start: a time, or a date in UTC.
+    #[param(schema_with = DateOrTime::schema)]
+    from: Option<String>,
+    /// The end: before this time, or up to the end of this date in UTC.
+    #[param(schema_with = DateOrTime::schema)]
+    to: Option<String>,
+}
+
 /// List the decisions about your agents' payments.
 ///
 /// Without `agent_id`, the list is a few seconds behind.
 #[utoipa::path(
-    get,
-    path = "/decisions",
-    operation_id = "list_decisions",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/decisions", operation_id = "list_decisions",
     params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
-        ("agent" = Option<String>, Query, description = "Only decisions about agents whose name contains this text."),
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
-        ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
-        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only decisions whose settlement is in this state."),
-        ("service_id" = Option<String>, Query, description = "Only decisions for this service: its slug or UUID."),
         ("reason" = Option<String>, Query, description = "Only refusals with this `error` or `reason`."),
-        ("pay_to" = Option<String>, Query, pattern = "^0x[0-9a-f]{40}$", description = "Only payments to this address."),
-        ("min_amount_units" = Option<u64>, Query, minimum = 0, description = "Only decisions about at least this amount."),
-        ("max_amount_units" = Option<u64>, Query, minimum = 0, description = "Only decisions about at most this amount."),
-        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
-        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = DecisionList, description = "Newest first."), ListErrors)
+    responses(
+        (status = 200, body = DecisionList, description = "Newest first."),
+        errors::NotFound, errors::ServiceNotFound,
+    )
 )]
 pub(crate) async fn decisions(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
+    person: Caller,
+    QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<DecisionList>, Failure> {
-    let (page, edition, complete_until) = read(&people, token, JournalList::Decisions, &uri).await?;
+    let (page, edition, complete_until) = read(&people, &person, JournalList::Decisions, query).await?;
     let decisions = page.items.iter().map(|entry| DecisionRow::new(entry, &edition.catalog));
     let decisions: Vec<DecisionRow> = decisions.collect();
     Ok(Json(DecisionList {
@@ -101,33 +119,22 @@ pub(crate) async fn decisions(
 ///
 /// Without `agent_id`, the list is a few seconds behind.
 #[utoipa::path(
-    get,
-    path = "/settlements",
-    operation_id = "list_settlements",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/settlements", operation_id = "list_settlements",
     params(
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
-        ("agent" = Option<String>, Query, description = "Only settlements of agents whose name contains this text."),
-        ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
-        ("status" = Option<String>, Query, pattern = "^(authorized|confirmed|expired)$", description = "Only settlements in this state."),
-        ("service_id" = Option<String>, Query, description = "Only settlements for this service: its slug or UUID."),
-        ("pay_to" = Option<String>, Query, pattern = "^0x[0-9a-f]{40}$", description = "Only payments to this address."),
-        ("min_amount_units" = Option<u64>, Query, minimum = 0, description = "Only settlements of at least this amount."),
-        ("max_amount_units" = Option<u64>, Query, minimum = 0, description = "Only settlements of at most this amount."),
-        ("from" = inline(Option<DateOrTime>), Query, description = "The start: a time, or a date in UTC."),
-        ("to" = inline(Option<DateOrTime>), Query, description = "The end: before this time, or up to the end of this date in UTC."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = SettlementList, description = "Newest first by `authorized_at`."), ListErrors)
+    responses(
+        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`."),
+        errors::NotFound, errors::ServiceNotFound,
+    )
 )]
 pub(crate) async fn settlements(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
+    person: Caller,
+    QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<SettlementList>, Failure> {
-    let (page, _, complete_until) = read(&people, token, JournalList::Settlements, &uri).await?;
+    let (page, _, complete_until) = read(&people, &person, JournalList::Settlements, query).await?;
     let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::from_entry).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
@@ -139,9 +146,7 @@ pub(crate) async fn settlements(
 
 type Listed = (Page<JournalEntry, Uuid>, Arc<Edition>, Option<String>);
 
-async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri) -> Result<Listed> {
-    let person = people.authenticate(token).await?;
-    let mut query = Query::from_uri(uri);
+async fn read(people: &People, person: &Caller, list: JournalList, mut query: Query) -> Result<Listed> {
     let service = query.text("service_id");
     let filter = JournalFilter::from_query(&mut query, |_| None);
     let slice = slice(&mut query, cursor::read_place);
@@ -152,7 +157,7 @@ async fn read(people: &People, token: SessionToken, list: JournalList, uri: &Uri
         service: service.transpose()?,
         ..filter
     };
-    let page = people.journal(&person, list, &filter, slice);
+    let page = people.journal(person, list, &filter, slice);
     let (page, complete_until) = tokio::join!(page, people.complete_until());
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }

@@ -1,15 +1,15 @@
 //! The `/agents/{agentId}/keys` routes for an agent's keys. Only the response that creates a key contains its secret.
 
+use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::parse_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
-use crate::request::{created_response, optional_body, with_version};
+use crate::request::{created_response, with_version};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use purser_api::{
-    Failure, Field, IfMatch, Listed, Member as _, Place, Problems, SessionToken, Text, VersionTag, json_body, seconds,
+    Body, Failure, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Place, Problems, Text, errors, seconds,
     with_etag,
 };
 use purser_domain::{
@@ -20,11 +20,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-}
 
 /// A key, without its secret.
 #[derive(Serialize, ToSchema)]
@@ -229,23 +224,12 @@ fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
 
 /// List an agent's keys.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/keys",
-    operation_id = "list_keys",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    get, path = "/agents/{agentId}/keys", operation_id = "list_keys",
     responses(
         (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
-        ListErrors,
     )
 )]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
     let keys = people.keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
     let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::new(id, key)).collect();
@@ -263,35 +247,26 @@ pub(crate) async fn list(
 /// Only this response contains the secret. An agent has at most 20 active keys. A key without limits may do everything
 /// that the agent may do.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/keys",
-    operation_id = "create_key",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-    ),
-    request_body = Option<NewKeyBody>,
+    post, path = "/agents/{agentId}/keys", operation_id = "create_key",
     responses(
         (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
             links(
                 ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
                 ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn create(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     if_match: IfMatch,
-    Path(agent): Path<String>,
-    body: Bytes,
+    body: OptionalBody<NewKeyBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
-    let scope = optional_body(&body).and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
+    let scope = body
+        .json()
+        .and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
     let (scope, if_match) = with_version(scope, if_match.precondition())?;
     let key = people.create_key(owned, if_match, scope).await?;
     let key = new_key_view(key, people.now());
@@ -302,32 +277,21 @@ pub(crate) async fn create(
 ///
 /// A new key with the same scope replaces the old key. The old key remains valid until the overlap ends.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/keys/{keyId}/rotate",
-    operation_id = "rotate_key",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("keyId" = String, Path, description = "The `key_id` of an active key."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-    ),
-    request_body = Rotate,
+    post, path = "/agents/{agentId}/keys/{keyId}/rotate", operation_id = "rotate_key",
     responses(
         (status = 201, body = RotationView, description = "The new key, and the end of the old one.", headers(("ETag" = String, description = "The agent's version."))),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn rotate(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(key): Id<KeyId>,
     if_match: IfMatch,
-    Path((agent, key)): Path<(String, String)>,
-    body: Bytes,
+    body: Body<Rotate>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let key = find_key(owned.agent(), &key)?;
-    let rotate = json_body(&body).and_then(|body| Rotate::parse(&body));
+    let key = find_key(owned.agent(), key)?;
+    let rotate = body.parse();
     let (rotate, if_match) = with_version(rotate, if_match.precondition())?;
     let rotation = people
         .rotate_key(owned, if_match, key, rotate.overlap_seconds.0)
@@ -343,29 +307,18 @@ pub(crate) async fn rotate(
 
 /// Revoke a key. The key is rejected at once.
 #[utoipa::path(
-    delete,
-    path = "/agents/{agentId}/keys/{keyId}",
-    operation_id = "revoke_key",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("keyId" = String, Path, description = "The `key_id` of a key."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-    ),
+    delete, path = "/agents/{agentId}/keys/{keyId}", operation_id = "revoke_key",
     responses(
         (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version."))),
-        WriteErrors,
     )
 )]
 pub(crate) async fn revoke(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(key): Id<KeyId>,
     if_match: IfMatch,
-    Path((agent, key)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let key = find_key(owned.agent(), &key)?;
+    let key = find_key(owned.agent(), key)?;
     let (owned, key) = people.revoke_key(owned, if_match.precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
@@ -376,8 +329,8 @@ pub(crate) async fn revoke(
     Ok(with_etag(version, Json(view)))
 }
 
-/// Parses the id of one of the agent's keys. Handlers call this check first, so that an unknown key is 404 regardless
+/// Returns the id of one of the agent's keys. Handlers call this check first, so that an unknown key is 404 regardless
 /// of other errors.
-fn find_key(agent: &Agent, text: &str) -> purser_domain::Result<KeyId> {
-    parse_id(KeyId::parse(text).filter(|id| agent.key(*id).is_some()))
+fn find_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
+    parse_id(Some(id).filter(|id| agent.key(*id).is_some()))
 }

@@ -1,28 +1,19 @@
 //! JSON API under `/notices`: the settings for a user's notifications by mail and incoming webhook.
 
+use crate::caller::Caller;
 use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
 use crate::request::with_version;
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Failure, IfMatch, Listed, Member as _, SessionToken, VersionTag, WEB, json_body, with_etag};
+use purser_api::{Body, Failure, IfMatch, Listed, Member as _, WEB, errors, with_etag};
 use purser_domain::{ChannelTerms, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading the notification settings.
-    pub(crate) ReadErrors: 401, 403, 429, 500;
-    /// Errors when replacing the notification settings.
-    pub(crate) WriteErrors: 400, 401, 403, 412, 413, 428, 429, 500;
-    /// Errors when sending a test notification.
-    pub(crate) TestErrors: 401, 403, 429, 500, 503;
-}
 
 /// The user's notification settings, by channel.
 #[derive(Serialize, ToSchema)]
@@ -211,18 +202,12 @@ pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
 
 /// Read your notification settings.
 #[utoipa::path(
-    get,
-    path = "/notices",
-    operation_id = "read_notices",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/notices", operation_id = "read_notices",
     responses(
         (status = 200, body = NoticesView, description = "Your notice settings.", headers(("ETag" = String, description = "Their version."))),
-        ReadErrors,
     )
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn read(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
     let own = people.notices(&person).await?;
     Ok(notices_response(&people, &own))
 }
@@ -231,29 +216,20 @@ pub(crate) async fn read(State(people): State<Arc<People>>, token: SessionToken)
 ///
 /// The update also re-enables a channel whose delivery failed permanently.
 #[utoipa::path(
-    put,
-    path = "/notices",
-    operation_id = "replace_notices",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("If-Match" = inline(VersionTag), Header, description = "The notices' version in quotation marks, or `*`."),
-    ),
-    request_body = NoticesBody,
+    put, path = "/notices", operation_id = "replace_notices",
     responses(
         (status = 200, body = NoticesView, description = "Your updated notice settings.", headers(("ETag" = String, description = "Their version."))),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     if_match: IfMatch,
-    body: Bytes,
+    body: Body<NoticesBody>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
     let own = people.notices(&person).await?;
-    let edit = json_body(&body).and_then(|body| parse_edit(&body));
+    let edit = body.json().and_then(|body| parse_edit(&body));
     let (edit, if_match) = with_version(edit, if_match.precondition())?;
     let own = people.edit_notices(&person, own, if_match, &edit).await?;
     Ok(notices_response(&people, &own))
@@ -261,15 +237,12 @@ pub(crate) async fn replace(
 
 /// Send a test notification to your enabled channels, together with pending notifications.
 #[utoipa::path(
-    post,
-    path = "/notices/test",
-    operation_id = "test_notices",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses((status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."), TestErrors)
+    post, path = "/notices/test", operation_id = "test_notices",
+    responses(
+        (status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."),
+    )
 )]
-pub(crate) async fn test(State(people): State<Arc<People>>, token: SessionToken) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn test(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
     let channels = people.test_notices(&person).await?;
     let channels = channels.into_iter().map(NoticeChannel::name).collect();
     Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())

@@ -1,31 +1,20 @@
 //! JSON API under `/agents/{agentId}/payout-address` and `…/payouts`: the withdrawal address, and withdrawals to it.
 
+use crate::agents::owned::OwnedAgent;
 use crate::payouts::operations::{PaidOut, Payouts};
 use crate::request::created_response;
 use crate::settlements::api::SettlementView;
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{CallerIds, Failure, Member as _, SessionToken, Text, json_body};
+use purser_api::{Body, CallerIds, Failure, Text, errors};
 use purser_domain::{Address, Amount, PayoutAmount, Submission};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading the withdrawal address.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// Errors when setting the withdrawal address.
-    pub(crate) NameErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
-    /// Errors when removing the withdrawal address.
-    pub(crate) RemoveErrors: 401, 403, 404, 429, 500, 503;
-    /// Errors when making a withdrawal.
-    pub(crate) PayOutErrors: 400, 401, 403, 404, 409, 413, 429, 500, 503;
-}
 
 /// An agent's withdrawal address.
 #[derive(Serialize, ToSchema)]
@@ -49,7 +38,7 @@ pub(crate) struct PayoutAddressView {
 }
 
 impl PayoutAddressView {
-    async fn load(people: &People, owned: &crate::agents::owned::OwnedAgent) -> purser_domain::Result<Json<Self>> {
+    async fn load(people: &People, owned: &OwnedAgent) -> purser_domain::Result<Json<Self>> {
         let Payouts {
             is_set_up,
             address,
@@ -119,20 +108,13 @@ pub(crate) struct PayoutView {
 
 /// Read an agent's withdrawal address.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/payout-address",
-    operation_id = "read_payout_address",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    responses((status = 200, body = PayoutAddressView, description = "The address."), ReadErrors)
+    get, path = "/agents/{agentId}/payout-address", operation_id = "read_payout_address",
+    responses((status = 200, body = PayoutAddressView, description = "The address."))
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
+    owned: OwnedAgent,
 ) -> Result<Json<PayoutAddressView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
@@ -141,73 +123,53 @@ pub(crate) async fn read(
 /// Withdrawals to a new address are possible after a delay, by default one day. Setting the current address again does
 /// not restart the delay.
 #[utoipa::path(
-    put,
-    path = "/agents/{agentId}/payout-address",
-    operation_id = "name_payout_address",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    request_body = NewPayoutAddress,
-    responses((status = 200, body = PayoutAddressView, description = "The address, and the time from which it can be used."), NameErrors)
+    put, path = "/agents/{agentId}/payout-address", operation_id = "name_payout_address",
+    responses(
+        (status = 200, body = PayoutAddressView, description = "The address, and the time from which it can be used."),
+        errors::RecentSignInRequired, errors::PayoutRefused,
+    )
 )]
 pub(crate) async fn name(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     caller: CallerIds,
-    Path(agent): Path<String>,
-    body: Bytes,
+    body: Body<NewPayoutAddress>,
 ) -> Result<Json<PayoutAddressView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let new = NewPayoutAddress::parse(&json_body(&body)?)?;
+    let new = body.parse()?;
     people.name_payout_address(&owned, caller, new.address).await?;
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
 /// Remove the withdrawal address immediately.
 #[utoipa::path(
-    delete,
-    path = "/agents/{agentId}/payout-address",
-    operation_id = "remove_payout_address",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    responses((status = 200, body = PayoutAddressView, description = "The agent has no payout address."), RemoveErrors)
+    delete, path = "/agents/{agentId}/payout-address", operation_id = "remove_payout_address",
+    responses((status = 200, body = PayoutAddressView, description = "The agent has no payout address."))
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     caller: CallerIds,
-    Path(agent): Path<String>,
 ) -> Result<Json<PayoutAddressView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     people.remove_payout_address(&owned, caller).await?;
     Ok(PayoutAddressView::load(&people, &owned).await?)
 }
 
 /// Withdraw money from the agent's wallet to the withdrawal address.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/payouts",
-    operation_id = "pay_out",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    request_body = NewPayout,
+    post, path = "/agents/{agentId}/payouts", operation_id = "pay_out",
     responses(
         (status = 201, body = PayoutView, description = "The payout is reserved, signed and submitted."),
         (status = 200, body = PayoutView, description = "The payout of an earlier request with this key. The header `Idempotent-Replayed` is `true`."),
-        PayOutErrors,
+        errors::RecentSignInRequired, errors::PayoutRefused, errors::IdempotencyKeyReused,
     )
 )]
 pub(crate) async fn pay_out(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     caller: CallerIds,
-    Path(agent): Path<String>,
-    body: Bytes,
+    body: Body<NewPayout>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let new = NewPayout::parse(&json_body(&body)?)?;
+    let new = body.parse()?;
     let PaidOut {
         settlement,
         submission,

@@ -2,53 +2,85 @@
 
 use crate::preview::operations::{EditPreview, PreviewDays};
 use axum::Json;
-use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
-use purser_api::Query;
+use purser_api::{FromQuery, Query};
 use purser_domain::{
-    BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Result, Timestamp, Verdict,
+    BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Timestamp, Verdict,
 };
 use serde::Serialize;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-/// The query parameters of an update.
-#[derive(Clone, Debug)]
+/// The query parameters of an update that has a preview.
+#[derive(IntoParams)]
 pub(crate) struct AskedEdit {
-    /// The number of days to test, if the query asks for a preview instead of the update.
-    pub(crate) preview: Option<PreviewDays>,
-    /// The user's reason for the update.
-    pub(crate) reason: Option<EditReason>,
+    /// If true, nothing is saved, and the response says what the update would change.
+    #[param(value_type = bool, required = false)]
+    preview: bool,
+    /// The number of days whose decisions a preview tests. Default: 7.
+    #[param(value_type = u32, required = false, minimum = 1, maximum = 30)]
+    days: Option<PreviewDays>,
+    /// Why you make the update. The reason is kept in the version and the audit log.
+    #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    pub(crate) edit_reason: Option<EditReason>,
 }
 
-/// Parses `preview`, `days` and `edit_reason`.
-pub(crate) fn parse_edit_query(uri: &Uri) -> Result<AskedEdit> {
-    let mut query = Query::from_uri(uri);
-    let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
-    let days = query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::new);
-    let reason = edit_reason(&mut query);
-    query.finish()?;
-    let is_preview = is_preview.unwrap_or(false);
-    Ok(AskedEdit {
-        preview: is_preview.then(|| days.unwrap_or(PreviewDays::DEFAULT)),
-        reason,
-    })
+impl AskedEdit {
+    /// Returns the number of days to test, if the query asks for a preview instead of the update.
+    pub(crate) fn preview(&self) -> Option<PreviewDays> {
+        self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
+    }
 }
 
-/// Parses `edit_reason` for an update that has no preview.
-pub(crate) fn parse_reason_query(uri: &Uri) -> Result<Option<EditReason>> {
-    let mut query = Query::from_uri(uri);
-    let reason = edit_reason(&mut query);
-    query.finish()?;
-    Ok(reason)
+impl FromQuery for AskedEdit {
+    fn from_query(query: &mut Query) -> Self {
+        Self {
+            preview: is_preview(query),
+            days: query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::new),
+            edit_reason: edit_reason(query),
+        }
+    }
 }
 
-/// Parses `preview` and `edit_reason` for an operation on several agents.
-pub(crate) fn parse_apply_query(uri: &Uri) -> Result<(bool, Option<EditReason>)> {
-    let mut query = Query::from_uri(uri);
-    let is_preview = query.read("preview", |text| text.parse::<bool>().ok(), "must be `true` or `false`");
-    let reason = edit_reason(&mut query);
-    query.finish()?;
-    Ok((is_preview.unwrap_or(false), reason))
+/// The query parameter of an update that has no preview.
+#[derive(IntoParams)]
+pub(crate) struct AskedReason {
+    /// Why you make the update. The reason is kept in the version and the audit log.
+    #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    pub(crate) edit_reason: Option<EditReason>,
+}
+
+impl FromQuery for AskedReason {
+    fn from_query(query: &mut Query) -> Self {
+        Self {
+            edit_reason: edit_reason(query),
+        }
+    }
+}
+
+/// The query parameters of an operation on several agents.
+#[derive(IntoParams)]
+pub(crate) struct AskedApply {
+    /// If true, nothing is saved, and the response says what would change, also for agents that do not follow the
+    /// template.
+    #[param(value_type = bool, required = false)]
+    pub(crate) preview: bool,
+    /// Why you make the update. The reason is kept in the version and the audit log.
+    #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    pub(crate) edit_reason: Option<EditReason>,
+}
+
+impl FromQuery for AskedApply {
+    fn from_query(query: &mut Query) -> Self {
+        Self {
+            preview: is_preview(query),
+            edit_reason: edit_reason(query),
+        }
+    }
+}
+
+fn is_preview(query: &mut Query) -> bool {
+    let is_preview = query.read("preview", |text| text.parse().ok(), "must be `true` or `false`");
+    is_preview.unwrap_or(false)
 }
 
 fn edit_reason(query: &mut Query) -> Option<EditReason> {

@@ -2,18 +2,16 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::agents::owned::parse_id;
-use crate::preview::api::{PreviewView, parse_edit_query};
+use crate::preview::api::AskedEdit;
+use crate::preview::api::PreviewView;
 use crate::request::{created_response, together, with_version};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
-use axum::http::Uri;
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Failure, IfMatch, Listed, Member as _, Place, Problems, RuleView, SessionToken, VersionTag, json_body, seconds,
-    with_etag,
+    Body, Failure, Id, IfMatch, Listed, Member as _, Parameters, Place, Problems, RuleView, errors, seconds, with_etag,
 };
 use purser_domain::{
     Address, Agent, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
@@ -24,11 +22,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ListErrors: 401, 403, 404, 429, 500;
-    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-}
 
 /// The agent's rules, in the order in which they were added.
 #[derive(Serialize, ToSchema)]
@@ -436,23 +429,12 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
 
 /// List an agent's rules. Budgets and count limits include what is used and what remains.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/rules",
-    operation_id = "list_rules",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    get, path = "/agents/{agentId}/rules", operation_id = "list_rules",
     responses(
         (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version."))),
-        ListErrors,
     )
 )]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
     let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(rule_view).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
@@ -466,19 +448,7 @@ pub(crate) async fn list(
 
 /// Add a rule.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/rules",
-    operation_id = "add_rule",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
-    request_body = RuleBody,
+    post, path = "/agents/{agentId}/rules", operation_id = "add_rule",
     responses(
         (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version.")),
             links(
@@ -486,110 +456,80 @@ pub(crate) async fn list(
                 ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
             )),
         (status = 200, body = PreviewView, description = "The preview."),
-        WriteErrors,
     )
 )]
 pub(crate) async fn add(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     if_match: IfMatch,
-    uri: Uri,
-    Path(agent): Path<String>,
-    body: Bytes,
+    query: Parameters<AskedEdit>,
+    body: Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
-    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, parse_edit_query(&uri));
+    let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
+    let kind = together(kind, query.0);
     let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
-    if let Some(days) = asked.preview {
+    if let Some(days) = asked.preview() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let (owned, id) = people.add_rule(owned, if_match, &kind).await?;
     Ok(created_response(rule_response(&people, &owned, id).await?))
 }
 
 /// Replace a rule with another rule of the same kind.
 #[utoipa::path(
-    put,
-    path = "/agents/{agentId}/rules/{ruleId}",
-    operation_id = "replace_rule",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
-    request_body = RuleBody,
+    put, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "replace_rule",
     responses(
         (status = 200, body = RuleOrPreview, description = "The updated rule, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(rule): Id<RuleId>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, rule)): Path<(String, String)>,
-    body: Bytes,
+    query: Parameters<AskedEdit>,
+    body: Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let id = find_rule(owned.agent(), &rule)?;
+    let id = find_rule(owned.agent(), rule)?;
     let edition = people.catalog().await?;
-    let kind = json_body(&body).and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, parse_edit_query(&uri));
+    let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
+    let kind = together(kind, query.0);
     let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
-    if let Some(days) = asked.preview {
+    if let Some(days) = asked.preview() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let owned = people.replace_rule(owned, if_match, id, &kind).await?;
     Ok(rule_response(&people, &owned, id).await?)
 }
 
 /// Remove a rule.
 #[utoipa::path(
-    delete,
-    path = "/agents/{agentId}/rules/{ruleId}",
-    operation_id = "remove_rule",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("ruleId" = String, Path, description = "The `rule_id` of a rule."),
-        ("If-Match" = inline(VersionTag), Header, description = "The agent's version in quotation marks, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
+    delete, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "remove_rule",
     responses(
         (status = 200, body = RemovedOrPreview, description = "The rule is removed, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(rule): Id<RuleId>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, rule)): Path<(String, String)>,
+    query: Parameters<AskedEdit>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let rule = find_rule(owned.agent(), &rule)?;
-    let (asked, if_match) = with_version(parse_edit_query(&uri), if_match.precondition())?;
-    if let Some(days) = asked.preview {
+    let rule = find_rule(owned.agent(), rule)?;
+    let (asked, if_match) = with_version(query.0, if_match.precondition())?;
+    if let Some(days) = asked.preview() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let owned = people.remove_rule(owned, if_match, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
@@ -600,11 +540,11 @@ pub(crate) async fn remove(
     Ok(with_etag(version, Json(removed)))
 }
 
-/// Parses the id of one of the agent's rules. Handlers call this check first, so that an unknown rule is 404 regardless
+/// Returns the id of one of the agent's rules. Handlers call this check first, so that an unknown rule is 404 regardless
 /// of other errors.
-fn find_rule(agent: &Agent, text: &str) -> Result<RuleId, Error> {
+fn find_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
-    parse_id(RuleId::parse(text).filter(known))
+    parse_id(Some(id).filter(known))
 }
 
 fn rule_view(usage: &RuleUsage) -> RuleView {

@@ -1,19 +1,15 @@
 //! JSON API under `/search`: finds a user's agents, payments and approvals, and catalog services.
 
+use crate::caller::Caller;
 use crate::search::operations::{LONGEST, SearchResult};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, Query, SessionToken};
+use purser_api::{Failure, Query};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors of a search.
-    pub(crate) SearchErrors: 400, 401, 403, 429, 500;
-}
 
 /// A search result.
 #[derive(Serialize, ToSchema)]
@@ -74,20 +70,19 @@ pub(crate) struct ResultsView {
 /// Finds an agent, decision, settlement or approval by its id, a payment by its transaction hash, payments by their
 /// payee, and agents and services by a part of their name or host.
 #[utoipa::path(
-    get,
-    path = "/search",
-    operation_id = "search",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("q" = Option<String>, Query, max_length = 100, description = "The text to search for. Without it nothing is found.")),
-    responses((status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."), SearchErrors)
+    get, path = "/search", operation_id = "search",
+    params(
+        ("q" = Option<String>, Query, max_length = 100, description = "The text to search for. Without it nothing is found."),
+    ),
+    responses(
+        (status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."),
+    )
 )]
 pub(crate) async fn find(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     uri: Uri,
 ) -> Result<Json<ResultsView>, Failure> {
-    let person = people.authenticate(token).await?;
     let mut query = Query::from_uri(&uri);
     let text = query.read("q", text, format!("must be a text of at most {LONGEST} characters"));
     query.finish()?;

@@ -6,18 +6,19 @@
 //! responses.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::api::{PreviewView, parse_edit_query, parse_reason_query};
+use crate::preview::api::AskedEdit;
+use crate::preview::api::AskedReason;
+use crate::preview::api::PreviewView;
+use crate::request::ServiceReference;
 use crate::request::{created_response, together, version_or_any, with_version};
 use crate::services::operations::{EnableService, GovernedService, ServiceEdit, find_service};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
-use axum::http::Uri;
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Failure, IfMatch, Member as _, Nullable, Place, PolicyView, Problems, SessionToken, Text, VersionTag, json_body,
-    with_etag,
+    Body, Failure, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, Place, PolicyView, Problems, Text,
+    errors, with_etag,
 };
 use purser_domain::{
     Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem,
@@ -27,12 +28,6 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    pub(crate) EnableErrors: 400, 401, 403, 404, 412, 413, 429, 500;
-    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-}
 
 /// A service of one of the caller's agents.
 #[derive(Serialize, ToSchema)]
@@ -404,32 +399,18 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
 /// A new agent starts with services that have no limits. Each service is updated separately. A service that someone
 /// else updates at the same time keeps those limits.
 #[utoipa::path(
-    patch,
-    path = "/agents/{agentId}/services",
-    operation_id = "limit_unlimited_services",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
-    request_body = LimitsBody,
-    responses(
-        (status = 200, body = LimitedList, description = "The services that have these limits now."),
-        EnableErrors,
-    )
+    patch, path = "/agents/{agentId}/services", operation_id = "limit_unlimited_services",
+    responses((status = 200, body = LimitedList, description = "The services that have these limits now."))
 )]
 pub(crate) async fn limit_unlimited(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
-    Path(agent): Path<String>,
-    body: Bytes,
+    owned: OwnedAgent,
+    reason: Parameters<AskedReason>,
+    body: Body<LimitsBody>,
 ) -> Result<Json<LimitedList>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
-    let edit = json_body(&body).and_then(|body| parse_limits(&body));
-    let (edit, reason) = together(edit, parse_reason_query(&uri))?;
-    let owned = owned.because(reason);
+    let edit = body.json().and_then(|body| parse_limits(&body));
+    let (edit, reason) = together(edit, reason.0)?;
+    let owned = owned.because(reason.edit_reason);
     let limited = people.limit_unlimited(&owned, &edit);
     let limited = people.run_long(&owned.agent().owner, limited).await?;
     let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
@@ -441,23 +422,12 @@ pub(crate) async fn limit_unlimited(
 
 /// List an agent's services, with the spent and remaining amounts.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/services",
-    operation_id = "list_agent_services",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    get, path = "/agents/{agentId}/services", operation_id = "list_agent_services",
     responses(
         (status = 200, body = ServiceList, description = "Every service that was ever enabled, including disabled ones."),
-        ReadErrors,
     )
 )]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Json<ServiceList>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<ServiceList>, Failure> {
     let (services, edition) = tokio::try_join!(people.services(&owned), people.catalog())?;
     let id = owned.agent().id;
     let services = services
@@ -477,19 +447,7 @@ pub(crate) async fn list(
 /// Policy fields that you omit get their default, even if the agent already has a policy for the service. Send
 /// `If-Match` to avoid overwriting someone else's update: if the version differs, the response is 412.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/services",
-    operation_id = "enable_service",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The record's version in quotation marks, `\"0\"` for none, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
-    request_body = EnableBody,
+    post, path = "/agents/{agentId}/services", operation_id = "enable_service",
     responses(
         (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version.")),
             links(
@@ -497,27 +455,25 @@ pub(crate) async fn list(
                 ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
             )),
         (status = 200, body = ServiceOrPreview, description = "The record, with the new policy, or the preview.", headers(("ETag" = String, description = "Its version."))),
-        EnableErrors,
+        errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn enable(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    if_match: IfMatch,
-    uri: Uri,
-    Path(agent): Path<String>,
-    body: Bytes,
+    owned: OwnedAgent,
+    OptionalIfMatch(if_match): OptionalIfMatch,
+    query: Parameters<AskedEdit>,
+    body: Body<EnableBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
-    let enable = json_body(&body).and_then(|body| parse_enable(&body, &edition.catalog));
-    let enable = together(enable, parse_edit_query(&uri));
+    let enable = body.json().and_then(|body| parse_enable(&body, &edition.catalog));
+    let enable = together(enable, query.0);
     let ((enable, asked), if_match) = with_version(enable, version_or_any(if_match))?;
-    if let Some(days) = asked.preview {
+    if let Some(days) = asked.preview() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let enabling = people.enable_service(&owned, if_match, &enable).await?;
     let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).response();
     Ok(if enabling.is_new {
@@ -529,26 +485,16 @@ pub(crate) async fn enable(
 
 /// Read one of an agent's services, with its policy and spending.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/services/{serviceId}",
-    operation_id = "read_agent_service",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
-    ),
+    get, path = "/agents/{agentId}/services/{serviceId}", operation_id = "read_agent_service",
     responses(
         (status = 200, body = ServiceView, description = "The record, even if the service is disabled.", headers(("ETag" = String, description = "Its version."))),
-        ReadErrors,
     )
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path((agent, reference)): Path<(String, String)>,
+    owned: OwnedAgent,
+    Id(ServiceReference(reference)): Id<ServiceReference>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let service = people
         .service(&owned, find_service(&edition.catalog, &reference)?)
@@ -560,79 +506,51 @@ pub(crate) async fn read(
 ///
 /// The updated policy applies to the agent's next authorization.
 #[utoipa::path(
-    patch,
-    path = "/agents/{agentId}/services/{serviceId}",
-    operation_id = "edit_agent_service",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
-        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
-    request_body = ServiceEditBody,
+    patch, path = "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service",
     responses(
         (status = 200, body = ServiceOrPreview, description = "The updated record, or the preview.", headers(("ETag" = String, description = "Its version."))),
-        WriteErrors,
+        errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn edit(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, reference)): Path<(String, String)>,
-    body: Bytes,
+    query: Parameters<AskedEdit>,
+    body: Body<ServiceEditBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
         .await?;
     let service = edition.catalog.by_id(id);
-    let edit = json_body(&body).and_then(|body| parse_edit(&body, service));
-    let edit = together(edit, parse_edit_query(&uri));
+    let edit = body.json().and_then(|body| parse_edit(&body, service));
+    let edit = together(edit, query.0);
     let ((edit, asked), if_match) = with_version(edit, if_match.precondition())?;
-    if let Some(days) = asked.preview {
+    if let Some(days) = asked.preview() {
         let preview = people.preview_edit(&owned, if_match, id, &edit, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let service = people.edit_service(&owned, if_match, id, &edit).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }
 
 /// Disable a service for an agent. The policy is kept.
 #[utoipa::path(
-    delete,
-    path = "/agents/{agentId}/services/{serviceId}",
-    operation_id = "disable_service",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
-        ("If-Match" = inline(VersionTag), Header, description = "The record's version in quotation marks, or `*`."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what the edit would change."),
-        ("days" = Option<u32>, Query, minimum = 1, maximum = 30, description = "The number of days whose decisions a preview tests. Default: 7."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the version and the audit log."),
-    ),
+    delete, path = "/agents/{agentId}/services/{serviceId}", operation_id = "disable_service",
     responses(
         (status = 200, body = ServiceOrPreview, description = "The disabled record, or the preview.", headers(("ETag" = String, description = "Its version."))),
-        WriteErrors,
     )
 )]
 pub(crate) async fn disable(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
+    Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
-    uri: Uri,
-    Path((agent, reference)): Path<(String, String)>,
+    query: Parameters<AskedEdit>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
     let id = people
         .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
@@ -641,12 +559,12 @@ pub(crate) async fn disable(
         enabled: Some(false),
         ..ServiceEdit::default()
     };
-    let (asked, if_match) = with_version(parse_edit_query(&uri), if_match.precondition())?;
-    if let Some(days) = asked.preview {
+    let (asked, if_match) = with_version(query.0, if_match.precondition())?;
+    if let Some(days) = asked.preview() {
         let preview = people.preview_edit(&owned, if_match, id, &disabled, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.reason);
+    let owned = owned.because(asked.edit_reason);
     let service = people.edit_service(&owned, if_match, id, &disabled).await?;
     Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
 }

@@ -1,19 +1,15 @@
 //! The `/sessions` routes for a user's dashboard sessions. Ending all sessions also invalidates the user's ID tokens.
 
 use crate::agents::owned::parse_id;
+use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Failure, SessionToken};
+use purser_api::{Failure, SessionToken, errors};
 use purser_domain::{Session, SessionId};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    pub(crate) ListErrors: 401, 403, 429, 500;
-    pub(crate) EndErrors: 401, 403, 404, 429, 500;
-}
 
 /// One of the caller's sessions.
 #[derive(Serialize, ToSchema)]
@@ -75,18 +71,10 @@ pub(crate) struct EndedView {
 
 /// List your sessions.
 #[utoipa::path(
-    get,
-    path = "/sessions",
-    operation_id = "list_sessions",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses(
-        (status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."),
-        ListErrors,
-    )
+    get, path = "/sessions", operation_id = "list_sessions",
+    responses((status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<SessionList>, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<SessionList>, Failure> {
     let sessions: Vec<SessionView> = people.sessions(&person.id).await?.into_iter().map(Into::into).collect();
     Ok(Json(SessionList {
         person: person.id.to_string(),
@@ -97,16 +85,9 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
 
 /// End a session. Requests with this session are rejected at once.
 #[utoipa::path(
-    delete,
-    path = "/sessions/{sessionId}",
-    operation_id = "end_session",
-    tag = "dashboard",
-    security(("session" = [])),
+    delete, path = "/sessions/{sessionId}", operation_id = "end_session",
     params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
-    responses(
-        (status = 200, body = EndedView, description = "The session has ended."),
-        EndErrors,
-    )
+    responses((status = 200, body = EndedView, description = "The session has ended."), errors::NotFound)
 )]
 pub(crate) async fn end(
     State(people): State<Arc<People>>,
@@ -124,15 +105,8 @@ pub(crate) async fn end(
 ///
 /// All sessions, including this one, and all ID tokens issued until now are rejected.
 #[utoipa::path(
-    delete,
-    path = "/sessions",
-    operation_id = "end_sessions",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses(
-        (status = 200, body = EndedView, description = "The sessions have ended."),
-        ListErrors,
-    )
+    delete, path = "/sessions", operation_id = "end_sessions",
+    responses((status = 200, body = EndedView, description = "The sessions have ended."))
 )]
 pub(crate) async fn end_all(
     State(people): State<Arc<People>>,

@@ -5,7 +5,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
-use purser_api::{Failure, SessionToken};
+use purser_api::{Failure, SessionToken, errors};
 use purser_domain::{
     Agent, AgentId, DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
 };
@@ -13,11 +13,6 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading a settlement.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-}
 
 /// A settlement of one of the user's agents.
 #[derive(Serialize, ToSchema)]
@@ -125,16 +120,12 @@ impl SettlementView {
 
 /// Read one settlement.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/settlements/{settlementId}",
-    operation_id = "read_settlement",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/agents/{agentId}/settlements/{settlementId}", operation_id = "read_settlement",
     params(
         ("agentId" = String, Path, description = "An agent that you owned when the payment was authorized."),
         ("settlementId" = String, Path, description = "The settlement id."),
     ),
-    responses((status = 200, body = SettlementView, description = "The settlement."), ReadErrors)
+    responses((status = 200, body = SettlementView, description = "The settlement."), errors::NotFound)
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,

@@ -1,30 +1,21 @@
 //! JSON API under `/agents/{agentId}/shadow`: a shadow policy, whose limits are evaluated on an agent's decisions
 //! without effect.
 
+use crate::agents::owned::OwnedAgent;
 use crate::backtests::api::{CandidatePolicies, CandidateRules, terms_of};
 use crate::history::api::{ChangeView, changes_of};
 use crate::preview::api::{ComparisonView, TestedView};
 use crate::shadow::operations::{JudgedShadow, PromotionResult};
 use crate::state::People;
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
-use purser_api::{Failure, IfMatch, Member as _, Place, Problems, SessionToken, VersionTag, json_body, with_etag};
+use purser_api::{Body, Failure, IfMatch, Member as _, Place, Problems, errors, with_etag};
 use purser_domain::{BacktestTerms, Catalog, ErrorKind, Result};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading or removing a shadow policy.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// Errors when attaching a shadow policy.
-    pub(crate) AttachErrors: 400, 401, 403, 404, 413, 429, 500;
-    /// Errors when applying a shadow policy.
-    pub(crate) PromoteErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-}
 
 purser_api::body! {
     /// A shadow policy's limits: rules, policies, or both. An absent field keeps the agent's current limits.
@@ -132,23 +123,12 @@ pub(crate) struct RemovedView {
 ///
 /// The decisions are evaluated during the request: at most the first 20,000.
 #[utoipa::path(
-    get,
-    path = "/agents/{agentId}/shadow",
-    operation_id = "read_shadow",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    get, path = "/agents/{agentId}/shadow", operation_id = "read_shadow",
     responses(
         (status = 200, body = ShadowView, description = "The shadow.", headers(("ETag" = String, description = "Its version."))),
-        ReadErrors,
     )
 )]
-pub(crate) async fn read(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
     Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
@@ -156,47 +136,29 @@ pub(crate) async fn read(
 ///
 /// It replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
 #[utoipa::path(
-    put,
-    path = "/agents/{agentId}/shadow",
-    operation_id = "attach_shadow",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    request_body = ShadowBody,
+    put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
     responses(
         (status = 200, body = ShadowView, description = "The shadow.", headers(("ETag" = String, description = "Its version."))),
-        AttachErrors,
+        errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn attach(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-    body: Bytes,
+    owned: OwnedAgent,
+    body: Body<ShadowBody>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let edition = people.catalog().await?;
-    let terms = json_body(&body).and_then(|body| parse(&body, &edition.catalog))?;
+    let terms = body.json().and_then(|body| parse(&body, &edition.catalog))?;
     people.attach_shadow(&owned, terms).await?;
     Ok(shadow_response(people.judge_shadow(&owned).await?))
 }
 
 /// Remove an agent's shadow policy.
 #[utoipa::path(
-    delete,
-    path = "/agents/{agentId}/shadow",
-    operation_id = "remove_shadow",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("agentId" = String, Path, description = "An agent that you own.")),
-    responses((status = 200, body = RemovedView, description = "The shadow is removed."), ReadErrors)
+    delete, path = "/agents/{agentId}/shadow", operation_id = "remove_shadow",
+    responses((status = 200, body = RemovedView, description = "The shadow is removed."))
 )]
-pub(crate) async fn remove(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(agent): Path<String>,
-) -> Result<Json<RemovedView>, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
+pub(crate) async fn remove(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<RemovedView>, Failure> {
     people.remove_shadow(&owned).await?;
     let agent_id = owned.agent().id.to_string();
     Ok(Json(RemovedView { agent_id }))
@@ -207,27 +169,17 @@ pub(crate) async fn remove(
 /// The agent's rules and policies are updated one after another. If an update is rejected, the shadow policy remains.
 /// Repeat the call to continue with the remaining updates.
 #[utoipa::path(
-    post,
-    path = "/agents/{agentId}/shadow/promote",
-    operation_id = "promote_shadow",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("agentId" = String, Path, description = "An agent that you own."),
-        ("If-Match" = inline(VersionTag), Header, description = "The shadow's current version in quotation marks, or `*`."),
-    ),
+    post, path = "/agents/{agentId}/shadow/promote", operation_id = "promote_shadow",
     responses(
         (status = 200, body = PromotedView, description = "The limits are in force.", headers(("ETag" = String, description = "The agent's version."))),
-        PromoteErrors,
+        errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
 pub(crate) async fn promote(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    owned: OwnedAgent,
     if_match: IfMatch,
-    Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
-    let owned = people.authenticate_for(token, &agent).await?;
     let promoted = people.promote_shadow(owned, if_match.precondition()?).await?;
     Ok(with_etag(
         promoted.owned.agent().version,

@@ -3,23 +3,23 @@
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::bulk_api::{BulkAgents, list_problems, outcome_and_error};
 use crate::agents::listing::AgentFilter;
-use crate::agents::owned::parse_id;
 use crate::backtests::api::{CandidateRules, rules_of};
+use crate::caller::Caller;
 use crate::cursor;
-use crate::preview::api::{parse_apply_query, parse_reason_query};
+use crate::preview::api::AskedApply;
+use crate::preview::api::AskedReason;
 use crate::request::{created_response, together, with_version};
 use crate::rules::api::RuleBody;
 use crate::state::People;
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::{OwnTemplate, TemplateEdit};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    ErrorBody, Failure, IfMatch, Member, Nullable, Place, Problems, Query, Schemas, SessionToken, VersionTag,
-    json_body, with_etag,
+    Body, ErrorBody, Failure, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, Place, Problems, Query,
+    Schemas, VersionTag, errors, with_etag,
 };
 use purser_domain::{
     Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
@@ -32,21 +32,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when listing templates.
-    pub(crate) ListErrors: 401, 403, 429, 500;
-    /// Errors when reading a template.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// Errors when creating or updating a template.
-    pub(crate) PutErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// Errors when removing a template.
-    pub(crate) RemoveErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// Errors when listing the agents that follow a template.
-    pub(crate) FollowersErrors: 400, 401, 403, 404, 429, 500;
-    /// Errors when applying a template.
-    pub(crate) ApplyErrors: 400, 401, 403, 404, 413, 429, 500;
-}
 
 purser_api::body! {
     /// A template's limits for one key. If a field is absent, each agent keeps the agent's own value.
@@ -435,41 +420,26 @@ impl AppliedRow {
 
 /// List your policy templates.
 #[utoipa::path(
-    get,
-    path = "/policy-templates",
-    operation_id = "list_policy_templates",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses((status = 200, body = TemplateListView, description = "By name, at most 50."), ListErrors)
+    get, path = "/policy-templates", operation_id = "list_policy_templates",
+    responses((status = 200, body = TemplateListView, description = "By name, at most 50."))
 )]
-pub(crate) async fn list(
-    State(people): State<Arc<People>>,
-    token: SessionToken,
-) -> Result<Json<TemplateListView>, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<TemplateListView>, Failure> {
     Ok(Json((&people.templates(&person).await?).into()))
 }
 
 /// Read a policy template.
 #[utoipa::path(
-    get,
-    path = "/policy-templates/{templateName}",
-    operation_id = "read_policy_template",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("templateName" = String, Path, description = "The name of one of your templates.")),
+    get, path = "/policy-templates/{templateName}", operation_id = "read_policy_template",
     responses(
         (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "Its version."))),
-        ReadErrors,
     )
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(name): Path<String>,
+    person: Caller,
+    Id(name): Id<TemplateName>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people.template(&person, &parse_id(TemplateName::parse(&name))?).await?;
+    let own = people.template(&person, &name).await?;
     let edition = people.catalog().await?;
     Ok(TemplateView::new(&own, &edition.catalog).response())
 }
@@ -478,43 +448,35 @@ pub(crate) async fn read(
 ///
 /// Agents keep their limits until you apply the template.
 #[utoipa::path(
-    put,
-    path = "/policy-templates/{templateName}",
-    operation_id = "put_policy_template",
-    tag = "dashboard",
-    security(("session" = [])),
+    put, path = "/policy-templates/{templateName}", operation_id = "put_policy_template",
     params(
         ("templateName" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "The name of the template."),
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*`; `\"0\"` for none. An existing template requires it; without it, the template is created."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edit. It is kept in the audit log."),
     ),
-    request_body = TemplateBody,
     responses(
         (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "Its version."))),
         (status = 200, body = TemplateView, description = "The edited template.", headers(("ETag" = String, description = "Its version."))),
-        PutErrors,
+        errors::VersionRequired,
     )
 )]
 pub(crate) async fn put(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    if_match: IfMatch,
-    uri: Uri,
-    Path(name): Path<String>,
-    body: Bytes,
+    mut person: Caller,
+    Id(name): Id<TemplateName>,
+    OptionalIfMatch(if_match): OptionalIfMatch,
+    reason: Parameters<AskedReason>,
+    body: Body<TemplateBody>,
 ) -> Result<Response, Failure> {
-    let mut person = people.authenticate(token).await?;
-    let name = parse_id(TemplateName::parse(&name))?;
     let edition = people.catalog().await?;
-    let edit = json_body(&body).and_then(|body| parse(&body, &edition.catalog));
-    let edit = together(edit, parse_reason_query(&uri));
+    let edit = body.json().and_then(|body| parse(&body, &edition.catalog));
+    let edit = together(edit, reason.0);
     let if_match = match if_match.precondition() {
         Ok(if_match) => Ok(Some(if_match)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
         Err(error) => Err(error),
     };
     let ((edit, reason), if_match) = together(edit, if_match)?;
-    person.acting.source.reason = reason;
+    person.acting.source.reason = reason.edit_reason;
     let (own, is_new) = Box::pin(people.put_template(&person, &name, if_match, &edit)).await?;
     let answer = TemplateView::new(&own, &edition.catalog).response();
     Ok(if is_new { created_response(answer) } else { answer })
@@ -524,33 +486,19 @@ pub(crate) async fn put(
 ///
 /// The agents that follow the template keep their limits.
 #[utoipa::path(
-    delete,
-    path = "/policy-templates/{templateName}",
-    operation_id = "remove_policy_template",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("templateName" = String, Path, description = "The name of one of your templates."),
-        ("If-Match" = inline(VersionTag), Header, description = "The template's version in quotation marks, or `*`."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you remove it. It is kept in the audit log."),
-    ),
-    responses((status = 200, body = RemovedTemplate, description = "The template is removed."), RemoveErrors)
+    delete, path = "/policy-templates/{templateName}", operation_id = "remove_policy_template",
+    responses((status = 200, body = RemovedTemplate, description = "The template is removed."))
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    mut person: Caller,
+    Id(name): Id<TemplateName>,
     if_match: IfMatch,
-    uri: Uri,
-    Path(name): Path<String>,
+    reason: Parameters<AskedReason>,
 ) -> Result<Json<RemovedTemplate>, Failure> {
-    let mut person = people.authenticate(token).await?;
-    let name = people
-        .template(&person, &parse_id(TemplateName::parse(&name))?)
-        .await?
-        .template
-        .name;
-    let (reason, if_match) = with_version(parse_reason_query(&uri), if_match.precondition())?;
-    person.acting.source.reason = reason;
+    let name = people.template(&person, &name).await?.template.name;
+    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
+    person.acting.source.reason = reason.edit_reason;
     let own = Box::pin(people.remove_template(&person, &name, if_match)).await?;
     let name = own.template.name.to_string();
     Ok(Json(RemovedTemplate { name }))
@@ -560,29 +508,20 @@ pub(crate) async fn remove(
 ///
 /// Each page scans up to 100 agents.
 #[utoipa::path(
-    get,
-    path = "/policy-templates/{templateName}/agents",
-    operation_id = "list_template_agents",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/policy-templates/{templateName}/agents", operation_id = "list_template_agents",
     params(
-        ("templateName" = String, Path, description = "The name of one of your templates."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 25, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = FollowersView, description = "Oldest first."), FollowersErrors)
+    responses((status = 200, body = FollowersView, description = "Oldest first."))
 )]
 pub(crate) async fn agents(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
+    Id(name): Id<TemplateName>,
     uri: Uri,
-    Path(name): Path<String>,
 ) -> Result<Json<FollowersView>, Failure> {
-    let person = people.authenticate(token).await?;
-    let template = people
-        .template(&person, &parse_id(TemplateName::parse(&name))?)
-        .await?
-        .template;
+    let template = people.template(&person, &name).await?.template;
     let mut query = Query::from_uri(&uri);
     let from = query.read("cursor", cursor::read_agent, cursor::FORM);
     let limit = query.limit("limit", 25, 25);
@@ -628,40 +567,26 @@ pub(crate) async fn agents(
 /// with `next_cursor` for the remaining agents. If an agent fails, the other agents are still updated. You can repeat
 /// the call to continue after a failure.
 #[utoipa::path(
-    post,
-    path = "/policy-templates/{templateName}/apply",
-    operation_id = "apply_policy_template",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("templateName" = String, Path, description = "The name of one of your templates."),
-        ("preview" = Option<bool>, Query, description = "If true, nothing is saved, and the answer says what would change, also for agents that do not follow the template."),
-        ("edit_reason" = Option<String>, Query, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]*$", description = "Why you make the edits. It is kept in the versions and the audit log. By default, the template's name and version."),
-    ),
-    request_body = ApplyBody,
-    responses((status = 200, body = AppliedView, description = "The result for each agent."), ApplyErrors)
+    post, path = "/policy-templates/{templateName}/apply", operation_id = "apply_policy_template",
+    responses((status = 200, body = AppliedView, description = "The result for each agent."))
 )]
 pub(crate) async fn apply(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    uri: Uri,
-    Path(name): Path<String>,
-    body: Bytes,
+    mut person: Caller,
+    Id(name): Id<TemplateName>,
+    query: Parameters<AskedApply>,
+    body: Body<ApplyBody>,
 ) -> Result<Json<AppliedView>, Failure> {
-    let mut person = people.authenticate(token).await?;
-    let template = people
-        .template(&person, &parse_id(TemplateName::parse(&name))?)
-        .await?
-        .template;
-    let parsed = json_body(&body).and_then(|body| parse_apply(&body));
-    let ((target, overrides), (is_preview, reason)) = together(parsed, parse_apply_query(&uri))?;
-    person.acting.source.reason = reason;
+    let template = people.template(&person, &name).await?.template;
+    let parsed = body.json().and_then(|body| parse_apply(&body));
+    let ((target, overrides), query) = together(parsed, query.0)?;
+    person.acting.source.reason = query.edit_reason;
     let filter = AgentFilter {
         template: Some(template.name.clone()),
         ..AgentFilter::default()
     };
     let (agents, next) = people.bulk_agents(&person, target, filter, MAX_LIMITED).await?;
-    let to = if is_preview {
+    let to = if query.preview {
         ApplyTo::Preview
     } else {
         ApplyTo::Followers
@@ -669,7 +594,7 @@ pub(crate) async fn apply(
     let applied = Box::pin(people.apply_to(&person, agents, template, overrides, to)).await?;
     let edition = people.catalog().await?;
     Ok(Json(AppliedView {
-        preview: is_preview,
+        preview: query.preview,
         count: applied.len(),
         results: applied
             .iter()

@@ -1,20 +1,16 @@
 //! JSON API under `/usage`: sums of the agents' payments.
 
+use crate::caller::Caller;
 use crate::state::People;
 use crate::usage::operations::{Days, UsageBy};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use purser_api::{Failure, Query, SessionToken};
+use purser_api::{Failure, Query};
 use purser_domain::{Day, Error, Problem, UsageTotals};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when reading the usage.
-    pub(crate) UsageErrors: 400, 401, 403, 429, 500;
-}
 
 /// Sums of payments in their current state. Each payment counts on the day of its decision.
 #[derive(Default, Serialize, ToSchema)]
@@ -128,25 +124,22 @@ pub(crate) struct UsageView {
 ///
 /// The sums are a few seconds behind.
 #[utoipa::path(
-    get,
-    path = "/usage",
-    operation_id = "read_usage",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/usage", operation_id = "read_usage",
     params(
         ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range is 30 days long."),
         ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first. Default: today."),
         ("by" = Option<String>, Query, pattern = "^(day|agent|service|label|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
     ),
-    responses((status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."), UsageErrors)
+    responses(
+        (status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."),
+    )
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
     uri: Uri,
 ) -> Result<Json<UsageView>, Failure> {
     const DATE: &str = "must be a date such as `2026-11-21`";
-    let person = people.authenticate(token).await?;
     let mut query = Query::from_uri(&uri);
     let from = query.read("from", Day::parse, DATE);
     let to = query.read("to", Day::parse, DATE);

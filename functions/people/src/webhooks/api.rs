@@ -1,18 +1,15 @@
 //! JSON API under `/webhooks`: the URLs that receive a user's events, the event kinds, and the delivery results.
 
-use crate::agents::owned::parse_id;
+use crate::caller::Caller;
 use crate::cursor;
 use crate::request::{created_response, slice, with_version};
 use crate::state::People;
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{
-    Failure, IfMatch, Listed, Member as _, Query, SessionToken, ShownText, VersionTag, WEB, json_body, with_etag,
-};
+use purser_api::{Body, Failure, Id, IfMatch, Listed, Member as _, Query, ShownText, WEB, errors, with_etag};
 use purser_domain::{
     AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookContentType, WebhookId, WebhookTerms, WebhookUrl,
 };
@@ -20,23 +17,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
-
-purser_api::error_responses! {
-    /// Errors when listing webhooks.
-    pub(crate) ListErrors: 401, 403, 429, 500;
-    /// Errors when reading a webhook.
-    pub(crate) ReadErrors: 401, 403, 404, 429, 500;
-    /// Errors when listing a webhook's deliveries.
-    pub(crate) DeliveriesErrors: 400, 401, 403, 404, 429, 500;
-    /// Errors when creating a webhook.
-    pub(crate) CreateErrors: 400, 401, 403, 413, 429, 500;
-    /// Errors when replacing a webhook's settings.
-    pub(crate) WriteErrors: 400, 401, 403, 404, 412, 413, 428, 429, 500;
-    /// Errors when removing a webhook or rotating its secret.
-    pub(crate) ChangeErrors: 400, 401, 403, 404, 412, 428, 429, 500;
-    /// Errors when sending a test event or repeating a delivery.
-    pub(crate) SendErrors: 401, 403, 404, 429, 500, 503;
-}
 
 /// A webhook, without its secrets.
 #[derive(Serialize, ToSchema)]
@@ -336,15 +316,10 @@ pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
 
 /// List your webhooks.
 #[utoipa::path(
-    get,
-    path = "/webhooks",
-    operation_id = "list_webhooks",
-    tag = "dashboard",
-    security(("session" = [])),
-    responses((status = 200, body = WebhookList, description = "The oldest first."), ListErrors)
+    get, path = "/webhooks", operation_id = "list_webhooks",
+    responses((status = 200, body = WebhookList, description = "The oldest first."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken) -> Result<Json<WebhookList>, Failure> {
-    let person = people.authenticate(token).await?;
+pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<WebhookList>, Failure> {
     let webhooks: Vec<WebhookView> = people.webhooks(&person).await?.iter().map(Into::into).collect();
     Ok(Json(WebhookList {
         count: webhooks.len(),
@@ -356,12 +331,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
 ///
 /// The secret is only in this response. Calls are signed according to Standard Webhooks 1.0.0.
 #[utoipa::path(
-    post,
-    path = "/webhooks",
-    operation_id = "create_webhook",
-    tag = "dashboard",
-    security(("session" = [])),
-    request_body = WebhookBody,
+    post, path = "/webhooks", operation_id = "create_webhook",
     responses(
         (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "Its version.")),
             links(
@@ -372,42 +342,32 @@ pub(crate) async fn list(State(people): State<Arc<People>>, token: SessionToken)
                 ("deliveries" = (operation_id = "list_webhook_deliveries", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("remove" = (operation_id = "remove_webhook", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        CreateErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn create(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    body: Bytes,
+    person: Caller,
+    body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let terms = parse_terms(&json_body(&body)?)?;
+    let terms = parse_terms(&body.json()?)?;
     let issued = people.create_webhook(&person, terms, None).await?;
     Ok(created_response(secret_response(issued)))
 }
 
 /// Read a webhook.
 #[utoipa::path(
-    get,
-    path = "/webhooks/{webhookId}",
-    operation_id = "read_webhook",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("webhookId" = String, Path, description = "One of your webhooks.")),
+    get, path = "/webhooks/{webhookId}", operation_id = "read_webhook",
     responses(
         (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "Its version."))),
-        ReadErrors,
     )
 )]
 pub(crate) async fn read(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(webhook): Path<String>,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     Ok(webhook_response(&own))
 }
 
@@ -416,34 +376,22 @@ pub(crate) async fn read(
 /// An update also resumes deliveries that were stopped because the webhook receiver responded 410 or all calls failed
 /// for five days. To resume deliveries without another change, send `enabled: true`.
 #[utoipa::path(
-    put,
-    path = "/webhooks/{webhookId}",
-    operation_id = "replace_webhook",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("webhookId" = String, Path, description = "One of your webhooks."),
-        ("If-Match" = inline(VersionTag), Header, description = "The webhook's version in quotation marks, or `*`."),
-    ),
-    request_body = WebhookBody,
+    put, path = "/webhooks/{webhookId}", operation_id = "replace_webhook",
     responses(
         (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "Its version."))),
-        WriteErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn replace(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
-    Path(webhook): Path<String>,
-    body: Bytes,
+    body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
-    let terms = json_body(&body).and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
+    let terms = body.json().and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
     let ((terms, resumes), if_match) = with_version(terms, if_match.precondition())?;
     let own = people.edit_webhook(&person, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
@@ -453,27 +401,16 @@ pub(crate) async fn replace(
 ///
 /// Pending deliveries are dropped.
 #[utoipa::path(
-    delete,
-    path = "/webhooks/{webhookId}",
-    operation_id = "remove_webhook",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("webhookId" = String, Path, description = "One of your webhooks."),
-        ("If-Match" = inline(VersionTag), Header, description = "The webhook's version in quotation marks, or `*`."),
-    ),
-    responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."), ChangeErrors)
+    delete, path = "/webhooks/{webhookId}", operation_id = "remove_webhook",
+    responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."))
 )]
 pub(crate) async fn remove(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
-    Path(webhook): Path<String>,
 ) -> Result<Json<RemovedWebhook>, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     let webhook_id = own.webhook.id.to_string();
     people.remove_webhook(&person, own, if_match.precondition()?).await?;
     Ok(Json(RemovedWebhook { webhook_id }))
@@ -484,30 +421,19 @@ pub(crate) async fn remove(
 /// The new secret is only in this response. For one day each call is also signed with the old secret, so that your
 /// webhook receiver can switch without losing events.
 #[utoipa::path(
-    post,
-    path = "/webhooks/{webhookId}/rotate",
-    operation_id = "rotate_webhook_secret",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("webhookId" = String, Path, description = "One of your webhooks."),
-        ("If-Match" = inline(VersionTag), Header, description = "The webhook's version in quotation marks, or `*`."),
-    ),
+    post, path = "/webhooks/{webhookId}/rotate", operation_id = "rotate_webhook_secret",
     responses(
         (status = 200, body = NewWebhookView, description = "The webhook, and its new secret.", headers(("ETag" = String, description = "Its version."))),
-        ChangeErrors,
+        errors::RecentSignInRequired,
     )
 )]
 pub(crate) async fn rotate(
     State(people): State<Arc<People>>,
-    token: SessionToken,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
-    Path(webhook): Path<String>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     let issued = people
         .rotate_webhook_secret(&person, own, if_match.precondition()?)
         .await?;
@@ -516,51 +442,35 @@ pub(crate) async fn rotate(
 
 /// Send a test event to a webhook, regardless of its event kinds.
 #[utoipa::path(
-    post,
-    path = "/webhooks/{webhookId}/test",
-    operation_id = "test_webhook",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(("webhookId" = String, Path, description = "One of your webhooks.")),
-    responses((status = 202, body = SentDelivery, description = "The delivery is queued."), SendErrors)
+    post, path = "/webhooks/{webhookId}/test", operation_id = "test_webhook",
+    responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
 )]
 pub(crate) async fn test(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(webhook): Path<String>,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     let delivery = people.test_webhook(&person, &own).await?;
     Ok(delivery_response(delivery))
 }
 
 /// List a webhook's deliveries.
 #[utoipa::path(
-    get,
-    path = "/webhooks/{webhookId}/deliveries",
-    operation_id = "list_webhook_deliveries",
-    tag = "dashboard",
-    security(("session" = [])),
+    get, path = "/webhooks/{webhookId}/deliveries", operation_id = "list_webhook_deliveries",
     params(
-        ("webhookId" = String, Path, description = "One of your webhooks."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
         ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
     ),
-    responses((status = 200, body = DeliveryList, description = "The deliveries, newest event first."), DeliveriesErrors)
+    responses((status = 200, body = DeliveryList, description = "The deliveries, newest event first."))
 )]
 pub(crate) async fn deliveries(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path(webhook): Path<String>,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
     uri: Uri,
 ) -> Result<Json<DeliveryList>, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
+    let own = people.own_webhook(&person, webhook).await?;
     let mut query = Query::from_uri(&uri);
     let slice = slice(&mut query, cursor::read_place);
     query.finish()?;
@@ -575,27 +485,17 @@ pub(crate) async fn deliveries(
 
 /// Send a delivery again with the same `webhook-id`, regardless of the delivery's result.
 #[utoipa::path(
-    post,
-    path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",
+    post, path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",
     operation_id = "redeliver_webhook_delivery",
-    tag = "dashboard",
-    security(("session" = [])),
-    params(
-        ("webhookId" = String, Path, description = "One of your webhooks."),
-        ("deliveryId" = String, Path, description = "The `delivery_id` of one of its deliveries."),
-    ),
-    responses((status = 202, body = SentDelivery, description = "The delivery is queued."), SendErrors)
+    responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
 )]
 pub(crate) async fn redeliver(
     State(people): State<Arc<People>>,
-    token: SessionToken,
-    Path((webhook, delivery)): Path<(String, String)>,
+    person: Caller,
+    Id(webhook): Id<WebhookId>,
+    Id(delivery): Id<DeliveryId>,
 ) -> Result<Response, Failure> {
-    let person = people.authenticate(token).await?;
-    let own = people
-        .own_webhook(&person, parse_id(WebhookId::parse(&webhook))?)
-        .await?;
-    let delivery = parse_id(DeliveryId::parse(&delivery))?;
+    let own = people.own_webhook(&person, webhook).await?;
     people.send_again(&person, &own, delivery).await?;
     Ok(delivery_response(delivery))
 }

@@ -148,53 +148,10 @@ fn refusal_status(reason: &Reason) -> StatusCode {
     }
 }
 
-/// The description of each status in the OpenAPI document.
-pub(crate) const STATUSES: &[(u16, &str)] = &[
-    (
-        400,
-        "`invalid_request`, or `<field>_required` for a required field that is missing.",
-    ),
-    (
-        401,
-        "`invalid_agent_key`, `invalid_authorization_header`, `invalid_session` or `invalid_internal_token`, depending on \
-         how the route authenticates.",
-    ),
-    (
-        402,
-        "`amount_exceeds_max`, `amount_exceeds_per_call_limit`, `daily_spend_limit_exceeded`, `approval_required` or \
-         `insufficient_usdc_balance`.",
-    ),
-    (
-        403,
-        "`service_not_enabled`, `operation_not_enabled_for_agent`, `domain_not_allowed` or `policy_blocked`; \
-         `key_not_allowed`; with a session `not_entitled` or `recent_sign_in_required`; `cross_site_request` on a form; `second_operator_required`.",
-    ),
-    (404, "`not_found` or `service_not_found`."),
-    (
-        409,
-        "`idempotency_key_reused_for_different_request`, `idempotent_replay` or `settlement_transaction_already_used`; \
-         `approval_not_pending`; `payout_refused`; `slug_taken`; `too_many_freezes`.",
-    ),
-    (412, "`version_conflict`: `version` is the present one."),
-    (413, "`request_too_large`."),
-    (
-        422,
-        "`provider_proof_required`, `settlement_transaction_hash_required`, or `onchain_settlement_not_verified`: \
-         `retryable` says whether the same request may succeed after `retry_after` seconds.",
-    ),
-    (428, "`version_required`: send `If-Match`."),
-    (429, "`too_many_requests`: wait `retry_after` seconds."),
-    (500, "`internal_error`."),
-    (
-        503,
-        "`temporarily_unavailable`, or `onchain_settlement_not_verified` while the chain can't be asked: wait \
-         `retry_after` seconds.",
-    ),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::errors;
     use axum::http::HeaderName;
     use axum::response::Html;
     use http_body_util::BodyExt as _;
@@ -435,9 +392,11 @@ mod tests {
             });
             let line = lines.next().unwrap_or_default();
             assert_eq!(serde_json::from_str::<Value>(line).ok(), Some(told.clone()), "{told}");
-            let (_, described) = STATUSES.iter().find(|(known, _)| *known == status).unwrap();
             let slug = slug.replace("payment_requirement_required", "<field>_required");
-            assert!(described.contains(&format!("`{slug}`")), "{slug} at {status}");
+            let described = errors::ALL
+                .iter()
+                .any(|error| (error.status, error.slug) == (status, slug.as_str()));
+            assert!(described, "{slug} at {status}");
         }
         assert_eq!(lines.next(), None);
     }

@@ -1,15 +1,18 @@
 //! HTTP: the router and its middleware, requests, errors with their status codes, and the OpenAPI document.
 
+pub(crate) mod arguments;
 pub(crate) mod asserted_ip;
 pub mod body;
 pub(crate) mod client;
 pub(crate) mod client_ip;
 pub(crate) mod compression;
 pub(crate) mod envelope;
+pub mod errors;
 pub(crate) mod etag;
 pub(crate) mod failure;
 pub(crate) mod field;
 pub(crate) mod openapi;
+pub(crate) mod operation;
 pub(crate) mod outward;
 pub(crate) mod payment_body;
 pub(crate) mod precondition;

@@ -2,14 +2,11 @@
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
-    http::failure::STATUSES,
     view::decision::{CheckView, DecisionView},
 };
-use std::collections::BTreeMap;
 use utoipa::openapi::{
-    Components, ContentBuilder, HeaderBuilder, InfoBuilder, LicenseBuilder, ObjectBuilder, OneOf, OpenApi, Ref, RefOr,
-    Response, ResponseBuilder, Schema, Server, Type,
-    path::{Operation, Paths},
+    Components, InfoBuilder, LicenseBuilder, OpenApi, RefOr, Schema, Server,
+    path::Paths,
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
@@ -53,27 +50,7 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     for part in parts {
         document.merge(part);
     }
-    for item in document.paths.paths.values_mut() {
-        let operations = [&mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
-        operations.into_iter().flatten().for_each(remove_null_body);
-    }
     document
-}
-
-/// Corrects the schema of an optional body. utoipa describes an `Option` as "this or null", but `null` is a JSON
-/// document and not an absent body.
-fn remove_null_body(operation: &mut Operation) {
-    let Some(RefOr::T(body)) = &mut operation.request_body else {
-        return;
-    };
-    for content in body.content.values_mut() {
-        let RefOr::T(content) = content else { continue };
-        if let Some(RefOr::T(Schema::OneOf(OneOf { items, .. }))) = &content.schema
-            && let [thing @ RefOr::Ref(_), RefOr::T(_)] = items.as_slice()
-        {
-            content.schema = Some(thing.clone());
-        }
-    }
 }
 
 fn named_schema<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
@@ -106,106 +83,37 @@ fn internal_token() -> SecurityScheme {
     )))
 }
 
-/// Declares the errors that a route may return, for `responses(…)` of `utoipa::path`:
-///
-/// ```
-/// purser_api::error_responses! {
-///     /// The errors of a receipt.
-///     pub(crate) ReceiptErrors: 401, 404, 429, 500;
-/// }
-/// ```
-#[macro_export]
-macro_rules! error_responses {
-    ($($(#[$doc:meta])* $vis:vis $name:ident: $($status:literal),+ $(,)?;)+) => {$(
-        $(#[$doc])*
-        $vis struct $name;
-
-        impl ::utoipa::IntoResponses for $name {
-            fn responses() -> ::std::collections::BTreeMap<
-                ::std::string::String,
-                ::utoipa::openapi::RefOr<::utoipa::openapi::Response>,
-            > {
-                const { $(assert!($crate::is_error_status($status), "not a status that we answer with");)+ }
-                $crate::describe_errors(&[$($status),+])
-            }
-        }
-    )+};
-}
-
-/// Whether any error has this status. [`error_responses!`] checks its statuses with this function at compile time.
-pub const fn is_error_status(status: u16) -> bool {
-    let mut rest = STATUSES;
-    while let [(known, _), tail @ ..] = rest {
-        if *known == status {
-            return true;
-        }
-        rest = tail;
-    }
-    false
-}
-
-/// Returns the responses for these statuses. [`error_responses!`] calls this function.
-///
-/// Adds 400, because every route rejects an invalid or unexpected body. Adds 503 `temporarily_unavailable` to a route
-/// with authentication, because it reads and writes rows that concurrent requests may change and whose throughput is
-/// limited.
-pub fn describe_errors(statuses: &[u16]) -> BTreeMap<String, RefOr<Response>> {
-    let contended = [401, 500].iter().all(|status| statuses.contains(status));
-    STATUSES
-        .iter()
-        .filter(|(status, _)| statuses.contains(status) || *status == 400 || (contended && *status == 503))
-        .map(|(status, description)| (status.to_string(), RefOr::T(response(*status, description))))
-        .collect()
-}
-
-fn response(status: u16, description: &str) -> Response {
-    let content = ContentBuilder::new()
-        .schema(Some(Ref::from_schema_name(named_schema::<ErrorBody>().0)))
-        .build();
-    let response = ResponseBuilder::new()
-        .description(description)
-        .content("application/json", content);
-    if matches!(status, 429 | 503) {
-        let seconds = ObjectBuilder::new().schema_type(Type::Integer).build();
-        let header = HeaderBuilder::new()
-            .schema(Some(seconds))
-            .description(Some("Whole seconds to wait."))
-            .build();
-        return response.header("Retry-After", header).build();
-    }
-    response.build()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Failure, Reply};
-    use purser_domain::ErrorKind;
+    use crate::{AgentCredentials, Failure, Id, OptionalBody, Reply, Text, describe_route, errors};
+    use purser_domain::{ErrorKind, KeyId};
     use serde_json::{Value, json};
     use utoipa_axum::{router::OpenApiRouter, routes};
 
-    crate::error_responses! {
-        /// The errors of the route below.
-        ThingErrors: 404, 429;
+    crate::body! {
+        /// A thing.
+        struct Thing {
+            name: Option<Text<4>>,
+        }
     }
 
-    #[utoipa::path(
-        get, path = "/things/{id}", tag = "things", security(("agentKey" = [])),
-        params(("id" = String, Path)), responses((status = 200, body = CheckView), ThingErrors)
-    )]
-    async fn get_thing() -> Reply {
+    #[utoipa::path(get, path = "/things/{keyId}", responses((status = 200, body = CheckView), errors::ServiceNotFound))]
+    async fn get_thing(_caller: AgentCredentials, _id: Id<KeyId>) -> Reply {
         Err(Failure::from(ErrorKind::NotFound))
     }
 
-    #[utoipa::path(post, path = "/things", request_body = Option<CheckView>, responses((status = 200, body = CheckView)))]
-    async fn make_thing() -> Reply {
+    #[utoipa::path(post, path = "/things", tag = "others", responses((status = 200, body = CheckView)))]
+    async fn make_thing(_body: OptionalBody<Thing>) -> Reply {
         Err(Failure::from(ErrorKind::NotFound))
     }
 
     fn parts() -> Value {
         let part = || {
-            let router = OpenApiRouter::<()>::new().routes(routes!(get_thing));
-            router.routes(routes!(make_thing)).into_openapi()
+            let router = OpenApiRouter::<()>::new();
+            let router = router.routes(describe_route("things", &get_thing, routes!(get_thing)));
+            let router = router.routes(describe_route("things", &make_thing, routes!(make_thing)));
+            router.into_openapi()
         };
         serde_json::to_value(document([part(), part()])).unwrap()
     }
@@ -238,13 +146,20 @@ mod tests {
             (&internal["type"], &internal["in"], &internal["name"]),
             (&json!("apiKey"), &json!("header"), &json!("X-Internal-Token"))
         );
-        let operation = &document["paths"]["/things/{id}"]["get"];
+        let operation = &document["paths"]["/things/{keyId}"]["get"];
         assert_eq!(operation["security"], json!([{"agentKey": []}]));
+        assert_eq!(operation["tags"], json!(["things"]));
+        assert_eq!(operation["parameters"][0]["name"], "keyId");
+        let statuses: Vec<&String> = operation["responses"].as_object().unwrap().keys().collect();
+        assert_eq!(statuses, ["200", "400", "401", "403", "404", "429", "500", "503"]);
+        let other = &document["paths"]["/things"]["post"];
+        assert_eq!((&other["security"], &other["tags"]), (&Value::Null, &json!(["others"])));
         let error = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
         assert_eq!(
             operation["responses"]["404"],
             json!({
-                "description": "`not_found` or `service_not_found`.",
+                "description": "- `not_found`: Nothing that you may use has this `keyId`. Check the path.\n\
+                    - `service_not_found`: No curated, enabled service has this name or an operation at the call's host.",
                 "content": error,
             })
         );
@@ -257,7 +172,7 @@ mod tests {
         let body = &parts()["paths"]["/things"]["post"]["requestBody"];
         assert_ne!(body["required"], true);
         let schema = &body["content"]["application/json"]["schema"];
-        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Check"}));
+        assert_eq!(*schema, json!({"$ref": "#/components/schemas/Thing"}));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! expected version, or `*` for any version. [`Precondition::holds`] compares the expected version with the version of
 //! the record that was read, and the write is conditional on that version.
 
+use crate::errors;
+use crate::http::operation::{Argument, OperationDescription};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderValue, header, request::Parts},
@@ -12,6 +14,11 @@ use axum::{
 };
 use purser_domain::{Error, ErrorKind, Problem, Result};
 use std::convert::Infallible;
+use utoipa::PartialSchema as _;
+use utoipa::openapi::{
+    Required,
+    path::{ParameterBuilder, ParameterIn},
+};
 
 /// A version in quotation marks, as in `ETag`, or `*` for any version.
 #[derive(utoipa::ToSchema)]
@@ -72,6 +79,44 @@ impl<S: Sync> FromRequestParts<S> for IfMatch {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self(Precondition::from_headers(&parts.headers)))
+    }
+}
+
+impl Argument for IfMatch {
+    fn describe(operation: &mut OperationDescription) {
+        let description = "The record's version, as in `ETag`, or `*` for any version.";
+        describe_if_match(operation, Required::True, description);
+        operation.add_error::<errors::VersionRequired>();
+    }
+}
+
+fn describe_if_match(operation: &mut OperationDescription, required: Required, description: &str) {
+    let parameter = ParameterBuilder::new()
+        .name("If-Match")
+        .parameter_in(ParameterIn::Header)
+        .required(required)
+        .description(Some(description))
+        .schema(Some(VersionTag::schema()))
+        .build();
+    operation.add_parameter(parameter);
+    operation.add_error::<errors::VersionConflict>();
+}
+
+/// The `If-Match` header of a route that also creates the record, so a request may omit the header.
+pub struct OptionalIfMatch(pub IfMatch);
+
+impl<S: Sync> FromRequestParts<S> for OptionalIfMatch {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        IfMatch::from_request_parts(parts, state).await.map(Self)
+    }
+}
+
+impl Argument for OptionalIfMatch {
+    fn describe(operation: &mut OperationDescription) {
+        let description = "The record's version, as in `ETag`, `\"0\"` for no record, or `*` for any version.";
+        describe_if_match(operation, Required::False, description);
     }
 }
 

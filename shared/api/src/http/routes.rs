@@ -1,6 +1,7 @@
 //! Builds a function's routes from the `utoipa::path` of its handlers.
 
 use crate::http::body::members;
+use crate::http::operation::{Arguments, describe_arguments};
 use crate::{Failure, Place, Problems, Query, json_body};
 use axum::{
     Router,
@@ -29,11 +30,13 @@ use utoipa_axum::PathItemExt as _;
 /// hundred schema objects.
 ///
 /// ```ignore
-/// purser_api::routes!(Arc<Group>, list::list, service::service);
+/// purser_api::routes!(Arc<Group>, tag = "things", list::list, service::service);
 /// ```
+///
+/// The tag is the tag of all routes that have no own tag.
 #[macro_export]
 macro_rules! routes {
-    ($state:ty, $($module:ident::$handler:ident),+ $(,)?) => {
+    ($state:ty, tag = $tag:literal, $($module:ident::$handler:ident),+ $(,)?) => {
         /// Returns the router of this function.
         pub(crate) fn routes() -> ::axum::Router<$state> {
             let routes = ::axum::Router::new();
@@ -48,7 +51,11 @@ macro_rules! routes {
         /// Returns the OpenAPI description of this function's routes.
         pub(crate) fn description() -> ::utoipa::openapi::OpenApi {
             ::utoipa_axum::router::OpenApiRouter::<$state>::new()
-                $(.routes(::utoipa_axum::routes!($module::$handler)))+
+                $(.routes($crate::describe_route(
+                    $tag,
+                    &$module::$handler,
+                    ::utoipa_axum::routes!($module::$handler),
+                )))+
                 .into_openapi()
         }
     };
@@ -60,14 +67,14 @@ pub fn add_route<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
     H: Handler<T, S>,
-    T: 'static,
+    T: Arguments + 'static,
     S: Clone + Send + Sync + 'static,
 {
     let methods = P::methods().into_iter();
     let route = methods.fold(MethodRouter::new(), |route, method| {
         route.on(method.to_method_filter(), handler.clone())
     });
-    let operation = P::operation();
+    let operation = describe_arguments::<T>(P::operation()).operation;
     let route = match operation.request_body {
         Some(_) => route,
         None => route.layer(from_fn(without_body)),

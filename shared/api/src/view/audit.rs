@@ -7,8 +7,8 @@ use purser_domain::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::{
-    PartialSchema, ToSchema,
-    openapi::{RefOr, Schema},
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
 /// An audit row: one action (an update, a sign-in or a rejected request), or a transfer that belongs to no settlement.
@@ -129,6 +129,33 @@ impl AuditList {
             next_cursor,
         }
     }
+}
+
+/// The query parameters that [`audit_filter`] parses.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "the parameters are parsed by `audit_filter`")]
+pub struct AuditParameters {
+    /// Only entries about this agent.
+    agent_id: Option<uuid::Uuid>,
+    /// Only entries of this action.
+    #[param(schema_with = audit_kind_schema)]
+    kind: Option<String>,
+    /// The start: a time, or a date in UTC.
+    #[param(schema_with = DateOrTime::schema)]
+    from: Option<String>,
+    /// The end: before this time, or up to the end of this date in UTC.
+    #[param(schema_with = DateOrTime::schema)]
+    to: Option<String>,
+    /// Only rejected actions.
+    refused: Option<bool>,
+}
+
+fn audit_kind_schema() -> Schema {
+    let kinds: Vec<&str> = AuditKind::ALL.iter().map(|kind| kind.name()).collect();
+    let pattern = format!("^({})$", kinds.join("|"));
+    let kind = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern));
+    Schema::Object(kind.build())
 }
 
 /// Parses the filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.

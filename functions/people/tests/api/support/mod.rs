@@ -242,6 +242,8 @@ impl World {
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await.unwrap().to_bytes();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        let (path, _) = path.split_once('?').unwrap_or((path, ""));
+        purser_testkit::assert_promised(method, path, status, &body);
         Answer { status, body }
     }
 

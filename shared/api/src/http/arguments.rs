@@ -1,0 +1,204 @@
+//! Arguments of handlers: the body, an id in the path, and the query. Each describes itself in the OpenAPI document.
+
+use crate::http::operation::{Argument, OperationDescription};
+use crate::{Failure, Member, Query, json_body};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, rejection::BytesRejection};
+use axum::http::request::Parts;
+use bytes::Bytes;
+use purser_domain::{
+    AgentId, ApprovalId, BacktestId, DeliveryId, ErrorKind, KeyId, OperationUuid, PersonId, Result, RuleId, ServiceId,
+    SettlementId, TemplateName, TransactionId, WebhookId,
+};
+use serde_json::{Map, Value};
+use std::convert::Infallible;
+use std::marker::PhantomData;
+use utoipa::openapi::path::ParameterIn;
+use utoipa::{IntoParams, ToSchema};
+
+/// A JSON body. The handler parses the body, so that an unauthenticated caller gets 401 and not an error about the
+/// body.
+pub struct Body<T>(Bytes, PhantomData<fn() -> T>);
+
+impl<T> Body<T> {
+    /// Returns the bytes of the body.
+    pub const fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// Parses the JSON.
+    pub fn json(&self) -> Result<Value> {
+        json_body(&self.0)
+    }
+}
+
+impl<T: Member> Body<T> {
+    /// Parses the body.
+    pub fn parse(&self) -> Result<T> {
+        T::parse(&self.json()?)
+    }
+}
+
+impl<T, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = BytesRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, BytesRejection> {
+        Ok(Self(Bytes::from_request(request, state).await?, PhantomData))
+    }
+}
+
+impl<T: ToSchema> Argument for Body<T> {
+    fn describe(operation: &mut OperationDescription) {
+        operation.set_body::<T>(true);
+    }
+}
+
+/// A JSON body that a request may omit. An absent body counts as `{}`.
+pub struct OptionalBody<T>(Body<T>);
+
+impl<T> OptionalBody<T> {
+    /// Parses the JSON.
+    pub fn json(&self) -> Result<Value> {
+        if self.0.bytes().is_empty() {
+            return Ok(Value::Object(Map::new()));
+        }
+        self.0.json()
+    }
+}
+
+impl<T: Member> OptionalBody<T> {
+    /// Parses the body.
+    pub fn parse(&self) -> Result<T> {
+        T::parse(&self.json()?)
+    }
+}
+
+impl<T, S: Send + Sync> FromRequest<S> for OptionalBody<T> {
+    type Rejection = BytesRejection;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, BytesRejection> {
+        Body::from_request(request, state).await.map(Self)
+    }
+}
+
+impl<T: ToSchema> Argument for OptionalBody<T> {
+    fn describe(operation: &mut OperationDescription) {
+        operation.set_body::<T>(false);
+    }
+}
+
+/// An id in a route's path.
+pub trait PathId: Sized {
+    /// The name of the parameter in the path.
+    const PARAMETER: &'static str;
+    /// The description of the parameter.
+    const DESCRIPTION: &'static str;
+    /// Whether the id is a UUID.
+    const IS_UUID: bool;
+
+    /// Parses the id; `None` if the text is no id.
+    fn parse_id(text: &str) -> Option<Self>;
+}
+
+macro_rules! path_ids {
+    ($($id:ident = $parameter:literal $(as $format:ident)?: $description:literal;)+) => {$(
+        impl PathId for $id {
+            const PARAMETER: &'static str = $parameter;
+            const DESCRIPTION: &'static str = $description;
+            const IS_UUID: bool = path_ids!(@is_uuid $($format)?);
+
+            fn parse_id(text: &str) -> Option<Self> {
+                Self::parse(text)
+            }
+        }
+    )+};
+    (@is_uuid Uuid) => { true };
+    (@is_uuid) => { false };
+}
+
+path_ids! {
+    AgentId = "agentId" as Uuid: "The agent.";
+    ApprovalId = "approvalId": "The approval's `approval_id`.";
+    BacktestId = "backtestId": "A backtest that you started.";
+    DeliveryId = "deliveryId": "The `delivery_id` of one of the webhook's deliveries.";
+    KeyId = "keyId": "The `key_id` of a key.";
+    OperationUuid = "operationId" as Uuid: "The operation's `id`. A slug is not accepted, because an update may change the slug.";
+    PersonId = "person": "The owner's ID, as shown on their sessions page.";
+    RuleId = "ruleId": "The `rule_id` of a rule.";
+    ServiceId = "serviceId" as Uuid: "The service's UUID. A slug is not accepted, because an update may change the slug.";
+    SettlementId = "settlementId" as Uuid: "The settlement's `settlement_id`.";
+    TemplateName = "templateName": "The name of one of your templates.";
+    TransactionId = "transactionId": "The `transaction_id` of a decision about an agent that you owned at the time.";
+    WebhookId = "webhookId": "One of your webhooks.";
+}
+
+/// An id in the path, or 404 `not_found` if the text is no id. Place the caller's credentials before this argument, so
+/// that an unauthenticated caller gets 401.
+pub struct Id<T>(pub T);
+
+impl<T: PathId, S: Send + Sync> FromRequestParts<S> for Id<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let id = path_parameter(parts, T::PARAMETER).await;
+        let id = id.and_then(|text| T::parse_id(&text));
+        Ok(Self(id.ok_or(ErrorKind::NotFound)?))
+    }
+}
+
+impl<T: PathId> Argument for Id<T> {
+    fn describe(operation: &mut OperationDescription) {
+        operation.add_path_parameter(T::PARAMETER, T::DESCRIPTION, T::IS_UUID);
+    }
+}
+
+/// Returns a parameter of the path; `None` if the path has no such parameter.
+pub async fn path_parameter(parts: &mut Parts, name: &str) -> Option<String> {
+    let parameters = RawPathParams::from_request_parts(parts, &()).await.ok()?;
+    let mut parameters = parameters.iter().filter(|(known, _)| *known == name);
+    parameters.next().map(|(_, text)| text.to_owned())
+}
+
+/// Query parameters.
+pub trait FromQuery: IntoParams + Sized {
+    /// Parses the parameters. The query collects the validation errors.
+    fn from_query(query: &mut Query) -> Self;
+}
+
+/// The parsed query, or its validation errors. The handler returns the errors only after it authenticated the caller,
+/// together with the errors of the body.
+pub struct Parameters<T>(pub Result<T>);
+
+impl<T: FromQuery, S: Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let mut query = Query::from_uri(&parts.uri);
+        let parameters = T::from_query(&mut query);
+        Ok(Self(query.finish().map(|()| parameters)))
+    }
+}
+
+impl<T: IntoParams> Argument for Parameters<T> {
+    fn describe(operation: &mut OperationDescription) {
+        QueryOf::<T>::describe(operation);
+    }
+}
+
+/// The query of a list, before the handler parses the query. `T` describes the parameters.
+pub struct QueryOf<T>(pub Query, pub PhantomData<fn() -> T>);
+
+impl<T, S: Sync> FromRequestParts<S> for QueryOf<T> {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(Query::from_uri(&parts.uri), PhantomData))
+    }
+}
+
+impl<T: IntoParams> Argument for QueryOf<T> {
+    fn describe(operation: &mut OperationDescription) {
+        for parameter in T::into_params(|| Some(ParameterIn::Query)) {
+            operation.add_parameter(parameter);
+        }
+    }
+}
