@@ -11,7 +11,6 @@
 
 #![expect(
     clippy::arithmetic_side_effects,
-    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "an example stops where its ground is missing"
 )]
