@@ -208,7 +208,7 @@ pub(crate) fn digest_of(item: &Item) -> Fingerprint {
     Fingerprint::of_audit_row(text.as_bytes())
 }
 
-fn write_record(record: &AuditRecord) -> Item {
+pub(crate) fn write_record(record: &AuditRecord) -> Item {
     let AuditRecord {
         id,
         at,

@@ -160,7 +160,7 @@ impl AuditLog {
     }
 }
 
-fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
+pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let id = AuditId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
     let owner = key::actor_of(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {

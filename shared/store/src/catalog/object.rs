@@ -61,7 +61,7 @@ pub enum ObjectStored {
 
 /// The head of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Head {
+pub(crate) struct Head {
     version: u64,
     /// The hash of the compressed bytes.
     digest: Fingerprint,
@@ -69,6 +69,14 @@ struct Head {
 }
 
 impl Head {
+    pub(crate) fn write(&self) -> Item {
+        Draft::of_partition(key::OBJECT.to_owned())
+            .with("ver", &self.version)
+            .with("digest", &self.digest)
+            .with("chunks", &self.chunks)
+            .into_item()
+    }
+
     fn prefix(&self) -> String {
         key::chunks_of(self.version, &self.digest)
     }
@@ -196,15 +204,11 @@ impl CatalogTable {
 
     /// Writes this head over a head of a lower version. Returns the head that is stored afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
-        let row = Draft::of_partition(key::OBJECT.to_owned())
-            .with("ver", &head.version)
-            .with("digest", &head.digest)
-            .with("chunks", &head.chunks);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
+            .set_item(Some(head.write()))
             .condition_expression("attribute_not_exists(ver) OR ver < :ver")
             .expression_attribute_values(":ver", head.version.write());
         if was_made(put.send().await, STORING)? {
@@ -233,7 +237,7 @@ impl CatalogTable {
         Ok(())
     }
 
-    fn read_head(&self, item: &Item) -> Result<Head> {
+    pub(crate) fn read_head(&self, item: &Item) -> Result<Head> {
         let row = Row::new(&self.table, item);
         let chunks = row.get("chunks")?;
         if chunks > MAX_CHUNKS {

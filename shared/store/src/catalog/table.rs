@@ -302,7 +302,7 @@ impl CatalogTable {
         })
     }
 
-    fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
+    pub(crate) fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
             // A probe was requested, but none has run yet.
@@ -333,7 +333,7 @@ fn unknown_condition() -> Error {
     Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
 }
 
-fn write_service(service: &Service) -> Item {
+pub(crate) fn write_service(service: &Service) -> Item {
     Draft::of_partition(key::service(service.id))
         .with("ver", &service.version)
         .with("slug", &service.slug)

@@ -9,7 +9,7 @@ use crate::{
     codec::attribute::Attribute,
     codec::backoff::Backoff,
     codec::fault::store_error,
-    codec::item::{Draft, Item, member, optional_member},
+    codec::item::{Draft, Item, Row, member, optional_member},
     codec::key::{self, Key, notices},
     codec::ledger::EditResult,
     transact::{Transaction, TransactionOutcome, was_made},
@@ -159,15 +159,11 @@ impl WebhooksTable {
 
     /// Records that a channel can no longer deliver messages.
     pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
-        let row = Draft::new(&Key::ended_channel(person, channel))
-            .with("place", &ended.place)
-            .with("why", &ended.reason)
-            .with("t", &ended.at);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_ended(person, channel, ended)));
         put.send()
             .await
             .map_err(store_error("recording that a channel has ended"))?;
@@ -195,11 +191,7 @@ impl WebhooksTable {
         for item in answer.items() {
             let row = self.row(item);
             let channel = NoticeChannel::from_name(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-            let found = EndedChannel {
-                place: row.get("place")?,
-                reason: row.get("why")?,
-                at: row.get("t")?,
-            };
+            let found = read_ended(row)?;
             if found.place == settings.place(channel) {
                 ended.insert(channel, found);
             }
@@ -221,7 +213,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    fn read_settings(&self, person: &PersonId, item: &Item) -> Result<NoticeSettings> {
+    pub(crate) fn read_settings(&self, person: &PersonId, item: &Item) -> Result<NoticeSettings> {
         let row = self.row(item);
         Ok(NoticeSettings {
             person: person.clone(),
@@ -230,6 +222,22 @@ impl WebhooksTable {
             terms: row.get_optional("terms")?.unwrap_or_default(),
         })
     }
+}
+
+pub(crate) fn read_ended(row: Row<'_>) -> Result<EndedChannel> {
+    Ok(EndedChannel {
+        place: row.get("place")?,
+        reason: row.get("why")?,
+        at: row.get("t")?,
+    })
+}
+
+pub(crate) fn write_ended(person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Item {
+    Draft::new(&Key::ended_channel(person, channel))
+        .with("place", &ended.place)
+        .with("why", &ended.reason)
+        .with("t", &ended.at)
+        .into_item()
 }
 
 impl Attribute for NoticeTerms {

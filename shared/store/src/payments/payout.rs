@@ -181,7 +181,7 @@ impl Ledger {
         }
     }
 
-    fn read_payout_key(&self, item: &Item) -> Result<PayoutKey> {
+    pub(crate) fn read_payout_key(&self, item: &Item) -> Result<PayoutKey> {
         let row = self.row(item);
         Ok(PayoutKey {
             fingerprint: row.get("rh")?,
@@ -210,7 +210,7 @@ impl Ledger {
     }
 }
 
-fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
+pub(crate) fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
     let row = Draft::new(&Key::payout_record(agent))
         .with_optional("gone", record.removed.as_ref())
         .with_optional("last", record.latest.as_ref())

@@ -194,7 +194,7 @@ impl Ledger {
         }
     }
 
-    fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
+    pub(crate) fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
         let row = self.row(item);
         Ok(StoredClaim {
             agent: row.get("agent")?,

@@ -229,7 +229,7 @@ impl Condition {
     }
 }
 
-fn write_freeze(freeze: &OperatorFreeze) -> Item {
+pub(crate) fn write_freeze(freeze: &OperatorFreeze) -> Item {
     Draft::new(&Key::freeze(&freeze.target))
         .with("why", &freeze.reason)
         .with("by", &freeze.by)

@@ -190,7 +190,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn read_offer(&self, item: &Item) -> Result<Handover> {
+    pub(crate) fn read_offer(&self, item: &Item) -> Result<Handover> {
         let row = self.row(item);
         Ok(Handover {
             agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
@@ -203,7 +203,7 @@ impl Ledger {
     }
 }
 
-fn write_offer(offer: &Handover) -> Item {
+pub(crate) fn write_offer(offer: &Handover) -> Item {
     Draft::new(&Key::handover(offer.agent))
         .with("owner", &offer.to)
         .with("os", &owned::handover(offer.agent, offer.at))

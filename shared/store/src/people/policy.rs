@@ -214,7 +214,7 @@ impl Ledger {
     }
 }
 
-fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
+pub(crate) fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
     let policy = &enabled.policy;
     Draft::new(&Key::policy(agent, enabled.service))
         .with("svc", &enabled.service)

@@ -176,7 +176,7 @@ impl Ledger {
         }
     }
 
-    fn read_session(&self, person: &PersonId, item: &Item) -> Result<Session> {
+    pub(crate) fn read_session(&self, person: &PersonId, item: &Item) -> Result<Session> {
         let row = self.row(item);
         let id = key::sort_key(item).strip_prefix(key::SESSIONS);
         Ok(Session {
@@ -195,7 +195,7 @@ impl Ledger {
     }
 }
 
-fn write_session(session: &Session) -> Item {
+pub(crate) fn write_session(session: &Session) -> Item {
     Draft::new(&Key::session(&session.person, &session.id))
         .with_optional("name", session.name.as_ref())
         .with("created", &session.created_at)

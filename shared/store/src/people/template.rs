@@ -67,7 +67,7 @@ impl Ledger {
         )
     }
 
-    fn read_templates(&self, item: &Item) -> Result<TemplateList> {
+    pub(crate) fn read_templates(&self, item: &Item) -> Result<TemplateList> {
         let row = self.row(item);
         let entries: Vec<(TemplateName, TemplateEntry)> = row.get("list")?;
         Ok(TemplateList {
@@ -77,7 +77,7 @@ impl Ledger {
         })
     }
 
-    fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
+    pub(crate) fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
         let row = self.row(item);
         let services: Vec<(TemplateKey, PolicyChange)> = row.get("limits")?;
         let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
@@ -88,7 +88,7 @@ impl Ledger {
     }
 }
 
-fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
+pub(crate) fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
     let entries: Vec<_> = list
         .entries
         .iter()
@@ -101,7 +101,7 @@ fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
         .into_item()
 }
 
-fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
+pub(crate) fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
     let services = terms.services.iter().map(|(key, change)| (key.clone(), change.clone()));
     Draft::new(&Key::template(person, version))
         .with("limits", &services.collect::<Vec<_>>())

@@ -42,18 +42,11 @@ impl Ledger {
         before: Option<&WalletLevel>,
         level: &WalletLevel,
     ) -> Result<bool> {
-        let row = Draft::new(&Key::wallet_level(agent))
-            .with("low", &level.is_low)
-            .with("amt", &level.balance)
-            .with("below", &level.below)
-            .with("blk", &level.block)
-            .with("t", &level.at)
-            .with("net", &level.network);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_wallet_level(agent, level)));
         let put = match before {
             None => put.condition_expression("attribute_not_exists(pk)"),
             Some(before) => put
@@ -101,4 +94,15 @@ impl Ledger {
             .map_err(store_error("writing the position of the wallets' check"))?;
         Ok(())
     }
+}
+
+pub(crate) fn write_wallet_level(agent: AgentId, level: &WalletLevel) -> Item {
+    Draft::new(&Key::wallet_level(agent))
+        .with("low", &level.is_low)
+        .with("amt", &level.balance)
+        .with("below", &level.below)
+        .with("blk", &level.block)
+        .with("t", &level.at)
+        .with("net", &level.network)
+        .into_item()
 }

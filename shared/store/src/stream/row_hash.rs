@@ -65,7 +65,7 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     is_reconfirmed || old_permanent != new_permanent
 }
 
-fn to_json(value: &AttributeValue) -> Value {
+pub(crate) fn to_json(value: &AttributeValue) -> Value {
     let bytes = |bytes: &aws_sdk_dynamodb::primitives::Blob| BASE64_STANDARD.encode(bytes);
     let sorted = |mut texts: Vec<String>| {
         texts.sort_unstable();

@@ -40,9 +40,9 @@ const READING: &str = "reading the journal";
 
 /// An entry with the sequence number of its record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
-pub(super) struct StoredEntry {
-    pub(super) entry: JournalEntry,
-    pub(super) sequence: Option<SequenceNumber>,
+pub(crate) struct StoredEntry {
+    pub(crate) entry: JournalEntry,
+    pub(crate) sequence: Option<SequenceNumber>,
 }
 
 impl UsageTable {
@@ -174,7 +174,7 @@ impl UsageTable {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
 
-    fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
+    pub(crate) fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
         let row = Row::new(&self.table, item);
         let place = Uuid::try_parse(sort_key(item)).map_err(|_| row.corrupt("sk"))?;
         let refusal = |error| {
@@ -259,7 +259,7 @@ fn read_payment(row: Row<'_>) -> Result<Option<PaymentEntry>> {
     }))
 }
 
-fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
+pub(crate) fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
     let row = row
         .with_value("sk", text(&entry.place.to_string()))
         .with_optional("seq", sequence)

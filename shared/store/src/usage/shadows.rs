@@ -68,7 +68,7 @@ impl UsageTable {
         })
     }
 
-    fn read_shadow(&self, owner: &PersonId, agent: AgentId, item: &Item) -> Result<Shadow> {
+    pub(crate) fn read_shadow(&self, owner: &PersonId, agent: AgentId, item: &Item) -> Result<Shadow> {
         let row = Row::new(&self.table, item);
         let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
         let changes: Vec<OfService> = row.get("policies")?;
@@ -86,7 +86,7 @@ impl UsageTable {
     }
 }
 
-fn write_shadow(shadow: &Shadow) -> Item {
+pub(crate) fn write_shadow(shadow: &Shadow) -> Item {
     let terms = &shadow.terms;
     let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent))
         .with("t", &shadow.attached_at)

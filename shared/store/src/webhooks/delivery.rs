@@ -58,7 +58,7 @@ impl WebhooksTable {
         items.map(|item| self.read_delivery(webhook, item)).collect()
     }
 
-    fn read_delivery(&self, webhook: WebhookId, item: &Item) -> Result<Delivery> {
+    pub(crate) fn read_delivery(&self, webhook: WebhookId, item: &Item) -> Result<Delivery> {
         let row = self.row(item);
         let named = |name: &'static str| row.get::<String>(name);
         let last = match row.get_optional("called")? {
@@ -88,7 +88,7 @@ impl WebhooksTable {
     }
 }
 
-fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
+pub(crate) fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
     let last = delivery.last.as_ref();
     let millis = last.map(|last| u32::try_from(last.took.millis()).unwrap_or(u32::MAX));
     Draft::new(&Key::delivery(delivery.webhook, delivery.id))

@@ -36,16 +36,11 @@ impl Pause {
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
-        let row = Draft::new(&pause.key())
-            .with("person", &pause.person)
-            .with("hook", &pause.webhook)
-            .with("delivery", &pause.delivery)
-            .with("t", &pause.ends_at);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_pause(pause)));
         put.send().await.map_err(store_error("writing a pause"))?;
         Ok(())
     }
@@ -88,7 +83,7 @@ impl WebhooksTable {
         Ok(())
     }
 
-    fn read_pause(&self, item: &Item) -> Result<Pause> {
+    pub(crate) fn read_pause(&self, item: &Item) -> Result<Pause> {
         let row = self.row(item);
         Ok(Pause {
             person: row.get("person")?,
@@ -97,4 +92,13 @@ impl WebhooksTable {
             ends_at: row.get("t")?,
         })
     }
+}
+
+pub(crate) fn write_pause(pause: &Pause) -> Item {
+    Draft::new(&pause.key())
+        .with("person", &pause.person)
+        .with("hook", &pause.webhook)
+        .with("delivery", &pause.delivery)
+        .with("t", &pause.ends_at)
+        .into_item()
 }

@@ -147,7 +147,7 @@ impl WebhooksTable {
         Ok(gone)
     }
 
-    fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
+    pub(crate) fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
         let row = self.row(item);
         let url: String = row.get("url")?;
         // Rows of earlier versions have no content type.
@@ -187,7 +187,7 @@ impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
     }
 }
 
-fn write_webhook(webhook: &Webhook) -> Item {
+pub(crate) fn write_webhook(webhook: &Webhook) -> Item {
     let terms = &webhook.terms;
     Draft::new(&Key::webhook(&webhook.person, webhook.slot))
         .with("id", &webhook.id)
