@@ -3,7 +3,8 @@
 
 use crate::{
     codec::attribute::{Attribute as _, Item},
-    codec::item::{Draft, Row},
+    codec::fields::fields,
+    codec::item::Draft,
     codec::key::Key,
     transact::was_made,
     webhooks::table::WebhooksTable,
@@ -22,7 +23,7 @@ impl WebhooksTable {
         let Some(item) = item else {
             return Ok(NoticePace::default());
         };
-        read_pace(self.row(&item))
+        self.row(&item).read()
     }
 
     /// Stores the next version if the previous version is stored or, for the first version, if nothing is stored.
@@ -49,23 +50,11 @@ impl WebhooksTable {
     }
 }
 
-pub(crate) fn read_pace(row: Row<'_>) -> Result<NoticePace> {
-    Ok(NoticePace {
-        version: row.get("ver")?,
-        next_at: row.get("next")?,
-        failed: row.get("failed")?,
-        place: row.get_optional("place")?,
-        waker: row.get_optional("waker")?,
-    })
+fields! {
+    NoticePace { version: "ver", next_at: "next", failed: "failed", place: "place" optional, waker: "waker" optional }
 }
 
 pub(crate) fn write_pace(person: &PersonId, channel: NoticeChannel, pace: &NoticePace, now: Timestamp) -> Item {
-    Draft::new(&Key::notice_pace(person, channel))
-        .with("ver", &pace.version)
-        .with("next", &pace.next_at)
-        .with("failed", &pace.failed)
-        .with_optional("place", pace.place.as_ref())
-        .with_optional("waker", pace.waker.as_ref())
-        .with("ttl", &now.secs().saturating_add(KEPT_SECS))
-        .into_item()
+    let row = Draft::new(&Key::notice_pace(person, channel)).with_fields(pace);
+    row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item()
 }

@@ -8,8 +8,9 @@ use crate::{
     codec::{
         attribute::{Attribute as _, Item},
         fault::store_error,
+        fields::fields,
         item::{Draft, Row},
-        key::{self, Key, attested},
+        key::{Key, attested},
     },
     transact::was_made,
     usage::table::UsageTable,
@@ -86,23 +87,22 @@ impl UsageTable {
     }
 
     pub(crate) fn read_attested(&self, item: &Item) -> Result<AttestedService> {
-        let row = Row::new(&self.table, item);
-        let service = ServiceId::parse(key::sort_key(item));
-        Ok(AttestedService {
-            service: service.ok_or_else(|| row.corrupt("sk"))?,
-            version: row.get("ver")?,
-            calls: row.get("calls")?,
-            former: row.get_optional("former")?.unwrap_or_default(),
-            left_at: row.get_optional("left")?,
-        })
+        Row::new(&self.table, item).read()
+    }
+}
+
+fields! {
+    AttestedService {
+        service: sk(ServiceId::parse),
+        version: "ver",
+        calls: "calls",
+        former: "former" or_default,
+        left_at: "left" optional,
     }
 }
 
 pub(crate) fn write_attested(service: &AttestedService) -> Item {
     Draft::new(&Key::attested_service(service.service))
-        .with("ver", &service.version)
-        .with("calls", &service.calls)
-        .with_optional("former", (!service.former.is_empty()).then_some(&service.former))
-        .with_optional("left", service.left_at.as_ref())
+        .with_fields(service)
         .into_item()
 }

@@ -3,14 +3,15 @@
 //! `webhooks` can't delete the row, so a success replaces it with a row without failed calls. An unused row expires.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::Attribute as _,
+    codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::Key,
     codec::ledger::get_all,
     transact::was_made,
     webhooks::table::WebhooksTable,
 };
-use purser_domain::{CallResult, Duration, FailedCalls, FailureStage, Result, Timestamp, Webhook, WebhookId};
+use purser_domain::{Duration, FailedCalls, Result, Timestamp, Webhook, WebhookId};
 use std::collections::BTreeMap;
 
 /// The lifetime of a row after its last change: 30 days.
@@ -76,32 +77,26 @@ impl WebhooksTable {
 
 /// Decodes failed calls; `None` if a call succeeded since.
 pub(crate) fn read_failed_calls(row: Row<'_>) -> Result<Option<FailedCalls>> {
-    let stage =
-        |name: &'static str| FailureStage::from_name(&row.get::<String>(name)?).ok_or_else(|| row.corrupt(name));
-    let count = row.get("n")?;
-    if count == 0 {
-        return Ok(None);
+    if row.get::<u64>("n")? == 0 {
+        Ok(None)
+    } else {
+        row.read().map(Some)
     }
-    Ok(Some(FailedCalls {
-        version: row.get("ver")?,
-        since: row.get("since")?,
-        count,
-        last: CallResult::parse(&row.get::<String>("result")?).ok_or_else(|| row.corrupt("result"))?,
-        stage: stage("stage")?,
-        reached_at: row.get("t")?,
-        notified: stage("told")?,
-    }))
+}
+
+fields! {
+    FailedCalls {
+        version: "ver",
+        since: "since",
+        count: "n",
+        last: "result",
+        stage: "stage",
+        reached_at: "t",
+        notified: "told",
+    }
 }
 
 pub(crate) fn write_failed_calls(webhook: WebhookId, calls: &FailedCalls, now: Timestamp) -> Item {
-    Draft::new(&Key::failed_calls(webhook))
-        .with("ver", &calls.version)
-        .with("since", &calls.since)
-        .with("n", &calls.count)
-        .with("result", &calls.last.to_string())
-        .with_value("stage", text(calls.stage.name()))
-        .with("t", &calls.reached_at)
-        .with_value("told", text(calls.notified.name()))
-        .with("ttl", &now.after(KEPT).secs())
-        .into_item()
+    let row = Draft::new(&Key::failed_calls(webhook)).with_fields(calls);
+    row.with("ttl", &now.after(KEPT).secs()).into_item()
 }

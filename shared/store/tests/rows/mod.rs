@@ -4,11 +4,12 @@
 use crate::{
     audit::{entry::write_record, log::read_record},
     catalog::table::{CatalogTable, write_service},
-    codec::{attribute::Item, item::Row, ledger::Ledger},
-    notices::{
-        pace::{read_pace, write_pace},
-        settings::{read_ended, write_ended},
+    codec::{
+        attribute::Item,
+        item::Row,
+        ledger::Ledger,
     },
+    notices::{pace::write_pace, settings::write_ended},
     payments::{
         decision::{read_decision, write_taken_back},
         idempotency::IdempotencyRecord,
@@ -42,7 +43,7 @@ use aws_sdk_dynamodb::{
     config::BehaviorVersion,
     types::AttributeValue::{self, L, M, N, S},
 };
-use purser_domain::{AgentId, LoggedDecision, NoticeChannel, PersonId, Result, Timestamp, WebhookId};
+use purser_domain::{AgentId, LoggedDecision, NoticeChannel, NoticeSettings, PersonId, Result, Timestamp, WebhookId};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -100,7 +101,7 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
             let (agent, level) = ledger.read_wallet_level(item)?;
             write_wallet_level(agent, &level)
         }
-        "session" => write_session(&ledger.read_session(&person, item)?),
+        "session" => write_session(&ledger.row(item).read()?),
         "list of a user's policy templates" => write_templates(&person, &ledger.read_templates(item)?),
         "version of a policy template" => write_terms(&person, 7, &ledger.read_terms(item)?),
         "block, read" => return print(read_decision(agent, Row::new("decisions", item), item)),
@@ -114,13 +115,13 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "service" => write_service(&catalog.read_service(item)?),
         "head of the catalog's object" => catalog.read_head(item)?.write(),
         "probe results, read" => return print(catalog.read_probes(item)),
-        "webhook" => write_webhook(&webhooks.read_webhook(&person, item)?),
-        "delivery" => write_delivery(&webhooks.read_delivery(webhook, item)?, now),
+        "webhook" => write_webhook(&webhooks.row(item).read()?),
+        "delivery" => write_delivery(&webhooks.row(item).read()?, now),
         "failed calls" => write_failed_calls(webhook, &read_failed_calls(webhooks.row(item))?.unwrap(), now),
-        "pause" => write_pause(&webhooks.read_pause(item)?),
-        "settings" => return print(webhooks.read_settings(&person, item)),
-        "ended channel" => write_ended(&person, NoticeChannel::Mail, &read_ended(webhooks.row(item))?),
-        "send slots" => write_pace(&person, NoticeChannel::Mail, &read_pace(webhooks.row(item))?, now),
+        "pause" => write_pause(&webhooks.row(item).read()?),
+        "settings" => return print(webhooks.row(item).read::<NoticeSettings>()),
+        "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.row(item).read()?),
+        "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.row(item).read()?, now),
         "verified payees" => write_attested(&usage.read_attested(item)?),
         "shadow policy" => write_shadow(&usage.read_shadow(&person, agent, item)?),
         "entry" => {
