@@ -18,6 +18,7 @@ use crate::{
     codec::{
         attribute::Attribute as _,
         fault::{Fault, store_error},
+        fields::fields,
         item::{Draft, Item, Row},
         json::{read_item, write_item},
         key::catalog as key,
@@ -68,12 +69,14 @@ pub(crate) struct Head {
     chunks: u32,
 }
 
+fields! {
+    Head { version: "ver", digest: "digest", chunks: "chunks" }
+}
+
 impl Head {
     pub(crate) fn write(&self) -> Item {
         Draft::of_partition(key::OBJECT.to_owned())
-            .with("ver", &self.version)
-            .with("digest", &self.digest)
-            .with("chunks", &self.chunks)
+            .with_fields(self)
             .into_item()
     }
 
@@ -239,15 +242,11 @@ impl CatalogTable {
 
     pub(crate) fn read_head(&self, item: &Item) -> Result<Head> {
         let row = Row::new(&self.table, item);
-        let chunks = row.get("chunks")?;
-        if chunks > MAX_CHUNKS {
+        let head: Head = row.read()?;
+        if head.chunks > MAX_CHUNKS {
             return Err(row.corrupt("chunks"));
         }
-        Ok(Head {
-            version: row.get("ver")?,
-            digest: row.get("digest")?,
-            chunks,
-        })
+        Ok(head)
     }
 }
 

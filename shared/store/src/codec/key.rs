@@ -669,6 +669,10 @@ pub(crate) mod catalog {
         format!("{SERVICES}{id}")
     }
 
+    pub(crate) fn parse_service(pk: &str) -> Option<ServiceId> {
+        ServiceId::parse(pk.strip_prefix(SERVICES)?)
+    }
+
     pub(crate) fn probes(id: ServiceId) -> String {
         format!("{PROBES}{id}")
     }

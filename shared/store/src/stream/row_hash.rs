@@ -97,7 +97,7 @@ impl Ledger {
         id: SettlementId,
     ) -> Result<Option<(Settlement, RowHash)>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| Ok((self.read_settlement(agent, &item)?, RowHash::digest(&item))))
+        item.map(|item| Ok((self.read_settlement(&item)?, RowHash::digest(&item))))
             .transpose()
     }
 }

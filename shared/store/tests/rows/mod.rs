@@ -6,14 +6,14 @@ use crate::{
     catalog::table::{CatalogTable, write_service},
     codec::{
         attribute::Item,
-        item::Row,
+        item::{Draft, Row},
         ledger::Ledger,
     },
     notices::{pace::write_pace, settings::write_ended},
     payments::{
         decision::{read_decision, write_taken_back},
         idempotency::IdempotencyRecord,
-        payout::write_payout_record,
+        payout::{PayoutKey, write_payout_record},
         settlement::write_settlement,
     },
     people::{
@@ -27,9 +27,7 @@ use crate::{
     },
     reconcile::wallet_levels::write_wallet_level,
     stream::{change::read_item, row_hash::to_json},
-    usage::{
-        attested::write_attested, journal::StoredEntry, journal::write_entry, shadows::write_shadow, table::UsageTable,
-    },
+    usage::{attested::write_attested, journal::StoredEntry, shadows::write_shadow, table::UsageTable},
     webhooks::{
         delivery::write_delivery,
         failed_calls::{read_failed_calls, write_failed_calls},
@@ -86,17 +84,17 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
     let webhook = WebhookId::parse(WEBHOOK).unwrap();
     let now = Timestamp::from_secs(1_795_223_340).unwrap();
     let written = match row {
-        "agent" => write_agent(&ledger.read_agent(agent, item)?),
+        "agent" => write_agent(&ledger.read_agent(item)?),
         "policy" => write_policy(agent, &ledger.read_policy(item)?),
         "reason of a freeze" => write_freeze(&ledger.read_freeze(item)?),
         "offer of an ownership transfer" => write_offer(&ledger.read_offer(item)?),
         "approval" => write_approval(&ledger.read_listed_approval(item)?),
         "idempotency key, read" => return print(IdempotencyRecord::read(ledger.row(item))),
-        "settlement" => write_settlement(&ledger.read_settlement(agent, item)?.terms),
-        "settlement, read" => return print(ledger.read_settlement(agent, item)),
+        "settlement" => write_settlement(&ledger.read_settlement(item)?.terms),
+        "settlement, read" => return print(ledger.read_settlement(item)),
         "claim of a transaction, read" => return print(ledger.read_claim(item, 9)),
         "withdrawal address" => write_payout_record(agent, &ledger.read_payout_record(item)?),
-        "idempotency key of a withdrawal, read" => return print(ledger.read_payout_key(item)),
+        "idempotency key of a withdrawal, read" => return print(ledger.row(item).read::<PayoutKey>()),
         "wallet level" => {
             let (agent, level) = ledger.read_wallet_level(item)?;
             write_wallet_level(agent, &level)
@@ -104,8 +102,8 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "session" => write_session(&ledger.row(item).read()?),
         "list of a user's policy templates" => write_templates(&person, &ledger.read_templates(item)?),
         "version of a policy template" => write_terms(&person, 7, &ledger.read_terms(item)?),
-        "block, read" => return print(read_decision(agent, Row::new("decisions", item), item)),
-        "reversed confirmation" => match read_decision(agent, Row::new("decisions", item), item)? {
+        "block, read" => return print(read_decision(Row::new("decisions", item))),
+        "reversed confirmation" => match read_decision(Row::new("decisions", item))? {
             LoggedDecision::ConfirmationReverted(reverted) => write_taken_back(&reverted),
             other => panic!("{other:?}"),
         },
@@ -123,11 +121,11 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.row(item).read()?),
         "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.row(item).read()?, now),
         "verified payees" => write_attested(&usage.read_attested(item)?),
-        "shadow policy" => write_shadow(&usage.read_shadow(&person, agent, item)?),
+        "shadow policy" => write_shadow(&usage.read_shadow(item)?),
         "entry" => {
-            let StoredEntry { entry, sequence } = usage.read_entry(item)?;
-            let row = crate::codec::item::Draft::of_partition(format!("J#{person}"));
-            write_entry(row, &entry, sequence.as_ref())
+            let stored: StoredEntry = usage.read_entry(item)?;
+            let row = Draft::of_partition(format!("J#{person}")).with("sk", &stored.entry.place.to_string());
+            row.with_fields(&stored).into_item()
         }
         other => panic!("no row {other}"),
     };
