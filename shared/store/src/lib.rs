@@ -101,3 +101,7 @@ pub use usage::versions::{InputVersion, RecordVersion, StoredInputs};
 pub use webhooks::pause::Pause;
 pub use webhooks::secret::NewWebhookSecret;
 pub use webhooks::table::WebhooksTable;
+
+#[cfg(test)]
+#[path = "../tests/rows/mod.rs"]
+mod rows;

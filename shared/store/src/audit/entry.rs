@@ -8,13 +8,17 @@
 //! An action of an operator or of reconcile that affects a user also writes a second row in a partition of this user.
 
 use crate::{
-    codec::attribute::{Attribute, Item, text},
-    codec::item::{Draft, Row},
+    codec::attribute::{Attribute, text},
+    codec::fields::fields,
+    codec::item::{Draft, Fields, Item, Row, Unreadable},
     codec::json,
     codec::key::{self, Key},
 };
 use aws_sdk_dynamodb::types::{AttributeValue, builders::PutBuilder};
-use purser_domain::{Actor, AuditId, AuditOutcome, AuditRecord, EditReason, Fingerprint, PersonId, Result};
+use purser_domain::{
+    Act, Actor, AuditChanges, AuditId, AuditOutcome, AuditRecord, AuditRefusal, EditReason, Fingerprint, PersonId,
+    RequestSource, Result,
+};
 use std::sync::Arc;
 use tracing::info;
 
@@ -208,36 +212,49 @@ pub(crate) fn digest_of(item: &Item) -> Fingerprint {
     Fingerprint::of_audit_row(text.as_bytes())
 }
 
-fn write_record(record: &AuditRecord) -> Item {
-    let AuditRecord {
-        id,
-        at,
-        actor,
-        source,
-        act,
-        outcome,
-    } = record;
-    let draft = Draft::new(&Key::audit(actor, *id))
-        .with("t", at)
-        .with_value("kind", text(act.kind.name()))
-        .with_optional("ip", source.address.as_ref())
-        .with_optional("ua", source.user_agent.as_ref())
-        .with("rid", &source.request_id)
-        .with_optional("why", source.reason.as_ref())
-        .with_optional("agent", act.agent.as_ref())
-        .with_optional("svc", act.service.as_ref())
-        .with_optional("obj", act.object.as_ref());
-    let draft = match actor {
-        Actor::Person { session, .. } => {
-            draft.with_optional("session", session.as_ref().map(ToString::to_string).as_ref())
+fields! {
+    RequestSource {
+        address: "ip" optional,
+        user_agent: "ua" optional,
+        request_id: "rid",
+        reason: "why" optional,
+    }
+
+    Act { kind: "kind", agent: "agent" optional, service: "svc" optional, object: "obj" optional }
+
+    AuditChanges { before: "before", after: "after" }
+
+    AuditRefusal { error: "error", reason: "reason" }
+}
+
+impl Fields for AuditOutcome {
+    fn write_to(&self, draft: Draft) -> Draft {
+        match self {
+            Self::Done(changes) => draft.with_fields(changes),
+            Self::Refused(refusal) => draft.with_fields(refusal),
         }
-        Actor::Operator(name) => draft.with("op", &name.to_string()),
+    }
+
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        if item.contains_key("error") {
+            Fields::read_from(item).map(Self::Refused)
+        } else {
+            Fields::read_from(item).map(Self::Done)
+        }
+    }
+}
+
+pub(crate) fn write_record(record: &AuditRecord) -> Item {
+    let draft = Draft::new(&Key::audit(&record.actor, record.id))
+        .with("t", &record.at)
+        .with_fields(&record.source)
+        .with_fields(&record.act)
+        .with_fields(&record.outcome);
+    let draft = match &record.actor {
+        Actor::Person { session, .. } => draft.with_optional("session", session.as_ref()),
+        Actor::Operator(name) => draft.with("op", name),
         Actor::Reconcile => draft,
         Actor::Rule { .. } => draft.with(BY_RULE, &true),
     };
-    match outcome {
-        AuditOutcome::Done(changes) => draft.with("before", &changes.before).with("after", &changes.after),
-        AuditOutcome::Refused(refusal) => draft.with("error", &refusal.error).with("reason", &refusal.reason),
-    }
-    .into_item()
+    draft.into_item()
 }

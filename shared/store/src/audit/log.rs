@@ -10,10 +10,7 @@ use crate::{
     transact::{Transaction, was_made},
 };
 use aws_sdk_dynamodb::Client;
-use purser_domain::{
-    Act, Actor, AuditChanges, AuditFilter, AuditId, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, AuditScope,
-    Error, Fingerprint, RequestSource, Result, SessionId,
-};
+use purser_domain::{Actor, AuditFilter, AuditId, AuditRecord, AuditScope, Error, Fingerprint, Result};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -160,48 +157,25 @@ impl AuditLog {
     }
 }
 
-fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
+pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
     let id = AuditId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
     let owner = key::actor_of(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
         Actor::Rule { owner }
     } else if let Some(person) = owner {
-        let session: Option<String> = row.get_optional("session")?;
-        let session = session.map(|text| SessionId::parse(&text).ok_or_else(|| row.corrupt("session")));
         Actor::Person {
             id: person,
-            session: session.transpose()?,
+            session: row.get_optional("session")?,
         }
     } else {
         row.get_optional("op")?.map_or(Actor::Reconcile, Actor::Operator)
-    };
-    let kind: String = row.get("kind")?;
-    let outcome = match row.get_optional("error")? {
-        Some(error) => AuditOutcome::Refused(AuditRefusal {
-            error,
-            reason: row.get("reason")?,
-        }),
-        None => AuditOutcome::Done(AuditChanges {
-            before: row.get("before")?,
-            after: row.get("after")?,
-        }),
     };
     Ok(AuditRecord {
         id,
         at: row.get("t")?,
         actor,
-        source: RequestSource {
-            address: row.get_optional("ip")?,
-            user_agent: row.get_optional("ua")?,
-            request_id: row.get("rid")?,
-            reason: row.get_optional("why")?,
-        },
-        act: Act {
-            kind: AuditKind::from_name(&kind).ok_or_else(|| row.corrupt("kind"))?,
-            agent: row.get_optional("agent")?,
-            service: row.get_optional("svc")?,
-            object: row.get_optional("obj")?,
-        },
-        outcome,
+        source: row.read()?,
+        act: row.read()?,
+        outcome: row.read()?,
     })
 }

@@ -18,6 +18,7 @@ use crate::{
     codec::{
         attribute::Attribute as _,
         fault::{Fault, store_error},
+        fields::fields,
         item::{Draft, Item, Row},
         json::{read_item, write_item},
         key::catalog as key,
@@ -61,14 +62,24 @@ pub enum ObjectStored {
 
 /// The head of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Head {
+pub(crate) struct Head {
     version: u64,
     /// The hash of the compressed bytes.
     digest: Fingerprint,
     chunks: u32,
 }
 
+fields! {
+    Head { version: "ver", digest: "digest", chunks: "chunks" }
+}
+
 impl Head {
+    pub(crate) fn write(&self) -> Item {
+        Draft::of_partition(key::OBJECT.to_owned())
+            .with_fields(self)
+            .into_item()
+    }
+
     fn prefix(&self) -> String {
         key::chunks_of(self.version, &self.digest)
     }
@@ -196,15 +207,11 @@ impl CatalogTable {
 
     /// Writes this head over a head of a lower version. Returns the head that is stored afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
-        let row = Draft::of_partition(key::OBJECT.to_owned())
-            .with("ver", &head.version)
-            .with("digest", &head.digest)
-            .with("chunks", &head.chunks);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
+            .set_item(Some(head.write()))
             .condition_expression("attribute_not_exists(ver) OR ver < :ver")
             .expression_attribute_values(":ver", head.version.write());
         if was_made(put.send().await, STORING)? {
@@ -233,17 +240,13 @@ impl CatalogTable {
         Ok(())
     }
 
-    fn read_head(&self, item: &Item) -> Result<Head> {
+    pub(crate) fn read_head(&self, item: &Item) -> Result<Head> {
         let row = Row::new(&self.table, item);
-        let chunks = row.get("chunks")?;
-        if chunks > MAX_CHUNKS {
+        let head: Head = row.read()?;
+        if head.chunks > MAX_CHUNKS {
             return Err(row.corrupt("chunks"));
         }
-        Ok(Head {
-            version: row.get("ver")?,
-            digest: row.get("digest")?,
-            chunks,
-        })
+        Ok(head)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::{Fault, store_error},
+    codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::catalog as key,
     codec::map::{read_probe, write_probe},
@@ -279,30 +280,10 @@ impl CatalogTable {
     }
 
     pub(crate) fn read_service(&self, item: &Item) -> Result<Service> {
-        let row = Row::new(&self.table, item);
-        let id = partition(item).strip_prefix(key::SERVICES).and_then(ServiceId::parse);
-        Ok(Service {
-            id: id.ok_or_else(|| row.corrupt("pk"))?,
-            version: row.get_optional("ver")?.unwrap_or(UNCOUNTED),
-            slug: row.get("slug")?,
-            name: row.get("name")?,
-            description: row.get("description")?,
-            website: row.get("website")?,
-            logo_url: row.get_optional("logo_url")?,
-            category: row.get("category")?,
-            source: row.get("source")?,
-            trust_status: row.get("trust_status")?,
-            // A service that is older than this attribute is not curated until an operator adds it to the curated set.
-            curated: row.get_optional("curated")?.unwrap_or(false),
-            operations: row.get("operations")?,
-            history: ListingHistory {
-                was_open: row.get_optional("was_open")?.unwrap_or(false),
-                removed_at: row.get_optional("removed_at")?,
-            },
-        })
+        Row::new(&self.table, item).read()
     }
 
-    fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
+    pub(crate) fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
             // A probe was requested, but none has run yet.
@@ -333,24 +314,30 @@ fn unknown_condition() -> Error {
     Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
 }
 
-fn write_service(service: &Service) -> Item {
+fields! {
+    Service {
+        id: pk(key::parse_service),
+        version: "ver" or(UNCOUNTED),
+        slug: "slug",
+        name: "name",
+        description: "description",
+        website: "website",
+        logo_url: "logo_url" optional,
+        category: "category",
+        source: "source",
+        trust_status: "trust_status",
+        // A service that is older than this attribute is not curated until an operator adds it to the curated set.
+        curated: "curated" or(false),
+        operations: "operations",
+        history: part,
+    }
+
+    ListingHistory { was_open: "was_open" or_default, removed_at: "removed_at" optional }
+}
+
+pub(crate) fn write_service(service: &Service) -> Item {
     Draft::of_partition(key::service(service.id))
-        .with("ver", &service.version)
-        .with("slug", &service.slug)
-        .with("name", &service.name)
-        .with("description", &service.description)
-        .with("website", &service.website)
-        .with_optional("logo_url", service.logo_url.as_ref())
-        .with("category", &service.category)
-        .with("source", &service.source)
-        .with("trust_status", &service.trust_status)
-        .with("curated", &service.curated)
-        .with("operations", &service.operations)
-        .with_optional(
-            "was_open",
-            Some(&service.history.was_open).filter(|was_open| **was_open),
-        )
-        .with_optional("removed_at", service.history.removed_at.as_ref())
+        .with_fields(service)
         .into_item()
 }
 

@@ -6,13 +6,14 @@
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, AuditId, B256, Category, Ciphertext, DecisionResult,
-    DeliveryId, DomainPattern, Duration, EditReason, Endpoint, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey,
-    LabelValue, Labels, LimitAction, MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle,
-    OperationSlug, OperationUuid, OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest,
-    ServiceId, ServiceSlug, SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp,
-    TransactionId, TrustStatus, TxHash, Url, WalletAttestation, WebhookId, WebhookSecretId, Weekday, X402Version,
-    ZoneName,
+    Address, AgentId, AgentStatus, Amount, ApprovalId, AskingKind, AuditId, AuditKind, B256, CallResult, Category,
+    Ciphertext, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason, Endpoint, EventId,
+    EventKind, FailureStage, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, LimitAction,
+    MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
+    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
+    SessionId, SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp, TransactionId,
+    TrustStatus, TxHash, Url, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, Weekday,
+    X402Version, ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -126,6 +127,15 @@ written_as_text! {
     Permission, |permission| permission.name().to_owned(), Self::from_name;
     SourceNetwork, ToString::to_string, |text| Self::parse(text).ok();
     DecisionResult, |result| result.name().to_owned(), Self::from_name;
+    EventId, ToString::to_string, Self::parse;
+    EventKind, |kind| kind.name().to_owned(), Self::from_name;
+    DeliveryState, |state| state.name().to_owned(), Self::from_name;
+    CallResult, ToString::to_string, Self::parse;
+    FailureStage, |stage| stage.name().to_owned(), Self::from_name;
+    WebhookUrl, ToString::to_string, Self::parse;
+    WebhookContentType, |content_type| content_type.name().to_owned(), Self::from_name;
+    AuditKind, |kind| kind.name().to_owned(), Self::from_name;
+    SessionId, ToString::to_string, Self::parse;
     Obstacle, ToString::to_string, Self::parse;
     OperatorName, ToString::to_string, Self::from_stored;
     Url, ToString::to_string, |text| Self::parse(text).ok();

@@ -7,20 +7,17 @@ use crate::codec::attribute::Attribute;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Amount, Check, CheckName, CheckOutcome};
 
-/// The checks of one decision, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checks(pub(crate) Vec<Check>);
-
 const LIMIT: u8 = 0b0001;
 const USED: u8 = 0b0010;
 const REMAINING: u8 = 0b0100;
 /// The factor that shifts the outcome's code above the flags in the second byte.
 const OUTCOME: u8 = 0b1000;
 
-impl Attribute for Checks {
+/// The checks of one decision, in order.
+impl Attribute for Vec<Check> {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();
-        for check in &self.0 {
+        for check in self {
             let numbers = [(LIMIT, check.limit), (USED, check.used), (REMAINING, check.remaining)];
             let present = numbers.iter().filter(|(_, number)| number.is_some());
             let flags = present.fold(0, |flags, (flag, _)| flags | flag);
@@ -35,11 +32,11 @@ impl Attribute for Checks {
 
     fn read(value: &AttributeValue) -> Option<Self> {
         let mut bytes = value.as_b().ok()?.as_ref();
-        let mut checks = Vec::new();
+        let mut checks = Self::new();
         while !bytes.is_empty() {
             checks.push(read_check(&mut bytes)?);
         }
-        Some(Self(checks))
+        Some(checks)
     }
 }
 
@@ -147,12 +144,12 @@ mod tests {
                 .prop_map(|(name, outcome, limit, used, remaining)| Check { name, outcome, limit, used, remaining }),
             0..14,
         )) {
-            prop_assert_eq!(Checks::read(&Checks(checks.clone()).write()), Some(Checks(checks)));
+            prop_assert_eq!(Vec::<Check>::read(&checks.write()), Some(checks));
         }
 
         #[test]
         fn arbitrary_bytes_are_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            Checks::read(&AttributeValue::B(Blob::new(bytes)));
+            Vec::<Check>::read(&AttributeValue::B(Blob::new(bytes)));
         }
     }
 
@@ -176,7 +173,7 @@ mod tests {
             &[1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
         ] {
             assert_eq!(
-                Checks::read(&AttributeValue::B(Blob::new(bytes.to_vec()))),
+                Vec::<Check>::read(&AttributeValue::B(Blob::new(bytes.to_vec()))),
                 None,
                 "{bytes:?}"
             );

@@ -37,6 +37,11 @@ impl<'a> Row<'a> {
         Self { table, item }
     }
 
+    /// Reads the value that the attributes contain.
+    pub(crate) fn read<T: Fields>(self) -> Result<T> {
+        T::read_from(self.item).map_err(|Unreadable(name)| self.corrupt(name))
+    }
+
     /// Returns a required attribute.
     pub(crate) fn get<T: Attribute>(self, name: &'static str) -> Result<T> {
         member(self.item, name).ok_or_else(|| self.corrupt(name))
@@ -66,6 +71,40 @@ impl<'a> Row<'a> {
             },
         )
     }
+}
+
+/// A value that is stored as several attributes of an item, or of a map inside an item. [`fields!`] implements it.
+///
+/// [`fields!`]: crate::codec::fields::fields
+pub(crate) trait Fields: Sized {
+    /// Adds the value's attributes to an item or map.
+    fn write_to(&self, draft: Draft) -> Draft;
+    /// Reads the value from its attributes.
+    fn read_from(item: &Item) -> Result<Self, Unreadable>;
+}
+
+/// The name of an attribute that is missing, or that [`Fields::write_to`] would not write.
+#[derive(Debug)]
+pub(crate) struct Unreadable(pub(crate) &'static str);
+
+/// Reads a required attribute.
+pub(crate) fn field<T: Attribute>(item: &Item, name: &'static str) -> Result<T, Unreadable> {
+    member(item, name).ok_or(Unreadable(name))
+}
+
+/// Reads an attribute that may be absent.
+pub(crate) fn optional_field<T: Attribute>(item: &Item, name: &'static str) -> Result<Option<T>, Unreadable> {
+    optional_member(item, name).ok_or(Unreadable(name))
+}
+
+/// Parses a value from the partition key `pk` or the sort key `sk`.
+pub(crate) fn key_field<T>(
+    item: &Item,
+    name: &'static str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<T, Unreadable> {
+    let key = item.get(name).and_then(|value| value.as_s().ok());
+    key.and_then(|key| parse(key)).ok_or(Unreadable(name))
 }
 
 /// Returns a field of an item or map; `None` if the field is missing or can't be read.
@@ -111,6 +150,15 @@ impl Draft {
             Some(value) => self.with(name, value),
             None => self,
         }
+    }
+
+    pub(crate) fn with_unless_default<T: Attribute + Default + PartialEq>(self, name: &'static str, value: &T) -> Self {
+        self.with_optional(name, Some(value).filter(|value| **value != T::default()))
+    }
+
+    /// Adds the attributes of a value.
+    pub(crate) fn with_fields(self, value: &impl Fields) -> Self {
+        value.write_to(self)
     }
 
     /// Adds an attribute that is already encoded.

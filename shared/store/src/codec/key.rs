@@ -361,12 +361,26 @@ pub(crate) fn actor_of(item: &Item) -> Option<PersonId> {
 
 /// Parses the agent from the key of its record, settlement or set of pending approvals.
 pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
-    let (_, agent) = part(item, "pk")?.split_once('#')?;
-    AgentId::parse(agent)
+    parse_agent(part(item, "pk")?)
+}
+
+/// Parses the agent from the partition key of its record, settlement, decision or transfer offer.
+pub(crate) fn parse_agent(pk: &str) -> Option<AgentId> {
+    AgentId::parse(pk.split_once('#')?.1)
+}
+
+/// Parses the user from a partition key.
+pub(crate) fn parse_person(pk: &str) -> Option<PersonId> {
+    PersonId::parse(pk.split_once('#')?.1)
 }
 
 /// The prefix of the sort keys of sessions.
 pub(crate) const SESSIONS: &str = "SESSION#";
+
+/// Parses the session from its sort key.
+pub(crate) fn parse_session(sk: &str) -> Option<SessionId> {
+    SessionId::parse(sk.strip_prefix(SESSIONS)?)
+}
 
 pub(crate) fn person_partition(person: &PersonId) -> String {
     format!("PERSON#{person}")
@@ -655,6 +669,10 @@ pub(crate) mod catalog {
         format!("{SERVICES}{id}")
     }
 
+    pub(crate) fn parse_service(pk: &str) -> Option<ServiceId> {
+        ServiceId::parse(pk.strip_prefix(SERVICES)?)
+    }
+
     pub(crate) fn probes(id: ServiceId) -> String {
         format!("{PROBES}{id}")
     }
@@ -695,7 +713,7 @@ pub(crate) mod attested {
 
 /// The partitions of the webhooks table.
 pub(crate) mod webhooks {
-    use super::{Item, PersonId, WebhookId, sort_key};
+    use super::{PersonId, WebhookId};
     use purser_domain::Webhook;
 
     pub(crate) fn partition(person: &PersonId) -> String {
@@ -703,8 +721,13 @@ pub(crate) mod webhooks {
     }
 
     /// Parses the slot from a webhook's sort key.
-    pub(crate) fn slot(item: &Item) -> Option<u8> {
-        sort_key(item).parse().ok().filter(|slot| *slot < Webhook::MAX)
+    pub(crate) fn parse_slot(sk: &str) -> Option<u8> {
+        sk.parse().ok().filter(|slot| *slot < Webhook::MAX)
+    }
+
+    /// Parses the webhook from the partition key of its deliveries.
+    pub(crate) fn parse_webhook(pk: &str) -> Option<WebhookId> {
+        WebhookId::parse(pk.strip_prefix("D#")?)
     }
 
     /// The partition of a user's deliveries that wait for their next attempt.

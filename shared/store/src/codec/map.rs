@@ -1,14 +1,16 @@
 //! Encodes domain types that are stored as a map of other attributes.
 
 use crate::codec::attribute::{Attribute, read_text, text};
-use crate::codec::item::{Draft, Item, member, optional_member};
+use crate::codec::fields::{fields, stored_as_map};
+use crate::codec::item::{Draft, Fields, Item, Unreadable, member, optional_field, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability,
-    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation,
-    OperationScope, OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest,
-    RaisedCaps, Rule, RuleId, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
+    AgentKey, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
+    CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation, OperationScope,
+    OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule,
+    RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, Wallet, WalletKey,
 };
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Implements [`Attribute`] for types that are stored as a map.
@@ -27,8 +29,6 @@ macro_rules! written_as_map {
     )*};
 }
 written_as_map! {
-    AgentKey, write_key, read_key;
-
     Rule, write_rule, read_rule;
 
     AskingRule, write_asking, read_asking;
@@ -43,82 +43,47 @@ written_as_map! {
         (None, Some(wallet)) => Some(Self::Wallet(wallet)),
         (None, None) | (Some(_), Some(_)) => None,
     };
-
-    FollowedTemplate,
-    |followed| Draft::new_map()
-        .with("name", &followed.name)
-        .with_optional("ver", followed.applied.as_ref())
-        .with_optional("rules", followed.rules.as_ref())
-        .with_optional("begun", Some(&followed.begun).filter(|begun| !begun.is_empty())),
-    |map| Some(Self {
-        name: member(map, "name")?,
-        applied: optional_member(map, "ver")?,
-        rules: optional_member(map, "rules")?,
-        begun: optional_member(map, "begun")?.unwrap_or_default(),
-    });
-
-    CallDescription, write_call, read_call;
-
-    Raise,
-    |raise| write_caps(&raise.caps)
-        .with("from", &raise.from)
-        .with("until", &raise.until)
-        .with("by", &raise.by)
-        .with("apid", &raise.approval),
-    |map| Some(Self {
-        caps: read_caps(map)?,
-        from: member(map, "from")?,
-        until: member(map, "until")?,
-        by: member(map, "by")?,
-        approval: member(map, "apid")?,
-    });
-
-    RaiseRequest,
-    |raise| write_caps(&raise.caps)
-        .with("until", &raise.until)
-        .with("why", &raise.reason)
-        .with("of", &raise.asked_of),
-    |map| Some(Self {
-        caps: read_caps(map)?,
-        until: member(map, "until")?,
-        reason: member(map, "why")?,
-        asked_of: member(map, "of")?,
-    });
-
-    Wallet, write_wallet, read_wallet;
 }
 
-/// Implements [`Attribute`] for structs that are stored as a map of their fields: first the required fields; after `|`,
-/// the optional fields; after `||`, fields that are not stored, each with its value after reading.
-macro_rules! written_as_fields {
-    ($($name:ty {
-        $($field:ident: $member:literal,)*
-        $(| $($optional:ident: $perhaps:literal,)*)?
-        $(|| $($unstored:ident: $value:expr,)*)?
-    })*) => {$(
-        impl Attribute for $name {
-            fn write(&self) -> AttributeValue {
-                let map = Draft::new_map()$(.with($member, &self.$field))*;
-                $(let map = map$(.with_optional($perhaps, self.$optional.as_ref()))*;)?
-                AttributeValue::M(map.into_item())
-            }
-            fn read(value: &AttributeValue) -> Option<Self> {
-                let map = value.as_m().ok()?;
-                Some(Self {
-                    $($field: member(map, $member)?,)*
-                    $($($optional: optional_member(map, $perhaps)?,)*)?
-                    $($($unstored: $value,)*)?
-                })
-            }
-        }
-    )*};
+stored_as_map! {
+    AgentKey, AttestedCall, AttestedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner, NextPricing,
+    Operation, Raise, RaiseRequest, Wallet,
 }
-written_as_fields! {
-    AttestedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees", }
 
-    AttestedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", | from: "from", }
+fields! {
+    AgentKey { id: "id", digest: "digest", created_at: "created", ends_at: "ends" optional, scope: part }
 
-    CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to", }
+    // A dimension that the scope does not limit has no attribute.
+    KeyScope {
+        permissions: "may" optional,
+        services: "svcs" optional,
+        networks: "nets" optional,
+        expires_at: "expires" optional,
+    }
+
+    AttestedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees" }
+
+    AttestedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", from: "from" optional }
+
+    // Attribute names are short because the map is part of rows that must stay below 1 KB.
+    CallDescription {
+        request: part,
+        target_url: "target" optional,
+        metadata: "meta" or_default,
+        catalog_price: part_if("price"),
+    }
+
+    ProviderRequest { method: "m", url: "url", body_hash: "bh" optional }
+
+    CatalogPrice { price: "price", most: "most" optional }
+
+    CatalogPayment { scheme: "scheme", network: "network", amount: "amount", pay_to: "pay_to" }
+
+    FollowedTemplate { name: "name", applied: "ver" optional, rules: "rules" optional, begun: "begun" or_default }
+
+    FormerOwner { owner: "owner", name: "name", labels: "labels", until: "until" }
+
+    NextPricing { price_model: "price_model", payment: "payment", from: "from", by: "by", max_price: "max_price" optional }
 
     Operation {
         id: "id",
@@ -131,75 +96,36 @@ written_as_fields! {
         price_model: "price_model",
         estimated_price: "estimated_price",
         params: "params",
-        |
-        max_price: "max_price",
-        fetches_target: "fetches_target",
-        payment: "payment",
-        next: "next",
-        ||
-        availability: Availability::Unverified,
+        max_price: "max_price" optional,
+        fetches_target: "fetches_target" optional,
+        payment: "payment" optional,
+        next: "next" optional,
+        availability: unstored(Availability::Unverified),
     }
 
-    FormerOwner { owner: "owner", name: "name", labels: "labels", until: "until", }
+    PolicyChange { enabled: "on" optional, policy: part }
 
-    NextPricing {
-        price_model: "price_model",
-        payment: "payment",
-        from: "from",
-        by: "by",
-        |
-        max_price: "max_price",
+    PolicyEdit {
+        max_per_call: "mpc" optional,
+        max_per_day: "mpd" optional,
+        require_approval_above: "raa" optional,
+        enabled_operations: part,
+        allowed_domains: "domains" optional,
+    }
+
+    Raise { caps: part, from: "from", until: "until", by: "by", approval: "apid" }
+
+    RaiseRequest { caps: part, until: "until", reason: "why", asked_of: "of" }
+
+    RaisedCaps { max_per_call: "mpc" optional, max_per_day: "mpd" optional }
+
+    Wallet { address: "address", attestation: "att", key: part }
+
+    enum WalletKey by "custody" {
+        "seed" => Seed { index: "index" },
+        "kms" => Kms { id: "key", public_key: "pub" },
     }
 }
-
-fn write_caps(caps: &RaisedCaps) -> Draft {
-    Draft::new_map()
-        .with_optional("mpc", caps.max_per_call.as_ref())
-        .with_optional("mpd", caps.max_per_day.as_ref())
-}
-
-fn read_caps(map: &Item) -> Option<RaisedCaps> {
-    Some(RaisedCaps {
-        max_per_call: optional_member(map, "mpc")?,
-        max_per_day: optional_member(map, "mpd")?,
-    })
-}
-
-fn write_wallet(wallet: &Wallet) -> Draft {
-    let draft = Draft::new_map()
-        .with("address", &wallet.address)
-        .with("att", &wallet.attestation);
-    match &wallet.key {
-        WalletKey::Seed { index } => draft.with("custody", &SEED.to_owned()).with("index", index),
-        WalletKey::Kms { id, public_key } => draft
-            .with("custody", &KMS.to_owned())
-            .with("key", id)
-            .with("pub", public_key),
-    }
-}
-
-fn read_wallet(map: &Item) -> Option<Wallet> {
-    let custody: String = member(map, "custody")?;
-    let key = match custody.as_str() {
-        SEED => WalletKey::Seed {
-            index: member(map, "index")?,
-        },
-        KMS => WalletKey::Kms {
-            id: member(map, "key")?,
-            public_key: member(map, "pub")?,
-        },
-        _ => return None,
-    };
-    Some(Wallet {
-        key,
-        address: member(map, "address")?,
-        attestation: member(map, "att")?,
-    })
-}
-
-/// The values of a wallet's attribute `custody`.
-const SEED: &str = "seed";
-const KMS: &str = "kms";
 
 /// Encodes one operation of a probe record. If the provider responded without a payment, the operation is free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
@@ -240,34 +166,6 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     Some((member(map, "id")?, probe))
 }
 
-/// A dimension that the scope does not limit has no attribute.
-fn write_key(key: &AgentKey) -> Draft {
-    Draft::new_map()
-        .with("id", &key.id)
-        .with("digest", &key.digest)
-        .with("created", &key.created_at)
-        .with_optional("ends", key.ends_at.as_ref())
-        .with_optional("may", key.scope.permissions.as_ref())
-        .with_optional("svcs", key.scope.services.as_ref())
-        .with_optional("nets", key.scope.networks.as_ref())
-        .with_optional("expires", key.scope.expires_at.as_ref())
-}
-
-fn read_key(map: &Item) -> Option<AgentKey> {
-    Some(AgentKey {
-        id: member(map, "id")?,
-        digest: member(map, "digest")?,
-        created_at: member(map, "created")?,
-        ends_at: optional_member(map, "ends")?,
-        scope: KeyScope {
-            permissions: optional_member(map, "may")?,
-            services: optional_member(map, "svcs")?,
-            networks: optional_member(map, "nets")?,
-            expires_at: optional_member(map, "expires")?,
-        },
-    })
-}
-
 /// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
 fn write_asking(asking: &AskingRule) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
@@ -285,53 +183,53 @@ fn read_asking(map: &Item) -> Option<AskingRule> {
     })
 }
 
-/// Numbers the rules, because stored rules need ids. The ids are only numbers.
-pub(crate) fn number_rules(kinds: &[RuleKind]) -> Vec<Rule> {
-    let rules = kinds.iter().zip(1_u128..).map(|(kind, number)| Rule {
-        id: RuleId::from_uuid(Uuid::from_u128(number)),
-        version: 1,
-        kind: kind.clone(),
-    });
-    rules.collect()
+/// Rules without ids are stored with numbers as ids.
+impl Attribute for Vec<RuleKind> {
+    fn write(&self) -> AttributeValue {
+        let rules = self.iter().zip(1_u128..).map(|(kind, number)| Rule {
+            id: RuleId::from_uuid(Uuid::from_u128(number)),
+            version: 1,
+            kind: kind.clone(),
+        });
+        rules.collect::<Vec<_>>().write()
+    }
+    fn read(value: &AttributeValue) -> Option<Self> {
+        let rules = Vec::<Rule>::read(value)?;
+        Some(rules.into_iter().map(|rule| rule.kind).collect())
+    }
 }
 
-/// Encodes a change of a policy. `ops` is absent if the scope is unchanged, and `all` means every operation.
-pub(crate) fn write_change(change: &PolicyChange) -> Draft {
-    let PolicyChange { enabled, policy } = change;
-    let (all, only) = match &policy.enabled_operations {
-        None => (None, None),
-        Some(OperationScope::All) => (Some(true), None),
-        Some(OperationScope::Only(slugs)) => (None, Some(slugs)),
-    };
-    Draft::new_map()
-        .with_optional("on", enabled.as_ref())
-        .with_optional("mpc", policy.max_per_call.as_ref())
-        .with_optional("mpd", policy.max_per_day.as_ref())
-        .with_optional("raa", policy.require_approval_above.as_ref())
-        .with_optional("all", all.as_ref())
-        .with_optional("ops", only)
-        .with_optional("domains", policy.allowed_domains.as_ref())
+/// `ops` is absent if the scope is unchanged, and `all` means every operation.
+impl Fields for Option<OperationScope> {
+    fn write_to(&self, draft: Draft) -> Draft {
+        match self {
+            None => draft,
+            Some(OperationScope::All) => draft.with("all", &true),
+            Some(OperationScope::Only(slugs)) => draft.with("ops", slugs),
+        }
+    }
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        let (all, only) = (optional_field::<bool>(item, "all")?, optional_field(item, "ops")?);
+        Ok(all.map(|_| OperationScope::All).or(only.map(OperationScope::Only)))
+    }
 }
 
-/// Decodes a change that [`write_change`] wrote.
-pub(crate) fn read_change(map: &Item) -> Option<PolicyChange> {
-    let (all, only) = (optional_member::<bool>(map, "all")?, optional_member(map, "ops")?);
-    let enabled_operations = match (all, only) {
-        (None, None) => None,
-        (None, Some(slugs)) => Some(OperationScope::Only(slugs)),
-        (Some(_), _) => Some(OperationScope::All),
-    };
-    Some(PolicyChange {
-        enabled: optional_member(map, "on")?,
-        policy: PolicyEdit {
-            max_per_call: optional_member(map, "mpc")?,
-            max_per_day: optional_member(map, "mpd")?,
-            require_approval_above: optional_member(map, "raa")?,
-            enabled_operations,
-            allowed_domains: optional_member(map, "domains")?,
-        },
-    })
+/// Implements [`Attribute`] for maps, which are stored as lists of the values, each with its key in this attribute.
+macro_rules! listed_with_key {
+    ($($key:ty: $name:literal,)*) => {$(
+        impl<T: Fields> Attribute for BTreeMap<$key, T> {
+            fn write(&self) -> AttributeValue {
+                let values = self.iter().map(|(key, value)| Draft::new_map().with($name, key).with_fields(value));
+                AttributeValue::L(values.map(|value| AttributeValue::M(value.into_item())).collect())
+            }
+            fn read(value: &AttributeValue) -> Option<Self> {
+                let maps = value.as_l().ok()?.iter().map(|value| value.as_m().ok());
+                maps.map(|map| Some((member(map?, $name)?, T::read_from(map?).ok()?))).collect()
+            }
+        }
+    )*};
 }
+listed_with_key! { ServiceId: "svc", TemplateKey: "key", TemplateName: "name", }
 
 fn write_rule(rule: &Rule) -> Draft {
     let draft = Draft::new_map()
@@ -453,33 +351,5 @@ fn read_rule(map: &Item) -> Option<Rule> {
         id: member(map, "id")?,
         version: member(map, "ver")?,
         kind,
-    })
-}
-
-/// Attribute names are short because the map is part of rows that must stay below 1 KB.
-fn write_call(call: &CallDescription) -> Draft {
-    let price = call.catalog_price.as_ref();
-    Draft::new_map()
-        .with("m", &call.request.method)
-        .with("url", &call.request.url)
-        .with_optional("bh", call.request.body_hash.as_ref())
-        .with_optional("target", call.target_url.as_ref())
-        .with_optional("meta", Some(&call.metadata).filter(|metadata| !metadata.is_empty()))
-        .with_optional("price", price.map(|price| &price.price))
-        .with_optional("most", price.and_then(|price| price.most.as_ref()))
-}
-
-fn read_call(map: &Item) -> Option<CallDescription> {
-    let price: Option<Amount> = optional_member(map, "price")?;
-    let most = optional_member(map, "most")?;
-    Some(CallDescription {
-        request: ProviderRequest {
-            method: member(map, "m")?,
-            url: member(map, "url")?,
-            body_hash: optional_member(map, "bh")?,
-        },
-        target_url: optional_member(map, "target")?,
-        metadata: optional_member(map, "meta")?.unwrap_or_default(),
-        catalog_price: price.map(|price| CatalogPrice { price, most }),
     })
 }

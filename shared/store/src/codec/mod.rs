@@ -5,6 +5,7 @@ pub(crate) mod backoff;
 pub(crate) mod checks;
 pub(crate) mod client;
 pub(crate) mod fault;
+pub(crate) mod fields;
 pub(crate) mod item;
 pub(crate) mod json;
 pub(crate) mod key;

@@ -2,7 +2,11 @@
 //! ensures that only one of two concurrent runs sends a message.
 
 use crate::{
-    codec::attribute::Attribute as _, codec::item::Draft, codec::key::Key, transact::was_made,
+    codec::attribute::{Attribute as _, Item},
+    codec::fields::fields,
+    codec::item::Draft,
+    codec::key::Key,
+    transact::was_made,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
@@ -19,14 +23,7 @@ impl WebhooksTable {
         let Some(item) = item else {
             return Ok(NoticePace::default());
         };
-        let row = self.row(&item);
-        Ok(NoticePace {
-            version: row.get("ver")?,
-            next_at: row.get("next")?,
-            failed: row.get("failed")?,
-            place: row.get_optional("place")?,
-            waker: row.get_optional("waker")?,
-        })
+        self.row(&item).read()
     }
 
     /// Stores the next version if the previous version is stored or, for the first version, if nothing is stored.
@@ -38,18 +35,11 @@ impl WebhooksTable {
         pace: &NoticePace,
         now: Timestamp,
     ) -> Result<bool> {
-        let row = Draft::new(&Key::notice_pace(person, channel))
-            .with("ver", &pace.version)
-            .with("next", &pace.next_at)
-            .with("failed", &pace.failed)
-            .with_optional("place", pace.place.as_ref())
-            .with_optional("waker", pace.waker.as_ref())
-            .with("ttl", &now.secs().saturating_add(KEPT_SECS));
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_pace(person, channel, pace, now)));
         let put = match pace.version.saturating_sub(1) {
             0 => put.condition_expression("attribute_not_exists(pk)"),
             old => put
@@ -58,4 +48,13 @@ impl WebhooksTable {
         };
         was_made(put.send().await, "writing the pace of notices")
     }
+}
+
+fields! {
+    NoticePace { version: "ver", next_at: "next", failed: "failed", place: "place" optional, waker: "waker" optional }
+}
+
+pub(crate) fn write_pace(person: &PersonId, channel: NoticeChannel, pace: &NoticePace, now: Timestamp) -> Item {
+    let row = Draft::new(&Key::notice_pace(person, channel)).with_fields(pace);
+    row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item()
 }

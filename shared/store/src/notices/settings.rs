@@ -9,13 +9,14 @@ use crate::{
     codec::attribute::Attribute,
     codec::backoff::Backoff,
     codec::fault::store_error,
-    codec::item::{Draft, Item, member, optional_member},
+    codec::fields::{fields, stored_as_map},
+    codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key, notices},
     codec::ledger::EditResult,
     transact::{Transaction, TransactionOutcome, was_made},
     webhooks::table::WebhooksTable,
 };
-use aws_sdk_dynamodb::types::{AttributeValue, builders::UpdateBuilder};
+use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
     ChannelTerms, Ciphertext, EndedChannel, MailAddress, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId,
     PersonId, Result, SlackPlace, Timestamp,
@@ -47,7 +48,7 @@ impl WebhooksTable {
     pub async fn notices_of(&self, person: &PersonId) -> Result<NoticeSettings> {
         let item = self.get(&Key::notice_settings(person), "reading notices").await?;
         match item {
-            Some(item) => self.read_settings(person, &item),
+            Some(item) => self.row(&item).read(),
             None => Ok(NoticeSettings::new(person.clone())),
         }
     }
@@ -75,7 +76,7 @@ impl WebhooksTable {
             .map_err(store_error("listing the recipients of notices"))?;
         let read = answer.items().iter().map(|item| {
             let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
-            let settings = self.read_settings(&person, item);
+            let settings = self.row(item).read();
             Ok((person, settings))
         });
         read.collect()
@@ -159,15 +160,11 @@ impl WebhooksTable {
 
     /// Records that a channel can no longer deliver messages.
     pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
-        let row = Draft::new(&Key::ended_channel(person, channel))
-            .with("place", &ended.place)
-            .with("why", &ended.reason)
-            .with("t", &ended.at);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_ended(person, channel, ended)));
         put.send()
             .await
             .map_err(store_error("recording that a channel has ended"))?;
@@ -195,11 +192,7 @@ impl WebhooksTable {
         for item in answer.items() {
             let row = self.row(item);
             let channel = NoticeChannel::from_name(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-            let found = EndedChannel {
-                place: row.get("place")?,
-                reason: row.get("why")?,
-                at: row.get("t")?,
-            };
+            let found: EndedChannel = row.read()?;
             if found.place == settings.place(channel) {
                 ended.insert(channel, found);
             }
@@ -220,68 +213,40 @@ impl WebhooksTable {
             .map_err(store_error("recording that a channel works"))?;
         Ok(())
     }
+}
 
-    fn read_settings(&self, person: &PersonId, item: &Item) -> Result<NoticeSettings> {
-        let row = self.row(item);
-        Ok(NoticeSettings {
-            person: person.clone(),
-            version: row.get_optional("ver")?.unwrap_or(0),
-            address: row.get_optional("mail")?,
-            terms: row.get_optional("terms")?.unwrap_or_default(),
-        })
+fields! {
+    NoticeSettings {
+        person: sk(PersonId::parse),
+        version: "ver" or_default,
+        address: "mail" optional,
+        terms: "terms" or_default,
+    }
+
+    NoticeTerms { mail: "mail", slack: "slack" optional }
+
+    SlackPlace { url: "url", host: "host" }
+
+    ChannelTerms { enabled: "on", kinds: "kinds" optional }
+
+    EndedChannel { place: "place", reason: "why", at: "t" }
+}
+
+/// The place is stored with its terms.
+impl Fields for (SlackPlace, ChannelTerms) {
+    fn write_to(&self, draft: Draft) -> Draft {
+        draft.with_fields(&self.0).with("terms", &self.1)
+    }
+
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        Ok((Fields::read_from(item)?, field(item, "terms")?))
     }
 }
 
-impl Attribute for NoticeTerms {
-    fn write(&self) -> AttributeValue {
-        let slack = self.slack.as_ref().map(|(place, terms)| {
-            let slack = Draft::new_map()
-                .with("url", &place.url)
-                .with("host", &place.host)
-                .with("terms", terms);
-            AttributeValue::M(slack.into_item())
-        });
-        let terms = Draft::new_map().with("mail", &self.mail);
-        let terms = match slack {
-            Some(slack) => terms.with_value("slack", slack),
-            None => terms,
-        };
-        AttributeValue::M(terms.into_item())
-    }
+stored_as_map! { NoticeTerms, ChannelTerms, (SlackPlace, ChannelTerms) }
 
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        let slack = match map.get("slack") {
-            None => None,
-            Some(slack) => {
-                let slack = slack.as_m().ok()?;
-                let place = SlackPlace {
-                    url: member(slack, "url")?,
-                    host: member(slack, "host")?,
-                };
-                Some((place, member(slack, "terms")?))
-            }
-        };
-        Some(Self {
-            mail: member(map, "mail")?,
-            slack,
-        })
-    }
-}
-
-impl Attribute for ChannelTerms {
-    fn write(&self) -> AttributeValue {
-        let terms = Draft::new_map()
-            .with("on", &self.enabled)
-            .with_optional("kinds", self.kinds.as_ref());
-        AttributeValue::M(terms.into_item())
-    }
-
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        Some(Self {
-            enabled: member(map, "on")?,
-            kinds: optional_member(map, "kinds")?,
-        })
-    }
+pub(crate) fn write_ended(person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Item {
+    Draft::new(&Key::ended_channel(person, channel))
+        .with_fields(ended)
+        .into_item()
 }

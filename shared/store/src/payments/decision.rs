@@ -6,8 +6,8 @@
 
 use crate::{
     codec::attribute::text,
-    codec::checks::Checks,
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -110,11 +110,8 @@ impl Ledger {
             self.rows_between(self.decisions_table()?, key::decision_partition(agent), range, limit),
         )?;
         let table = self.decisions_table()?;
-        let settlements = allowed.items.iter().map(|item| self.read_settlement(agent, item));
-        let others = recorded
-            .items
-            .iter()
-            .map(|item| read_decision(agent, Row::new(table, item), item));
+        let settlements = allowed.items.iter().map(|item| self.read_settlement(item));
+        let others = recorded.items.iter().map(|item| read_decision(Row::new(table, item)));
         let settlements = settlements.map(|settlement| settlement.map(LoggedDecision::from_settlement));
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
@@ -164,7 +161,7 @@ impl Ledger {
             let page = self
                 .rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
                 .await?;
-            let settlements = page.items.iter().map(|item| self.read_settlement(agent, item));
+            let settlements = page.items.iter().map(|item| self.read_settlement(item));
             let settlements: Vec<Settlement> = settlements.collect::<Result<_>>()?;
             let with_call = calls.saturating_sub(payments.len()).min(settlements.len());
             let described = self.calls(settlements.get(..with_call).unwrap_or_default()).await?;
@@ -248,7 +245,7 @@ impl Ledger {
             .consistent_read(true);
         let item = get.send().await.map_err(store_error("reading a decision"))?.item;
         let read = |item: Item| {
-            let decision = read_decision(agent, Row::new(table, &item), &item)?;
+            let decision = read_decision(Row::new(table, &item))?;
             Ok((decision, RowHash::digest(&item)))
         };
         item.map(read).transpose()
@@ -267,85 +264,66 @@ impl Ledger {
         let query = key::newest(query, key::decision_partition(agent), before, limit);
         let answer = query.send().await.map_err(store_error("listing decisions"))?;
         let items = answer.items().iter();
-        items
-            .map(|item| read_decision(agent, Row::new(table, item), item))
-            .collect()
+        items.map(|item| read_decision(Row::new(table, item))).collect()
     }
 }
 
 /// Decodes a decision's row.
-pub(crate) fn read_decision(agent: AgentId, row: Row<'_>, item: &Item) -> Result<LoggedDecision> {
-    let id = TransactionId::parse(key::sort_key(item));
-    let id = id.ok_or_else(|| row.corrupt("sk"))?;
+pub(crate) fn read_decision(row: Row<'_>) -> Result<LoggedDecision> {
     match row.get("result")? {
-        DecisionResult::RevertConfirmation => {
-            read_confirmation_reverted(agent, id, row).map(LoggedDecision::ConfirmationReverted)
-        }
+        DecisionResult::RevertConfirmation => row.read().map(LoggedDecision::ConfirmationReverted),
         // Allowed payments and withdrawals have no row.
         DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt("result")),
-        result @ (DecisionResult::Block | DecisionResult::Escalate) => {
-            read_refusal(agent, id, result, row).map(LoggedDecision::Refused)
-        }
+        DecisionResult::Block | DecisionResult::Escalate => row.read().map(LoggedDecision::Refused),
     }
 }
 
-fn read_confirmation_reverted(agent: AgentId, id: TransactionId, row: Row<'_>) -> Result<ConfirmationReverted> {
-    Ok(ConfirmationReverted {
-        transaction: id,
-        agent,
-        transfers: row.get_optional("ot")?.unwrap_or_default(),
-        key: row.get_optional("kid")?,
-        service: row.get_optional("svc")?,
-        operation: row.get_optional("op")?,
-        amount: row.get("amt")?,
-        pay_to: row.get("payto")?,
-        at: row.get("t")?,
-        settlement: row.get("sid")?,
-        tx_hash: row.get("txh")?,
-        policy_version: row.get_optional("pver")?,
-    })
+fields! {
+    ConfirmationReverted {
+        transaction: sk(TransactionId::parse),
+        agent: pk(key::parse_agent),
+        transfers: "ot" or_default,
+        key: "kid" optional,
+        service: "svc" optional,
+        operation: "op" optional,
+        amount: "amt",
+        pay_to: "payto",
+        at: "t",
+        settlement: "sid",
+        tx_hash: "txh",
+        policy_version: "pver" optional,
+    }
+
+    LoggedRefusal {
+        transaction: sk(TransactionId::parse),
+        agent: pk(key::parse_agent),
+        transfers: "ot" or_default,
+        key: "kid",
+        service: "svc",
+        operation: "op" optional,
+        amount: "amt",
+        pay_to: "payto",
+        call: "call",
+        at: "t",
+        result: "result",
+        error: "error",
+        reason: "reason",
+        rule: "rule",
+        hostname: "host" optional,
+        policy_version: "pver" optional,
+        inputs: "inv" optional,
+        approval: "apid" optional,
+        checks: "checks",
+        latency_ms: "ms",
+    }
 }
 
 /// Encodes the row of a reverted confirmation.
 pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
     Draft::new(&Key::decision(taken_back.agent, taken_back.transaction))
-        .with_optional("ot", Some(&taken_back.transfers).filter(|transfers| **transfers > 0))
-        .with_optional("kid", taken_back.key.as_ref())
-        .with_optional("svc", taken_back.service.as_ref())
-        .with_optional("op", taken_back.operation.as_ref())
-        .with("amt", &taken_back.amount)
-        .with("payto", &taken_back.pay_to)
-        .with("t", &taken_back.at)
         .with("result", &DecisionResult::RevertConfirmation)
-        .with("sid", &taken_back.settlement)
-        .with("txh", &taken_back.tx_hash)
-        .with_optional("pver", taken_back.policy_version.as_ref())
+        .with_fields(taken_back)
         .into_item()
-}
-
-fn read_refusal(agent: AgentId, id: TransactionId, result: DecisionResult, row: Row<'_>) -> Result<LoggedRefusal> {
-    Ok(LoggedRefusal {
-        transaction: id,
-        agent,
-        transfers: row.get_optional("ot")?.unwrap_or_default(),
-        key: row.get("kid")?,
-        service: row.get("svc")?,
-        operation: row.get_optional("op")?,
-        amount: row.get("amt")?,
-        pay_to: row.get("payto")?,
-        call: row.get("call")?,
-        at: row.get("t")?,
-        result,
-        error: row.get("error")?,
-        reason: row.get("reason")?,
-        rule: row.get("rule")?,
-        hostname: row.get_optional("host")?,
-        policy_version: row.get_optional("pver")?,
-        inputs: row.get_optional("inv")?,
-        approval: row.get_optional("apid")?,
-        checks: row.get::<Checks>("checks")?.0,
-        latency_ms: row.get("ms")?,
-    })
 }
 
 /// Encodes the row of a decision.
@@ -380,7 +358,7 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with_optional("pver", decision.policy_version.as_ref())
         .with_optional("inv", decision.inputs.as_ref())
         .with_optional("apid", decision.approval.as_ref())
-        .with("checks", &Checks(decision.checks.clone()))
+        .with("checks", &decision.checks)
         .with("ms", &decision.latency_ms)
         .into_item()
 }

@@ -220,9 +220,7 @@ impl Ledger {
         let item_of =
             |key: Option<&Key>| -> Option<&Item> { items.iter().find(|item| key.is_some_and(|key| key.is_of(item))) };
         Ok(SingleRows {
-            agent: item_of(Some(&agent))
-                .map(|item| self.read_agent(id, item))
-                .transpose()?,
+            agent: item_of(Some(&agent)).map(|item| self.read_agent(item)).transpose()?,
             record: item_of(record.as_ref())
                 .map(|item| IdempotencyRecord::read(self.row(item)))
                 .transpose()?,

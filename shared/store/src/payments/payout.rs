@@ -14,6 +14,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, Item, text},
     codec::backoff::Backoff,
+    codec::fields::fields,
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::{EditResult, Ledger},
@@ -87,10 +88,10 @@ impl Ledger {
         let items = self.get_all(&keys).await?;
         let [record, address, freezes, used] = keys.map(|key| items.iter().find(|item| key.is_of(item)));
         Ok(PayoutInputs {
-            agent: record.map(|item| self.read_agent(agent, item)).transpose()?,
+            agent: record.map(|item| self.read_agent(item)).transpose()?,
             record: address.map_or_else(|| Ok(PayoutRecord::default()), |item| self.read_payout_record(item))?,
             freezes: self.read_freezes(freezes)?,
-            key: used.map(|item| self.read_payout_key(item)).transpose()?,
+            key: used.map(|item| self.row(item).read()).transpose()?,
         })
     }
 
@@ -145,9 +146,10 @@ impl Ledger {
             .expression_attribute_values(":at", grant.at().write());
         transaction.update(Role::Record, update)?;
         transaction.put(Role::Settlement, self.put_new(write_settlement(terms)))?;
-        let key = Draft::new(&Key::payout_key(terms.agent, &terms.idempotency_key))
-            .with("rh", fingerprint)
-            .with("sid", &terms.id);
+        let key = Draft::new(&Key::payout_key(terms.agent, &terms.idempotency_key)).with_fields(&PayoutKey {
+            fingerprint: *fingerprint,
+            settlement: terms.id,
+        });
         transaction.put(Role::Key, self.put_new(key.into_item()))?;
         let owned = ConditionCheck::builder()
             .table_name(&*self.table)
@@ -169,9 +171,12 @@ impl Ledger {
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(PayoutReserved::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
-                let used = refusal.existing(Role::Key).map(|item| self.read_payout_key(item));
+                let used = refusal.existing(Role::Key).map(|item| self.row(item).read());
                 // An attempt whose response was lost wrote the record.
-                if used.transpose()?.is_some_and(|used| used.settlement == terms.id) {
+                if used
+                    .transpose()?
+                    .is_some_and(|used: PayoutKey| used.settlement == terms.id)
+                {
                     return Ok(PayoutReserved::Done);
                 }
                 backoff.wait().await?;
@@ -181,48 +186,26 @@ impl Ledger {
         }
     }
 
-    fn read_payout_key(&self, item: &Item) -> Result<PayoutKey> {
-        let row = self.row(item);
-        Ok(PayoutKey {
-            fingerprint: row.get("rh")?,
-            settlement: row.get("sid")?,
-        })
-    }
-
     /// Decodes the record of a withdrawal address.
     pub(crate) fn read_payout_record(&self, item: &Item) -> Result<PayoutRecord> {
-        let row = self.row(item);
-        let address = row.get_optional("addr")?.map(|address| {
-            Ok::<_, purser_domain::Error>(PayoutAddress {
-                address,
-                named_at: row.get("t")?,
-                good_from: row.get("good")?,
-                named_by: row.get("by")?,
-                replaced: row.get_optional("prev")?,
-            })
-        });
-        Ok(PayoutRecord {
-            address: address.transpose()?,
-            removed: row.get_optional("gone")?,
-            latest: row.get_optional("last")?,
-            version: row.get("ver")?,
-        })
+        self.row(item).read()
     }
 }
 
-fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
-    let row = Draft::new(&Key::payout_record(agent))
-        .with_optional("gone", record.removed.as_ref())
-        .with_optional("last", record.latest.as_ref())
-        .with("ver", &record.version);
-    let row = match &record.address {
-        None => row,
-        Some(named) => row
-            .with("addr", &named.address)
-            .with("t", &named.named_at)
-            .with("good", &named.good_from)
-            .with("by", &named.named_by)
-            .with_optional("prev", named.replaced.as_ref()),
-    };
-    row.into_item()
+fields! {
+    PayoutRecord { address: part_if("addr"), removed: "gone" optional, latest: "last" optional, version: "ver" }
+
+    PayoutAddress {
+        address: "addr",
+        named_at: "t",
+        good_from: "good",
+        named_by: "by",
+        replaced: "prev" optional,
+    }
+
+    PayoutKey { fingerprint: "rh", settlement: "sid" }
+}
+
+pub(crate) fn write_payout_record(agent: AgentId, record: &PayoutRecord) -> Item {
+    Draft::new(&Key::payout_record(agent)).with_fields(record).into_item()
 }

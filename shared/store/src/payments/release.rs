@@ -44,7 +44,6 @@ impl Ledger {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(RELEASING, words));
         }
-        let agent = terms.agent;
         let mut counted_in = terms.windows();
         let mut backoff = Backoff::new();
         loop {
@@ -54,7 +53,7 @@ impl Ledger {
                 return Ok(TransitionResult::Done(settlement.clone().expire(unusable)));
             };
             if let Some(item) = refusal.existing(Role::Settlement) {
-                return Ok(TransitionResult::Superseded(self.read_settlement(agent, item)?));
+                return Ok(TransitionResult::Superseded(self.read_settlement(item)?));
             }
             if let Some((day, _)) = terms.windows().first()
                 && let Some(item) = refusal.existing(Role::Totals(*day))

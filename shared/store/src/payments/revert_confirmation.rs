@@ -77,7 +77,7 @@ impl Ledger {
             ));
         }
         match refusal.existing(Role::Settlement) {
-            Some(item) => Ok(TransitionResult::Superseded(self.read_settlement(terms.agent, item)?)),
+            Some(item) => Ok(TransitionResult::Superseded(self.read_settlement(item)?)),
             None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }
     }

@@ -135,12 +135,10 @@ impl Ledger {
         let keys: Vec<Key> = std::iter::once(agent_key.clone()).chain(settlement.clone()).collect();
         let items = self.get_all(&keys).await?;
         let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
-        let record = item_of(&agent_key)
-            .map(|item| self.read_agent(agent, item))
-            .transpose()?;
+        let record = item_of(&agent_key).map(|item| self.read_agent(item)).transpose()?;
         let settlement = settlement
             .and_then(|key| item_of(&key))
-            .map(|item| self.read_settlement(agent, item))
+            .map(|item| self.read_settlement(item))
             .transpose()?;
         Ok((record, settlement))
     }
@@ -194,7 +192,7 @@ impl Ledger {
         }
     }
 
-    fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
+    pub(crate) fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
         let row = self.row(item);
         Ok(StoredClaim {
             agent: row.get("agent")?,
@@ -391,7 +389,7 @@ impl Ledger {
             }
             if let Some(UpdateItemError::ConditionalCheckFailedException(failure)) = error.as_service_error() {
                 let item = failure.item().ok_or_else(no_such_settlement)?;
-                let stored = self.read_settlement(terms.agent, item)?;
+                let stored = self.read_settlement(item)?;
                 return Ok(match stored.state {
                     SettlementState::Authorized => HeldSpendResult::ClaimRemoved,
                     SettlementState::Confirmed { .. } | SettlementState::Expired => HeldSpendResult::Superseded(stored),
@@ -431,7 +429,7 @@ impl Ledger {
                 return Ok(Together::Claimed { by });
             }
             if let Some(item) = refusal.existing(Role::Settlement) {
-                return Ok(Together::Superseded(self.read_settlement(terms.agent, item)?));
+                return Ok(Together::Superseded(self.read_settlement(item)?));
             }
             if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
                 return Err(no_such_settlement());

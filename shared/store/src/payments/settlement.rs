@@ -5,9 +5,9 @@
 
 use crate::{
     codec::attribute::{Attribute as _, text},
-    codec::checks::Checks,
     codec::fault::store_error,
-    codec::item::{Draft, Item, Row},
+    codec::fields::fields,
+    codec::item::{Draft, Fields, Item, Unreadable, optional_field},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     transact::update_once_free,
@@ -30,7 +30,7 @@ impl Ledger {
     /// Reads a settlement of the agent, strongly consistent.
     pub async fn settlement(&self, agent: AgentId, id: SettlementId) -> Result<Option<Settlement>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| self.read_settlement(agent, &item)).transpose()
+        item.map(|item| self.read_settlement(&item)).transpose()
     }
 
     /// Reads up to `limit` of the agent's settlements before the id `before`, or the newest settlements, newest first,
@@ -60,11 +60,7 @@ impl Ledger {
         let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
         // A Query page has 1 MB, which is a thousand of these rows, and `limit` is at most a hundred.
         let answer = query.send().await.map_err(store_error("listing settlements"))?;
-        answer
-            .items()
-            .iter()
-            .map(|item| self.read_settlement(agent, item))
-            .collect()
+        answer.items().iter().map(|item| self.read_settlement(item)).collect()
     }
 
     /// Creates an update of a single settlement, outside a transaction.
@@ -90,97 +86,83 @@ impl Ledger {
     }
 
     /// Decodes a settlement's row.
-    pub(crate) fn read_settlement(&self, agent: AgentId, item: &Item) -> Result<Settlement> {
+    pub(crate) fn read_settlement(&self, item: &Item) -> Result<Settlement> {
         let row = self.row(item);
-        let id = SettlementId::parse(key::sort_key(item));
-        let state = match row.get::<String>("rs")?.as_str() {
-            AUTHORIZED => SettlementState::Authorized,
-            CONFIRMED => SettlementState::Confirmed {
-                tx_hash: row.get("txh")?,
-                block_number: row.get("blk")?,
-                settled_at: row.get("settled")?,
-            },
-            EXPIRED => SettlementState::Expired,
-            _ => return Err(row.corrupt("rs")),
-        };
-        let terms = Terms {
-            id: id.ok_or_else(|| row.corrupt("sk"))?,
-            transaction: row.get("txid")?,
-            agent,
-            wallet: row.get("wallet")?,
-            network: row.get("net")?,
-            amount: row.get("amt")?,
-            pay_to: row.get("payto")?,
-            authorized_at: row.get("t")?,
-            valid_before: row.get("vb")?,
-            idempotency_key: row.get("idem")?,
-            nonce_prefix: row.get("np")?,
-            transfers: row.get_optional("ot")?.unwrap_or_default(),
-            purpose: read_purpose(row)?,
-        };
-        let counted_at = row.get_optional("ct")?.unwrap_or(terms.authorized_at);
+        let terms: Terms = row.read()?;
         Ok(Settlement {
+            state: row.read()?,
+            counted_at: row.get_optional("ct")?.unwrap_or(terms.authorized_at),
+            failed_proofs: row.read()?,
             terms,
-            state,
-            counted_at,
-            failed_proofs: FailedProofs {
-                count: row.get_optional("fp")?.unwrap_or_default(),
-                last: row.get_optional("fph")?,
-            },
         })
     }
 }
 
-fn read_purpose(row: Row<'_>) -> Result<Purpose> {
-    match row.get_optional::<String>("kind")?.as_deref() {
-        None => Ok(Purpose::Purchase(Purchase {
-            key: row.get("kid")?,
-            service: row.get("svc")?,
-            operation: row.get("op")?,
-            x402_version: row.get("xv")?,
-            offer_index: row.get("oi")?,
-            policy_version: row.get("pver")?,
-            inputs: row.get_optional("inv")?,
-            budgets: row.get_optional("budgets")?.unwrap_or_default(),
-            counts: row.get_optional("counts")?.unwrap_or_default(),
-            approval: row.get_optional("apid")?,
-            checks: row.get::<Checks>("checks")?.0,
-        })),
-        Some(PAYOUT) => Ok(Purpose::Payout(Payout { by: row.get("by")? })),
-        Some(_) => Err(row.corrupt("kind")),
+fields! {
+    Terms {
+        id: sk(SettlementId::parse),
+        agent: pk(key::parse_agent),
+        transaction: "txid",
+        wallet: "wallet",
+        network: "net",
+        amount: "amt",
+        pay_to: "payto",
+        authorized_at: "t",
+        valid_before: "vb",
+        idempotency_key: "idem",
+        nonce_prefix: "np",
+        transfers: "ot" or_default,
+        purpose: part,
+    }
+
+    Purchase {
+        key: "kid",
+        service: "svc",
+        operation: "op",
+        x402_version: "xv",
+        offer_index: "oi",
+        policy_version: "pver",
+        inputs: "inv" optional,
+        budgets: "budgets" or_default,
+        counts: "counts" or_default,
+        approval: "apid" optional,
+        checks: "checks",
+    }
+
+    Payout { by: "by" }
+
+    FailedProofs { count: "fp" or_default, last: "fph" optional }
+
+    enum SettlementState by "rs" {
+        AUTHORIZED => Authorized {},
+        CONFIRMED => Confirmed { tx_hash: "txh", block_number: "blk", settled_at: "settled" },
+        EXPIRED => Expired {},
+    }
+}
+
+impl Fields for Purpose {
+    fn write_to(&self, draft: Draft) -> Draft {
+        match self {
+            Self::Purchase(purchase) => draft.with_fields(purchase),
+            Self::Payout(payout) => draft.with_value("kind", text(PAYOUT)).with_fields(payout),
+        }
+    }
+
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        match optional_field::<String>(item, "kind")?.as_deref() {
+            None => Fields::read_from(item).map(Self::Purchase),
+            Some(PAYOUT) => Fields::read_from(item).map(Self::Payout),
+            Some(_) => Err(Unreadable("kind")),
+        }
     }
 }
 
 /// Encodes the row of a payment that was just authorized.
 pub(crate) fn write_settlement(terms: &Terms) -> Item {
-    let row = Draft::new(&Key::settlement(terms.agent, terms.id))
-        .with("txid", &terms.transaction)
-        .with("wallet", &terms.wallet)
-        .with("net", &terms.network)
-        .with("amt", &terms.amount)
-        .with("payto", &terms.pay_to)
-        .with("t", &terms.authorized_at)
-        .with("vb", &terms.valid_before)
-        .with("idem", &terms.idempotency_key)
-        .with("np", &terms.nonce_prefix)
-        .with_optional("ot", Some(&terms.transfers).filter(|transfers| **transfers > 0))
-        .with_value("rs", text(AUTHORIZED))
+    Draft::new(&Key::settlement(terms.agent, terms.id))
+        .with_fields(terms)
+        .with_fields(&SettlementState::Authorized)
         .with("hp", &key::hold::partition(terms.id))
-        .with("hs", &key::hold::due(terms.valid_before));
-    let row = match &terms.purpose {
-        Purpose::Purchase(purchase) => row
-            .with("kid", &purchase.key)
-            .with("svc", &purchase.service)
-            .with("op", &purchase.operation)
-            .with("xv", &purchase.x402_version)
-            .with("oi", &purchase.offer_index)
-            .with("pver", &purchase.policy_version)
-            .with_optional("inv", purchase.inputs.as_ref())
-            .with_optional("budgets", Some(&purchase.budgets).filter(|budgets| !budgets.is_empty()))
-            .with_optional("counts", Some(&purchase.counts).filter(|counts| !counts.is_empty()))
-            .with_optional("apid", purchase.approval.as_ref())
-            .with("checks", &Checks(purchase.checks.clone())),
-        Purpose::Payout(payout) => row.with_value("kind", text(PAYOUT)).with("by", &payout.by),
-    };
-    row.into_item()
+        .with("hs", &key::hold::due(terms.valid_before))
+        .into_item()
 }

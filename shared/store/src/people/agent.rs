@@ -8,6 +8,7 @@
 use crate::{
     audit::entry::AuditEntry,
     codec::backoff::Backoff,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{EditResult, Ledger},
@@ -51,7 +52,7 @@ impl Ledger {
     /// Reads the agent's record, strongly consistent.
     pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
         let item = self.get(&Key::agent(id)).await?;
-        item.map(|item| self.read_agent(id, &item)).transpose()
+        item.map(|item| self.read_agent(&item)).transpose()
     }
 
     /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
@@ -67,7 +68,7 @@ impl Ledger {
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
                     .existing(Role::Agent)
-                    .map(|item| self.read_agent(agent.id, item))
+                    .map(|item| self.read_agent(item))
                     .transpose()?;
                 Ok(if existing.as_ref() == Some(agent) {
                     CreateAgentResult::Stored
@@ -119,7 +120,7 @@ impl Ledger {
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
                     .existing(Role::Agent)
-                    .map(|item| self.read_agent(agent.id, item))
+                    .map(|item| self.read_agent(item))
                     .transpose()?;
                 Ok(if existing.as_ref() == Some(agent) {
                     EditResult::Stored
@@ -172,46 +173,37 @@ impl Ledger {
     }
 
     /// Decodes an agent's record.
-    pub(crate) fn read_agent(&self, id: AgentId, item: &Item) -> Result<Agent> {
+    pub(crate) fn read_agent(&self, item: &Item) -> Result<Agent> {
         let row = self.row(item);
         if row.get::<u32>("lay")? != LAYOUT {
             return Err(row.corrupt("lay"));
         }
-        Ok(Agent {
-            id,
-            name: row.get("name")?,
-            owner: row.get("owner")?,
-            created_at: row.get("created")?,
-            status: row.get("st")?,
-            wallet: row.get("wallet")?,
-            keys: row.get("keys")?,
-            rules: row.get("rules")?,
-            archived: row.get_optional("archived")?.unwrap_or_default(),
-            labels: row.get_optional("labels")?.unwrap_or_default(),
-            starting_set: row.get_optional("start")?,
-            template: row.get_optional("tpl")?,
-            former_owners: row.get_optional("former")?.unwrap_or_default(),
-            version: row.get("ver")?,
-        })
+        row.read()
+    }
+}
+
+fields! {
+    Agent {
+        id: pk(key::parse_agent),
+        name: "name",
+        owner: "owner",
+        created_at: "created",
+        status: "st",
+        wallet: "wallet",
+        keys: "keys",
+        rules: "rules",
+        archived: "archived" or_default,
+        labels: "labels" or_default,
+        starting_set: "start" optional,
+        template: "tpl" optional,
+        former_owners: "former" or_default,
+        version: "ver",
     }
 }
 
 pub(crate) fn write_agent(agent: &Agent) -> Item {
-    Draft::new(&Key::agent(agent.id))
-        .with("lay", &LAYOUT)
-        .with("name", &agent.name)
-        .with("owner", &agent.owner)
-        .with("os", &key::owned::agent(agent.id, agent.created_at))
-        .with("created", &agent.created_at)
-        .with("st", &agent.status)
-        .with("wallet", &agent.wallet)
-        .with("keys", &agent.keys)
-        .with("rules", &agent.rules)
-        .with_optional("archived", Some(&agent.archived).filter(|archived| **archived))
-        .with_optional("labels", Some(&agent.labels).filter(|labels| !labels.is_empty()))
-        .with_optional("start", agent.starting_set.as_ref())
-        .with_optional("tpl", agent.template.as_ref())
-        .with_optional("former", Some(&agent.former_owners).filter(|former| !former.is_empty()))
-        .with("ver", &agent.version)
+    let row = Draft::new(&Key::agent(agent.id)).with("lay", &LAYOUT);
+    row.with("os", &key::owned::agent(agent.id, agent.created_at))
+        .with_fields(agent)
         .into_item()
 }

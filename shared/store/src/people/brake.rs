@@ -24,7 +24,7 @@ impl Ledger {
     /// Reads the agent's record with the author of its last change, strongly consistent.
     pub async fn read_agent_and_mark(&self, id: AgentId) -> Result<Option<(Agent, EditMark)>> {
         let item = self.get(&Key::agent(id)).await?;
-        let read = |item: Item| Ok((self.read_agent(id, &item)?, EditMark::read(self.row(&item))?));
+        let read = |item: Item| Ok((self.read_agent(&item)?, EditMark::read(self.row(&item))?));
         item.map(read).transpose()
     }
 

@@ -11,6 +11,7 @@ use crate::{
     codec::attribute::{Attribute, text},
     codec::backoff::Backoff,
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -145,14 +146,7 @@ impl Ledger {
 
     /// Decodes the row of a freeze.
     pub(crate) fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
-        let row = self.row(item);
-        Ok(OperatorFreeze {
-            target: key::parse_freeze(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
-            reason: row.get("why")?,
-            by: row.get("by")?,
-            at: row.get("t")?,
-            end_asked_by: row.get_optional("end")?,
-        })
+        self.row(item).read()
     }
 }
 
@@ -229,11 +223,16 @@ impl Condition {
     }
 }
 
-fn write_freeze(freeze: &OperatorFreeze) -> Item {
-    Draft::new(&Key::freeze(&freeze.target))
-        .with("why", &freeze.reason)
-        .with("by", &freeze.by)
-        .with("t", &freeze.at)
-        .with_optional("end", freeze.end_asked_by.as_ref())
-        .into_item()
+fields! {
+    OperatorFreeze {
+        target: sk(key::parse_freeze),
+        reason: "why",
+        by: "by",
+        at: "t",
+        end_asked_by: "end" optional,
+    }
+}
+
+pub(crate) fn write_freeze(freeze: &OperatorFreeze) -> Item {
+    Draft::new(&Key::freeze(&freeze.target)).with_fields(freeze).into_item()
 }

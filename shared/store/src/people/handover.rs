@@ -8,6 +8,7 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key, owned},
     codec::ledger::Ledger,
@@ -78,7 +79,7 @@ impl Ledger {
         let mut offers = Vec::with_capacity(agents.len());
         for id in agents {
             if let Some((offer, agent)) = item_of(&Key::handover(id)).zip(item_of(&Key::agent(id))) {
-                offers.push((self.read_offer(offer)?, self.read_agent(id, agent)?));
+                offers.push((self.read_offer(offer)?, self.read_agent(agent)?));
             }
         }
         offers.retain(|(offer, _)| offer.to == *person);
@@ -127,7 +128,7 @@ impl Ledger {
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(HandedOver::Done),
             TransactionOutcome::Refused(refusal) => {
-                let existing = refusal.existing(Role::Agent).map(|item| self.read_agent(old.id, item));
+                let existing = refusal.existing(Role::Agent).map(|item| self.read_agent(item));
                 Ok(if existing.transpose()?.as_ref() == Some(&new) {
                     HandedOver::Done
                 } else if refusal.names(Role::Offer) {
@@ -190,26 +191,16 @@ impl Ledger {
         Ok(())
     }
 
-    fn read_offer(&self, item: &Item) -> Result<Handover> {
-        let row = self.row(item);
-        Ok(Handover {
-            agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
-            to: row.get("owner")?,
-            reason: row.get("why")?,
-            by: row.get("by")?,
-            at: row.get("t")?,
-            ends_at: row.get("ends")?,
-        })
+    pub(crate) fn read_offer(&self, item: &Item) -> Result<Handover> {
+        self.row(item).read()
     }
 }
 
-fn write_offer(offer: &Handover) -> Item {
-    Draft::new(&Key::handover(offer.agent))
-        .with("owner", &offer.to)
-        .with("os", &owned::handover(offer.agent, offer.at))
-        .with("why", &offer.reason)
-        .with("by", &offer.by)
-        .with("t", &offer.at)
-        .with("ends", &offer.ends_at)
-        .into_item()
+fields! {
+    Handover { agent: pk(key::parse_agent), to: "owner", reason: "why", by: "by", at: "t", ends_at: "ends" }
+}
+
+pub(crate) fn write_offer(offer: &Handover) -> Item {
+    let row = Draft::new(&Key::handover(offer.agent)).with("os", &owned::handover(offer.agent, offer.at));
+    row.with_fields(offer).into_item()
 }

@@ -89,12 +89,8 @@ impl Ledger {
     /// skipped.
     pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
-        let mut agents = Vec::with_capacity(keys.len());
-        for item in self.get_all(&keys).await? {
-            let id = key::agent_of(&item).ok_or_else(|| self.row(&item).corrupt("pk"))?;
-            agents.push(self.read_agent(id, &item)?);
-        }
-        Ok(agents)
+        let items = self.get_all(&keys).await?;
+        items.iter().map(|item| self.read_agent(item)).collect()
     }
 
     /// Reads the ids of an owner's agents in order of creation: all, or up to `first`. Only the index is read, so the
@@ -187,7 +183,7 @@ impl Ledger {
             if Key::waiting(id).is_of(&item) {
                 waiting.insert(id, self.may_wait(&item)?);
             } else {
-                agents.push(self.read_agent(id, &item)?);
+                agents.push(self.read_agent(&item)?);
             }
         }
         agents.sort_by_key(|agent| (agent.created_at, agent.id));

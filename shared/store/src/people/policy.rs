@@ -9,6 +9,7 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{EditResult, Ledger},
@@ -197,34 +198,25 @@ impl Ledger {
 
     /// Decodes a policy's row.
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {
-        let row = self.row(item);
-        Ok(EnabledService {
-            service: row.get("svc")?,
-            version: row.get("ver")?,
-            enabled: row.get("on")?,
-            policy: SpendPolicy {
-                max_per_call: row.get("mpc")?,
-                max_per_day: row.get("mpd")?,
-                require_approval_above: row.get("raa")?,
-                enabled_operations: row.get_optional("ops")?,
-                allowed_domains: row.get("domains")?,
-                raise: row.get_optional("raise")?,
-            },
-        })
+        self.row(item).read()
     }
 }
 
-fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
-    let policy = &enabled.policy;
+fields! {
+    EnabledService { service: "svc", version: "ver", enabled: "on", policy: part }
+
+    SpendPolicy {
+        max_per_call: "mpc",
+        max_per_day: "mpd",
+        require_approval_above: "raa",
+        enabled_operations: "ops" optional,
+        allowed_domains: "domains",
+        raise: "raise" optional,
+    }
+}
+
+pub(crate) fn write_policy(agent: AgentId, enabled: &EnabledService) -> Item {
     Draft::new(&Key::policy(agent, enabled.service))
-        .with("svc", &enabled.service)
-        .with("ver", &enabled.version)
-        .with("on", &enabled.enabled)
-        .with("mpc", &policy.max_per_call)
-        .with("mpd", &policy.max_per_day)
-        .with("raa", &policy.require_approval_above)
-        .with_optional("ops", policy.enabled_operations.as_ref())
-        .with("domains", &policy.allowed_domains)
-        .with_optional("raise", policy.raise.as_ref())
+        .with_fields(enabled)
         .into_item()
 }

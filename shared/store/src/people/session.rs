@@ -10,6 +10,7 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -79,7 +80,7 @@ impl Ledger {
     /// Reads a user's session, strongly consistent. The session's times are not checked.
     pub async fn session(&self, person: &PersonId, id: &SessionId) -> Result<Option<Session>> {
         let item = self.get(&Key::session(person, id)).await?;
-        item.map(|item| self.read_session(person, &item)).transpose()
+        item.map(|item| self.row(&item).read()).transpose()
     }
 
     /// Records the use of a session. A session that was ended meanwhile is not restored.
@@ -111,7 +112,7 @@ impl Ledger {
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
         let items = items.map_err(store_error("listing sessions"))?;
-        items.iter().map(|item| self.read_session(person, item)).collect()
+        items.iter().map(|item| self.row(item).read()).collect()
     }
 
     /// Ends a session. Returns whether the session existed.
@@ -175,37 +176,27 @@ impl Ledger {
             None => Ok(None),
         }
     }
+}
 
-    fn read_session(&self, person: &PersonId, item: &Item) -> Result<Session> {
-        let row = self.row(item);
-        let id = key::sort_key(item).strip_prefix(key::SESSIONS);
-        Ok(Session {
-            id: id.and_then(SessionId::parse).ok_or_else(|| row.corrupt("sk"))?,
-            person: person.clone(),
-            name: row.get_optional("name")?,
-            created_at: row.get("created")?,
-            seen_at: row.get("seen")?,
-            ends_at: row.get("ends")?,
-            signed_in_at: row.get("auth")?,
-            terms: row.get("terms")?,
-            user_agent: row.get_optional("ua")?,
-            address: row.get_optional("ip")?,
-            is_operator: row.get_optional("operator")?.unwrap_or(false),
-        })
+fields! {
+    Session {
+        id: sk(key::parse_session),
+        person: pk(key::parse_person),
+        name: "name" optional,
+        created_at: "created",
+        seen_at: "seen",
+        ends_at: "ends",
+        signed_in_at: "auth",
+        terms: "terms",
+        user_agent: "ua" optional,
+        address: "ip" optional,
+        is_operator: "operator" or_default,
     }
 }
 
-fn write_session(session: &Session) -> Item {
+pub(crate) fn write_session(session: &Session) -> Item {
     Draft::new(&Key::session(&session.person, &session.id))
-        .with_optional("name", session.name.as_ref())
-        .with("created", &session.created_at)
-        .with("seen", &session.seen_at)
-        .with("ends", &session.ends_at)
-        .with("auth", &session.signed_in_at)
-        .with("terms", &session.terms)
-        .with_optional("ua", session.user_agent.as_ref())
-        .with_optional("ip", session.address.as_ref())
-        .with_optional("operator", session.is_operator.then_some(&true))
+        .with_fields(session)
         .with("ttl", &session.ends_at.secs().saturating_add(KEPT_SECS))
         .into_item()
 }

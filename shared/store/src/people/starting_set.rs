@@ -12,10 +12,10 @@ use crate::{
         attribute::Attribute,
         backoff::Backoff,
         fault::Fault,
-        item::Draft,
+        fields::fields,
+        item::{Draft, Fields},
         key::Key,
         ledger::Ledger,
-        map::{read_change, write_change},
     },
     people::policy::Role,
     transact::{TransactionOutcome, was_made},
@@ -36,10 +36,11 @@ impl Ledger {
             let caps = set.caps();
             let row = Draft::new(&Key::starting_set(&digest))
                 .with_value(SERVICES, services)
-                .with_optional("mpc", caps.map(|caps| caps.max_per_call).as_ref())
-                .with_optional("mpd", caps.map(|caps| caps.max_per_day).as_ref())
-                .with_optional("raa", caps.map(|caps| caps.require_approval_above).as_ref())
                 .with_optional("limits", write_changes(set).as_ref());
+            let row = match &caps {
+                Some(caps) => row.with_fields(caps),
+                None => row,
+            };
             let put = self
                 .db
                 .put_item()
@@ -65,13 +66,10 @@ impl Ledger {
         let item = item.ok_or_else(|| Error::internal(READING, Fault::new("it is not there")))?;
         let bytes = item.get(SERVICES).and_then(|value| value.as_b().ok());
         let row = self.row(&item);
-        let caps = match row.get_optional("mpc")? {
-            None => None,
-            Some(max_per_call) => Some(StartingCaps {
-                max_per_call,
-                max_per_day: row.get("mpd")?,
-                require_approval_above: row.get("raa")?,
-            }),
+        let caps = if item.contains_key("mpc") {
+            Some(row.read()?)
+        } else {
+            None
         };
         let set = bytes.and_then(|bytes| StartingSet::from_bytes(bytes.as_ref()));
         let changes: Vec<OfServices> = row.get_optional("limits")?.unwrap_or_default();
@@ -131,6 +129,10 @@ impl Ledger {
 
 const SERVICES: &str = "svcs";
 
+fields! {
+    StartingCaps { max_per_call: "mpc", max_per_day: "mpd", require_approval_above: "raa" }
+}
+
 /// The limits of some services of a set.
 struct OfServices {
     change: PolicyChange,
@@ -149,14 +151,19 @@ impl Attribute for OfServices {
     fn write(&self) -> AttributeValue {
         let services = StartingSet::new(self.services.iter().copied()).to_bytes();
         let services = AttributeValue::B(Blob::new(services));
-        AttributeValue::M(write_change(&self.change).with_value(SERVICES, services).into_item())
+        AttributeValue::M(
+            Draft::new_map()
+                .with_fields(&self.change)
+                .with_value(SERVICES, services)
+                .into_item(),
+        )
     }
 
     fn read(value: &AttributeValue) -> Option<Self> {
         let map = value.as_m().ok()?;
         let services = StartingSet::from_bytes(map.get(SERVICES)?.as_b().ok()?.as_ref())?;
         Some(Self {
-            change: read_change(map)?,
+            change: Fields::read_from(map).ok()?,
             services: services.services().to_vec(),
         })
     }

@@ -5,16 +5,13 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::item::{Draft, Item, member},
+    codec::fields::fields,
+    codec::item::{Draft, Item},
     codec::key::Key,
     codec::ledger::{EditResult, Ledger},
-    codec::map::{number_rules, read_change, write_change},
     transact::{Transaction, TransactionOutcome},
 };
-use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{
-    PersonId, PolicyChange, Result, Rule, TemplateEntry, TemplateKey, TemplateList, TemplateName, TemplateTerms,
-};
+use purser_domain::{PersonId, Result, TemplateEntry, TemplateList, TemplateTerms};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -67,75 +64,29 @@ impl Ledger {
         )
     }
 
-    fn read_templates(&self, item: &Item) -> Result<TemplateList> {
-        let row = self.row(item);
-        let entries: Vec<(TemplateName, TemplateEntry)> = row.get("list")?;
-        Ok(TemplateList {
-            version: row.get("ver")?,
-            default: row.get_optional("default")?,
-            entries: entries.into_iter().collect(),
-        })
+    pub(crate) fn read_templates(&self, item: &Item) -> Result<TemplateList> {
+        self.row(item).read()
     }
 
-    fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
-        let row = self.row(item);
-        let services: Vec<(TemplateKey, PolicyChange)> = row.get("limits")?;
-        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
-        Ok(TemplateTerms {
-            services: services.into_iter().collect(),
-            rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
-        })
+    pub(crate) fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
+        self.row(item).read()
     }
 }
 
-fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
-    let entries: Vec<_> = list
-        .entries
-        .iter()
-        .map(|(name, entry)| (name.clone(), *entry))
-        .collect();
-    Draft::new(&Key::templates(person))
-        .with("ver", &list.version)
-        .with("list", &entries)
-        .with_optional("default", list.default.as_ref())
-        .into_item()
+fields! {
+    TemplateList { version: "ver", default: "default" optional, entries: "list" }
+
+    TemplateEntry { version: "ver", edited_at: "t" }
+
+    TemplateTerms { services: "limits", rules: "rules" optional }
 }
 
-fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
-    let services = terms.services.iter().map(|(key, change)| (key.clone(), change.clone()));
+pub(crate) fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
+    Draft::new(&Key::templates(person)).with_fields(list).into_item()
+}
+
+pub(crate) fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
     Draft::new(&Key::template(person, version))
-        .with("limits", &services.collect::<Vec<_>>())
-        .with_optional("rules", terms.rules.as_deref().map(number_rules).as_ref())
+        .with_fields(terms)
         .into_item()
-}
-
-/// A template in the list.
-impl Attribute for (TemplateName, TemplateEntry) {
-    fn write(&self) -> AttributeValue {
-        let (name, entry) = self;
-        let map = Draft::new_map().with("name", name).with("ver", &entry.version);
-        AttributeValue::M(map.with("t", &entry.edited_at).into_item())
-    }
-
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        let entry = TemplateEntry {
-            version: member(map, "ver")?,
-            edited_at: member(map, "t")?,
-        };
-        Some((member(map, "name")?, entry))
-    }
-}
-
-/// The limits of a template key.
-impl Attribute for (TemplateKey, PolicyChange) {
-    fn write(&self) -> AttributeValue {
-        let (key, change) = self;
-        AttributeValue::M(write_change(change).with("key", key).into_item())
-    }
-
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        Some((member(map, "key")?, read_change(map)?))
-    }
 }

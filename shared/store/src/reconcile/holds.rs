@@ -92,11 +92,7 @@ impl Ledger {
     pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_all(&keys).await?;
-        let read = |item: &Item| {
-            let agent = key::agent_of(item).ok_or_else(|| self.row(item).corrupt("pk"))?;
-            self.read_settlement(agent, item)
-        };
-        Ok(items.iter().map(read).collect())
+        Ok(items.iter().map(|item| self.read_settlement(item)).collect())
     }
 
     /// Reads the last block whose confirmations were checked again; `None` before the first run.

@@ -132,7 +132,7 @@ impl Ledger {
             .set_exclusive_start_key(before.map(|id| Key::settlement(agent, id).attributes()))
             .scan_index_forward(false);
         let answer = query.send().await.map_err(store_error("reading settlements"))?;
-        let settlements = answer.items().iter().map(|item| self.read_settlement(agent, item));
+        let settlements = answer.items().iter().map(|item| self.read_settlement(item));
         let next = answer.last_evaluated_key();
         let next = next.and_then(|item| SettlementId::parse(key::sort_key(item)));
         Ok((settlements.collect(), next))

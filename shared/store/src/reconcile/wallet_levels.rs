@@ -5,6 +5,7 @@
 use crate::{
     codec::attribute::{Attribute as _, Item, text},
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::Draft,
     codec::key::{self, Key, WALLET_SHARDS},
     codec::ledger::Ledger,
@@ -42,18 +43,11 @@ impl Ledger {
         before: Option<&WalletLevel>,
         level: &WalletLevel,
     ) -> Result<bool> {
-        let row = Draft::new(&Key::wallet_level(agent))
-            .with("low", &level.is_low)
-            .with("amt", &level.balance)
-            .with("below", &level.below)
-            .with("blk", &level.block)
-            .with("t", &level.at)
-            .with("net", &level.network);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_wallet_level(agent, level)));
         let put = match before {
             None => put.condition_expression("attribute_not_exists(pk)"),
             Some(before) => put
@@ -67,15 +61,7 @@ impl Ledger {
     pub(crate) fn read_wallet_level(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
         let row = self.row(item);
         let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-        let level = WalletLevel {
-            is_low: row.get("low")?,
-            balance: row.get("amt")?,
-            below: row.get("below")?,
-            block: row.get("blk")?,
-            at: row.get("t")?,
-            network: row.get("net")?,
-        };
-        Ok((agent, level))
+        Ok((agent, row.read()?))
     }
 
     /// Reads the agent whose wallet an interrupted run checked last, strongly consistent; `None` if the run was
@@ -101,4 +87,12 @@ impl Ledger {
             .map_err(store_error("writing the position of the wallets' check"))?;
         Ok(())
     }
+}
+
+fields! {
+    WalletLevel { is_low: "low", balance: "amt", below: "below", block: "blk", at: "t", network: "net" }
+}
+
+pub(crate) fn write_wallet_level(agent: AgentId, level: &WalletLevel) -> Item {
+    Draft::new(&Key::wallet_level(agent)).with_fields(level).into_item()
 }

@@ -14,7 +14,7 @@ impl Ledger {
     /// Returns the change events of an update of an agent's record, which contains the owner. The record's version
     /// makes the ids of the events unique.
     pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
+        let read = |image: &Item| self.read_agent(image);
         let Some(image) = &change.new else {
             return Ok(Vec::new());
         };

@@ -93,7 +93,7 @@ fn read_time(value: &Value) -> Option<Timestamp> {
 }
 
 /// Parses DynamoDB JSON, in which each value is an object that names its type (API reference, `AttributeValue`).
-fn read_item(value: &Value) -> Option<Item> {
+pub(crate) fn read_item(value: &Value) -> Option<Item> {
     read_map(value.as_object()?)
 }
 

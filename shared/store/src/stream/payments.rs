@@ -14,7 +14,7 @@ impl Ledger {
     /// Returns the change events of a payment's transitions, except for a reverted confirmation. That event is derived
     /// from its decision, which has an id and a time.
     pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| -> Result<Settlement> { self.read_settlement(self.agent_in(image)?, image) };
+        let read = |image: &Item| -> Result<Settlement> { self.read_settlement(image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
@@ -112,8 +112,8 @@ impl Ledger {
         let row = Row::new(&change.table, new);
         let agent = key::agent_of(new).ok_or_else(|| row.corrupt("pk"))?;
         let read = |image: &Item| match source {
-            JournalSource::Ledger => self.read_settlement(agent, image).map(LoggedDecision::from_settlement),
-            JournalSource::Decisions => read_decision(agent, Row::new(&change.table, image), image),
+            JournalSource::Ledger => self.read_settlement(image).map(LoggedDecision::from_settlement),
+            JournalSource::Decisions => read_decision(Row::new(&change.table, image)),
         };
         Ok(Some(JournalChange {
             agent,
@@ -133,8 +133,7 @@ pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
         return Ok(Vec::new());
     };
     let row = Row::new(&change.table, image);
-    let agent = key::agent_of(image).ok_or_else(|| row.corrupt("pk"))?;
-    Ok(match read_decision(agent, row, image)? {
+    Ok(match read_decision(row)? {
         LoggedDecision::Refused(refusal) => vec![refusal_fact(&refusal)],
         LoggedDecision::ConfirmationReverted(reverted) => vec![reversion_fact(&reverted)],
         // Allowed payments and withdrawals have no row in this table.

@@ -65,7 +65,7 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     is_reconfirmed || old_permanent != new_permanent
 }
 
-fn to_json(value: &AttributeValue) -> Value {
+pub(crate) fn to_json(value: &AttributeValue) -> Value {
     let bytes = |bytes: &aws_sdk_dynamodb::primitives::Blob| BASE64_STANDARD.encode(bytes);
     let sorted = |mut texts: Vec<String>| {
         texts.sort_unstable();
@@ -97,7 +97,7 @@ impl Ledger {
         id: SettlementId,
     ) -> Result<Option<(Settlement, RowHash)>> {
         let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| Ok((self.read_settlement(agent, &item)?, RowHash::digest(&item))))
+        item.map(|item| Ok((self.read_settlement(&item)?, RowHash::digest(&item))))
             .transpose()
     }
 }

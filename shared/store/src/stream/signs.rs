@@ -86,7 +86,7 @@ impl Ledger {
 
     /// Returns the signs in a change of an agent's record. A new agent is no sign, because it has no money yet.
     fn signs_of_agent(&self, change: &Change) -> Result<Vec<Sign>> {
-        let read = |image: &Item| self.read_agent(self.agent_in(image)?, image);
+        let read = |image: &Item| self.read_agent(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(Vec::new());
         };

@@ -8,8 +8,9 @@ use crate::{
     codec::{
         attribute::{Attribute as _, Item},
         fault::store_error,
+        fields::fields,
         item::{Draft, Row},
-        key::{self, Key, attested},
+        key::{Key, attested},
     },
     transact::was_made,
     usage::table::UsageTable,
@@ -51,16 +52,11 @@ impl UsageTable {
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
-        let row = Draft::new(&Key::attested_service(service.service))
-            .with("ver", &service.version)
-            .with("calls", &service.calls)
-            .with_optional("former", (!service.former.is_empty()).then_some(&service.former))
-            .with_optional("left", service.left_at.as_ref());
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_attested(service)));
         let put = match service.version.saturating_sub(1) {
             0 => put.condition_expression("attribute_not_exists(pk)"),
             old => put
@@ -90,15 +86,23 @@ impl UsageTable {
         was_made(put.send().await, WRITING).map(|_| ())
     }
 
-    fn read_attested(&self, item: &Item) -> Result<AttestedService> {
-        let row = Row::new(&self.table, item);
-        let service = ServiceId::parse(key::sort_key(item));
-        Ok(AttestedService {
-            service: service.ok_or_else(|| row.corrupt("sk"))?,
-            version: row.get("ver")?,
-            calls: row.get("calls")?,
-            former: row.get_optional("former")?.unwrap_or_default(),
-            left_at: row.get_optional("left")?,
-        })
+    pub(crate) fn read_attested(&self, item: &Item) -> Result<AttestedService> {
+        Row::new(&self.table, item).read()
     }
+}
+
+fields! {
+    AttestedService {
+        service: sk(ServiceId::parse),
+        version: "ver",
+        calls: "calls",
+        former: "former" or_default,
+        left_at: "left" optional,
+    }
+}
+
+pub(crate) fn write_attested(service: &AttestedService) -> Item {
+    Draft::new(&Key::attested_service(service.service))
+        .with_fields(service)
+        .into_item()
 }

@@ -9,9 +9,9 @@ use crate::{
         attribute::{Attribute, Item, text},
         backoff::Backoff,
         fault::store_error,
-        item::{Draft, Row, member},
+        fields::fields,
+        item::{Draft, Row},
         key::{newest, sort_key},
-        map::{number_rules, read_change, write_change},
     },
     transact::{Transaction, was_made},
     usage::{
@@ -26,7 +26,7 @@ use aws_sdk_dynamodb::{
 };
 use purser_domain::{
     AgentId, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, DecisionResult, Differences, Duration,
-    FlipExample, FlipKind, Flips, PersonId, PolicyChange, Result, Rule, ServiceId, Timestamp, TransactionId,
+    FlipExample, FlipKind, Flips, PersonId, Result, ServiceId, Timestamp, TransactionId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -155,8 +155,6 @@ impl UsageTable {
 
     fn read_run(&self, owner: &PersonId, item: &Item) -> Result<BacktestRun> {
         let row = Row::new(&self.table, item);
-        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
-        let changes: Vec<OfService> = row.get("policies")?;
         let stored: StoredResult = read_packed(row, item)?;
         Ok(BacktestRun {
             id: BacktestId::parse(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
@@ -165,11 +163,7 @@ impl UsageTable {
             created_at: row.get("t")?,
             from: row.get("from")?,
             to: row.get("to")?,
-            terms: BacktestTerms {
-                rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
-                status: row.get_optional("st")?,
-                policies: policies_of(changes),
-            },
+            terms: row.read()?,
             agents: row.get("agents")?,
             estimated: row.get("est")?,
             done: row.get("done")?,
@@ -180,6 +174,10 @@ impl UsageTable {
     }
 }
 
+fields! {
+    BacktestTerms { rules: "rules" optional, status: "st" optional, policies: "policies" }
+}
+
 fn write_run(run: &BacktestRun) -> Result<Item> {
     let packed = pack(&StoredResult::new(&run.result))?;
     let row = Draft::new(&key::backtest(&run.owner, run.id))
@@ -187,9 +185,7 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
         .with("t", &run.created_at)
         .with("from", &run.from)
         .with("to", &run.to)
-        .with_optional("rules", run.terms.rules.as_deref().map(number_rules).as_ref())
-        .with_optional("st", run.terms.status.as_ref())
-        .with("policies", &changes_of(&run.terms))
+        .with_fields(&run.terms)
         .with("agents", &run.agents)
         .with("est", &run.estimated)
         .with("done", &run.done)
@@ -198,40 +194,6 @@ fn write_run(run: &BacktestRun) -> Result<Item> {
         .with("ttl", &run.created_at.after(KEPT).secs())
         .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
     Ok(row.into_item())
-}
-
-/// Converts changes of policies to their stored form.
-pub(super) fn changes_of(terms: &BacktestTerms) -> Vec<OfService> {
-    let changes = terms.policies.iter().map(|(service, change)| OfService {
-        service: *service,
-        change: change.clone(),
-    });
-    changes.collect()
-}
-
-/// Converts stored changes of policies.
-pub(super) fn policies_of(changes: Vec<OfService>) -> BTreeMap<ServiceId, PolicyChange> {
-    changes.into_iter().map(|of| (of.service, of.change)).collect()
-}
-
-/// A change of the policy for a service.
-pub(super) struct OfService {
-    service: ServiceId,
-    change: PolicyChange,
-}
-
-impl Attribute for OfService {
-    fn write(&self) -> AttributeValue {
-        AttributeValue::M(write_change(&self.change).with("svc", &self.service).into_item())
-    }
-
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        Some(Self {
-            service: member(map, "svc")?,
-            change: read_change(map)?,
-        })
-    }
 }
 
 /// A result in its JSON form.

@@ -12,6 +12,7 @@ use crate::{
     codec::{
         attribute::{Item, text},
         fault::store_error,
+        fields::fields,
         item::{Draft, Row},
         key::{newest, sort_key},
     },
@@ -25,8 +26,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use purser_domain::{
-    Error, JournalEntry, LimitUse, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState,
-    Timestamp, TxHash,
+    JournalEntry, LimitUse, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState, Timestamp,
+    TxHash,
 };
 use uuid::Uuid;
 
@@ -40,9 +41,9 @@ const READING: &str = "reading the journal";
 
 /// An entry with the sequence number of its record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
-pub(super) struct StoredEntry {
-    pub(super) entry: JournalEntry,
-    pub(super) sequence: Option<SequenceNumber>,
+pub(crate) struct StoredEntry {
+    pub(crate) entry: JournalEntry,
+    pub(crate) sequence: Option<SequenceNumber>,
 }
 
 impl UsageTable {
@@ -164,8 +165,14 @@ impl UsageTable {
     ) -> PutItemFluentBuilder {
         let row =
             Draft::of_partition(key::journal_partition(owner, part)).with_optional("ttl", self.ends_at(entry).as_ref());
-        let item = write_entry(row, entry, sequence);
-        self.db.put_item().table_name(&*self.table).set_item(Some(item))
+        let row = row
+            .with_value("sk", text(&entry.place.to_string()))
+            .with_optional("seq", sequence)
+            .with_fields(entry);
+        self.db
+            .put_item()
+            .table_name(&*self.table)
+            .set_item(Some(row.into_item()))
     }
 
     /// Returns the time at which an entry is deleted, in seconds; `None` if it is never deleted. The first write of an
@@ -174,42 +181,8 @@ impl UsageTable {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
 
-    fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
-        let row = Row::new(&self.table, item);
-        let place = Uuid::try_parse(sort_key(item)).map_err(|_| row.corrupt("sk"))?;
-        let refusal = |error| {
-            Ok::<_, Error>(RefusalEntry {
-                error,
-                rule: row.get("rule")?,
-                hostname: row.get_optional("host")?,
-                limit: row.get_optional("limit")?,
-                used: row.get_optional("used")?,
-                latency_ms: row.get("ms")?,
-            })
-        };
-        Ok(StoredEntry {
-            entry: JournalEntry {
-                place,
-                agent: row.get("agent")?,
-                agent_name: row.get("name")?,
-                labels: row.get_optional("labels")?.unwrap_or_default(),
-                transaction: row.get("txid")?,
-                result: row.get("result")?,
-                at: row.get("t")?,
-                key: row.get_optional("kid")?,
-                service: row.get_optional("svc")?,
-                operation: row.get_optional("op")?,
-                amount: row.get("amt")?,
-                pay_to: row.get("payto")?,
-                reason: row.get("reason")?,
-                policy_version: row.get_optional("pver")?,
-                approval: row.get_optional("apid")?,
-                refusal: row.get_optional("error")?.map(refusal).transpose()?,
-                payment: read_payment(row)?,
-                reverted: row.get_optional("sid")?,
-            },
-            sequence: row.get_optional("seq")?,
-        })
+    pub(crate) fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
+        Row::new(&self.table, item).read()
     }
 }
 
@@ -233,83 +206,42 @@ pub(super) const fn parts_of(entry: &JournalEntry) -> &'static [JournalPart] {
     }
 }
 
-fn read_payment(row: Row<'_>) -> Result<Option<PaymentEntry>> {
-    let Some(status) = row.get_optional::<String>("rs")? else {
-        return Ok(None);
-    };
-    let state = match status.as_str() {
-        "authorized" => SettlementState::Authorized,
-        "expired" => SettlementState::Expired,
-        "confirmed" => SettlementState::Confirmed {
-            tx_hash: row.get("txh")?,
-            block_number: row.get("blk")?,
-            settled_at: row.get("settled")?,
-        },
-        _ => return Err(row.corrupt("rs")),
-    };
-    Ok(Some(PaymentEntry {
-        network: row.get("net")?,
-        wallet: row.get("wallet")?,
-        valid_before: row.get("vb")?,
-        state,
-        nearest: row
-            .get_optional("limit")?
-            .zip(row.get_optional("used")?)
-            .map(|(limit, used)| LimitUse { used, limit }),
-    }))
-}
+fields! {
+    StoredEntry { entry: part, sequence: "seq" optional }
 
-fn write_entry(row: Draft, entry: &JournalEntry, sequence: Option<&SequenceNumber>) -> Item {
-    let row = row
-        .with_value("sk", text(&entry.place.to_string()))
-        .with_optional("seq", sequence)
-        .with("agent", &entry.agent)
-        .with("name", &entry.agent_name)
-        .with_optional("labels", Some(&entry.labels).filter(|labels| !labels.is_empty()))
-        .with("txid", &entry.transaction)
-        .with("result", &entry.result)
-        .with("t", &entry.at)
-        .with_optional("kid", entry.key.as_ref())
-        .with_optional("svc", entry.service.as_ref())
-        .with_optional("op", entry.operation.as_ref())
-        .with("amt", &entry.amount)
-        .with("payto", &entry.pay_to)
-        .with("reason", &entry.reason)
-        .with_optional("pver", entry.policy_version.as_ref())
-        .with_optional("apid", entry.approval.as_ref())
-        .with_optional("sid", entry.reverted.as_ref());
-    let row = match &entry.refusal {
-        None => row,
-        Some(refusal) => row
-            .with("error", &refusal.error)
-            .with("rule", &refusal.rule)
-            .with_optional("host", refusal.hostname.as_ref())
-            .with_optional("limit", refusal.limit.as_ref())
-            .with_optional("used", refusal.used.as_ref())
-            .with("ms", &refusal.latency_ms),
-    };
-    let Some(payment) = &entry.payment else {
-        return row.into_item();
-    };
-    let row = row
-        .with("net", &payment.network)
-        .with("wallet", &payment.wallet)
-        .with("vb", &payment.valid_before)
-        .with_optional("limit", payment.nearest.as_ref().map(|nearest| &nearest.limit))
-        .with_optional("used", payment.nearest.as_ref().map(|nearest| &nearest.used))
-        .with_value("rs", text(payment.state.name()));
-    match &payment.state {
-        SettlementState::Authorized | SettlementState::Expired => row.into_item(),
-        SettlementState::Confirmed {
-            tx_hash,
-            block_number,
-            settled_at,
-        } => row
-            .with("txh", tx_hash)
-            .with("blk", block_number)
-            .with("settled", settled_at)
-            .into_item(),
+    JournalEntry {
+        place: sk(|sk| Uuid::try_parse(sk).ok()),
+        agent: "agent",
+        agent_name: "name",
+        labels: "labels" or_default,
+        transaction: "txid",
+        result: "result",
+        at: "t",
+        key: "kid" optional,
+        service: "svc" optional,
+        operation: "op" optional,
+        amount: "amt",
+        pay_to: "payto",
+        reason: "reason",
+        policy_version: "pver" optional,
+        approval: "apid" optional,
+        refusal: part_if("error"),
+        payment: part_if("rs"),
+        reverted: "sid" optional,
     }
+
+    RefusalEntry {
+        error: "error",
+        rule: "rule",
+        hostname: "host" optional,
+        limit: "limit" optional,
+        used: "used" optional,
+        latency_ms: "ms",
+    }
+
+    PaymentEntry { network: "net", wallet: "wallet", valid_before: "vb", state: part, nearest: part_if("limit") }
+
+    LimitUse { limit: "limit", used: "used" }
 }
 
 /// Returns the time of the entry's last change, as far as it is known: a release happens after `validBefore`.

@@ -18,7 +18,7 @@
 //! | `attested.rs` | the verified payees |
 //! | `key.rs` | the keys |
 
-mod attested;
+pub(crate) mod attested;
 pub(crate) mod backtest;
 pub(crate) mod backtests;
 mod brakes;
@@ -30,6 +30,6 @@ pub(crate) mod lag;
 pub(crate) mod rebuild;
 pub(crate) mod reminder;
 pub(crate) mod reminders;
-mod shadows;
+pub(crate) mod shadows;
 pub(crate) mod table;
 pub(crate) mod versions;

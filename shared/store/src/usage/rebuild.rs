@@ -250,7 +250,7 @@ impl Ledger {
         let (mut found, mut unreadable) = (Vec::new(), 0_u64);
         let settlements = rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
         for item in &settlements {
-            match self.read_settlement(agent, item) {
+            match self.read_settlement(item) {
                 Ok(settlement) => found.push((LoggedDecision::from_settlement(settlement), RowHash::digest(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }
@@ -258,7 +258,7 @@ impl Ledger {
         let table = self.decisions_table()?;
         let decisions = rows_of_day(&self.db, table, keys::decision_partition(agent), day).await?;
         for item in &decisions {
-            match read_decision(agent, Row::new(table, item), item) {
+            match read_decision(Row::new(table, item)) {
                 Ok(decision) => found.push((decision, RowHash::digest(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }

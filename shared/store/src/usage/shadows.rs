@@ -5,18 +5,15 @@ use crate::{
     codec::{
         backoff::Backoff,
         fault::store_error,
+        fields::fields,
         item::{Draft, Item, Row},
-        map::number_rules,
+        key as keys,
     },
     transact::{Transaction, TransactionOutcome},
-    usage::{
-        backtests::{OfService, changes_of, policies_of},
-        key,
-        table::UsageTable,
-    },
+    usage::{key, table::UsageTable},
 };
 use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
-use purser_domain::{AgentId, BacktestTerms, PersonId, Result, Rule, Shadow};
+use purser_domain::{AgentId, PersonId, Result, Shadow};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -34,7 +31,7 @@ impl UsageTable {
             .set_key(Some(key::shadow(owner, agent).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(store_error("reading a shadow"))?.item;
-        item.map(|item| self.read_shadow(owner, agent, &item)).transpose()
+        item.map(|item| self.read_shadow(&item)).transpose()
     }
 
     /// Replaces the agent's shadow policy, and writes the audit row.
@@ -68,31 +65,23 @@ impl UsageTable {
         })
     }
 
-    fn read_shadow(&self, owner: &PersonId, agent: AgentId, item: &Item) -> Result<Shadow> {
-        let row = Row::new(&self.table, item);
-        let rules: Option<Vec<Rule>> = row.get_optional("rules")?;
-        let changes: Vec<OfService> = row.get("policies")?;
-        Ok(Shadow {
-            owner: owner.clone(),
-            agent,
-            attached_at: row.get("t")?,
-            terms: BacktestTerms {
-                rules: rules.map(|rules| rules.into_iter().map(|rule| rule.kind).collect()),
-                status: None,
-                policies: policies_of(changes),
-            },
-            edits_before: row.get("edits")?,
-        })
+    pub(crate) fn read_shadow(&self, item: &Item) -> Result<Shadow> {
+        Row::new(&self.table, item).read()
     }
 }
 
-fn write_shadow(shadow: &Shadow) -> Item {
-    let terms = &shadow.terms;
-    let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent))
-        .with("t", &shadow.attached_at)
-        .with_optional("rules", terms.rules.as_deref().map(number_rules).as_ref())
-        .with("policies", &changes_of(terms))
-        .with("edits", &shadow.edits_before)
-        .with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs());
-    row.into_item()
+fields! {
+    Shadow {
+        owner: pk(keys::parse_person),
+        agent: sk(AgentId::parse),
+        attached_at: "t",
+        terms: part,
+        edits_before: "edits",
+    }
+}
+
+pub(crate) fn write_shadow(shadow: &Shadow) -> Item {
+    let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent)).with_fields(shadow);
+    row.with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs())
+        .into_item()
 }

@@ -77,7 +77,7 @@ impl Ledger {
         };
         let pk = keys::partition_key(image);
         let key = if pk.starts_with("A#") {
-            let agent = self.read_agent(self.agent_in(image)?, image)?;
+            let agent = self.read_agent(image)?;
             let key = key::agent_version(agent.id, agent.version);
             return Ok(Some(InputVersion {
                 key,
@@ -204,7 +204,7 @@ impl UsageTable {
         let items = self.versions_before(&partition, before, most).await?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
-            let record = ledger.read_agent(agent.id, body)?;
+            let record = ledger.read_agent(body)?;
             // All older versions also belong to another owner, or to an earlier time of this owner.
             if record.owner != agent.owner {
                 break;
@@ -284,7 +284,7 @@ impl UsageTable {
 
     async fn agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
         if let Some(body) = self.version(&key::agent_version(id, version)).await? {
-            return ledger.read_agent(id, &body).map(Some);
+            return ledger.read_agent(&body).map(Some);
         }
         let current = ledger.agent(id).await?;
         Ok(current.filter(|agent| agent.version == version).map(evaluation_input))

@@ -2,18 +2,16 @@
 //! successful call. Nothing else of a response is stored.
 
 use crate::{
-    codec::attribute::{Attribute, text},
+    codec::attribute::Attribute as _,
     codec::fault::store_error,
-    codec::item::{Draft, Item},
+    codec::fields::fields,
+    codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key},
     page::{Filter, Page, PageRequest, page},
     transact::was_made,
     webhooks::table::WebhooksTable,
 };
-use purser_domain::{
-    Attempt, CallResult, Delivery, DeliveryId, DeliveryState, Duration, EventId, EventKind, Result, Timestamp,
-    WebhookId,
-};
+use purser_domain::{Attempt, Delivery, DeliveryId, Duration, Result, Timestamp, WebhookId};
 use uuid::Uuid;
 
 /// The lifetime of a delivery in seconds: 30 days.
@@ -23,7 +21,7 @@ impl WebhooksTable {
     /// Reads a delivery, strongly consistent.
     pub async fn delivery(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>> {
         let item = self.get(&Key::delivery(webhook, id), "reading a delivery").await?;
-        item.map(|item| self.read_delivery(webhook, &item)).transpose()
+        item.map(|item| self.row(&item).read()).transpose()
     }
 
     /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
@@ -55,54 +53,48 @@ impl WebhooksTable {
         let query = key::newest(query, key::webhooks::deliveries(webhook), before, limit);
         let answer = query.send().await.map_err(store_error("listing deliveries"))?;
         let items = answer.items().iter();
-        items.map(|item| self.read_delivery(webhook, item)).collect()
+        items.map(|item| self.row(item).read()).collect()
+    }
+}
+
+fields! {
+    Delivery {
+        id: sk(DeliveryId::parse),
+        webhook: pk(key::webhooks::parse_webhook),
+        event_id: "eid",
+        kind: "kind",
+        event: "event",
+        state: "st",
+        attempts: "n",
+        last: part_if("called"),
+        next_at: "next" optional,
+        request: "req" optional,
+        version: "ver",
+    }
+}
+
+/// The duration is stored in milliseconds.
+impl Fields for Attempt {
+    fn write_to(&self, draft: Draft) -> Draft {
+        let millis = u32::try_from(self.took.millis()).unwrap_or(u32::MAX);
+        draft
+            .with("called", &self.at)
+            .with("ms", &millis)
+            .with("result", &self.result)
     }
 
-    fn read_delivery(&self, webhook: WebhookId, item: &Item) -> Result<Delivery> {
-        let row = self.row(item);
-        let named = |name: &'static str| row.get::<String>(name);
-        let last = match row.get_optional("called")? {
-            None => None,
-            Some(at) => Some(Attempt {
-                at,
-                took: row
-                    .get_optional::<u32>("ms")?
-                    .map(Duration::from_millis_u32)
-                    .ok_or_else(|| row.corrupt("ms"))?,
-                result: CallResult::parse(&named("result")?).ok_or_else(|| row.corrupt("result"))?,
-            }),
-        };
-        Ok(Delivery {
-            id: DeliveryId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
-            webhook,
-            event_id: EventId::parse(&named("eid")?).ok_or_else(|| row.corrupt("eid"))?,
-            kind: EventKind::from_name(&named("kind")?).ok_or_else(|| row.corrupt("kind"))?,
-            event: row.get("event")?,
-            state: DeliveryState::from_name(&named("st")?).ok_or_else(|| row.corrupt("st"))?,
-            attempts: row.get("n")?,
-            last,
-            next_at: row.get_optional("next")?,
-            request: row.get_optional("req")?,
-            version: row.get("ver")?,
+    fn read_from(item: &Item) -> Result<Self, Unreadable> {
+        Ok(Self {
+            at: field(item, "called")?,
+            took: Duration::from_millis_u32(field(item, "ms")?),
+            result: field(item, "result")?,
         })
     }
 }
 
-fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
-    let last = delivery.last.as_ref();
-    let millis = last.map(|last| u32::try_from(last.took.millis()).unwrap_or(u32::MAX));
+pub(crate) fn write_delivery(delivery: &Delivery, now: Timestamp) -> Item {
     Draft::new(&Key::delivery(delivery.webhook, delivery.id))
-        .with("eid", &delivery.event_id.to_string())
-        .with_value("kind", text(delivery.kind.name()))
-        .with("event", &delivery.event)
-        .with_value("st", text(delivery.state.name()))
-        .with("n", &delivery.attempts)
-        .with_optional("called", last.map(|last| &last.at))
-        .with_optional("ms", millis.as_ref())
-        .with_optional("result", last.map(|last| last.result.to_string()).as_ref())
-        .with_optional("next", delivery.next_at.as_ref())
-        .with_optional("req", delivery.request.as_ref())
-        .with("ver", &delivery.version)
+        .with_fields(delivery)
         .with("ttl", &now.secs().saturating_add(KEPT_SECS))
         .into_item()
 }

@@ -3,14 +3,15 @@
 //! `webhooks` can't delete the row, so a success replaces it with a row without failed calls. An unused row expires.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
-    codec::item::Draft,
+    codec::attribute::Attribute as _,
+    codec::fields::fields,
+    codec::item::{Draft, Item, Row},
     codec::key::Key,
     codec::ledger::get_all,
     transact::was_made,
     webhooks::table::WebhooksTable,
 };
-use purser_domain::{CallResult, Duration, FailedCalls, FailureStage, Result, Timestamp, Webhook, WebhookId};
+use purser_domain::{Duration, FailedCalls, Result, Timestamp, Webhook, WebhookId};
 use std::collections::BTreeMap;
 
 /// The lifetime of a row after its last change: 30 days.
@@ -29,23 +30,7 @@ impl WebhooksTable {
             let Some(item) = items.iter().find(|item| key.is_of(item)) else {
                 continue;
             };
-            let row = self.row(item);
-            let stage = |name: &'static str| {
-                FailureStage::from_name(&row.get::<String>(name)?).ok_or_else(|| row.corrupt(name))
-            };
-            let count = row.get("n")?;
-            if count > 0 {
-                let calls = FailedCalls {
-                    version: row.get("ver")?,
-                    since: row.get("since")?,
-                    count,
-                    last: CallResult::parse(&row.get::<String>("result")?).ok_or_else(|| row.corrupt("result"))?,
-                    stage: stage("stage")?,
-                    reached_at: row.get("t")?,
-                    notified: stage("told")?,
-                };
-                failed.insert(*id, calls);
-            }
+            failed.extend(read_failed_calls(self.row(item))?.map(|calls| (*id, calls)));
         }
         Ok(failed)
     }
@@ -62,20 +47,11 @@ impl WebhooksTable {
         let old = old
             .filter(|old| old.version == calls.version)
             .map_or(0, |old| old.count);
-        let row = Draft::new(&Key::failed_calls(webhook))
-            .with("ver", &calls.version)
-            .with("since", &calls.since)
-            .with("n", &calls.count)
-            .with("result", &calls.last.to_string())
-            .with_value("stage", text(calls.stage.name()))
-            .with("t", &calls.reached_at)
-            .with_value("told", text(calls.notified.name()))
-            .with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_failed_calls(webhook, calls, now)));
         let put = put
             .condition_expression("attribute_not_exists(pk) OR ver < :ver OR (ver = :ver AND n = :old)")
             .expression_attribute_values(":ver", calls.version.write())
@@ -97,4 +73,30 @@ impl WebhooksTable {
         was_made(put.send().await, WRITING)?;
         Ok(())
     }
+}
+
+/// Decodes failed calls; `None` if a call succeeded since.
+pub(crate) fn read_failed_calls(row: Row<'_>) -> Result<Option<FailedCalls>> {
+    if row.get::<u64>("n")? == 0 {
+        Ok(None)
+    } else {
+        row.read().map(Some)
+    }
+}
+
+fields! {
+    FailedCalls {
+        version: "ver",
+        since: "since",
+        count: "n",
+        last: "result",
+        stage: "stage",
+        reached_at: "t",
+        notified: "told",
+    }
+}
+
+pub(crate) fn write_failed_calls(webhook: WebhookId, calls: &FailedCalls, now: Timestamp) -> Item {
+    let row = Draft::new(&Key::failed_calls(webhook)).with_fields(calls);
+    row.with("ttl", &now.after(KEPT).secs()).into_item()
 }

@@ -8,6 +8,7 @@
 use crate::{
     codec::attribute::Attribute as _,
     codec::fault::store_error,
+    codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     webhooks::table::WebhooksTable,
@@ -36,16 +37,11 @@ impl Pause {
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
-        let row = Draft::new(&pause.key())
-            .with("person", &pause.person)
-            .with("hook", &pause.webhook)
-            .with("delivery", &pause.delivery)
-            .with("t", &pause.ends_at);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+            .set_item(Some(write_pause(pause)));
         put.send().await.map_err(store_error("writing a pause"))?;
         Ok(())
     }
@@ -73,7 +69,7 @@ impl WebhooksTable {
             .expression_attribute_values(":until", until.to_string().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error("listing pauses"))?;
-        let read = |item| (key::sort_key(item).to_owned(), self.read_pause(item));
+        let read = |item| (key::sort_key(item).to_owned(), self.row(item).read());
         Ok(answer.items().iter().map(read).collect())
     }
 
@@ -87,14 +83,12 @@ impl WebhooksTable {
         delete.send().await.map_err(store_error("ending a pause"))?;
         Ok(())
     }
+}
 
-    fn read_pause(&self, item: &Item) -> Result<Pause> {
-        let row = self.row(item);
-        Ok(Pause {
-            person: row.get("person")?,
-            webhook: row.get("hook")?,
-            delivery: row.get("delivery")?,
-            ends_at: row.get("t")?,
-        })
-    }
+fields! {
+    Pause { person: "person", webhook: "hook", delivery: "delivery", ends_at: "t" }
+}
+
+pub(crate) fn write_pause(pause: &Pause) -> Item {
+    Draft::new(&pause.key()).with_fields(pause).into_item()
 }

@@ -8,8 +8,9 @@ use crate::{
     codec::attribute::Attribute,
     codec::backoff::Backoff,
     codec::fault::store_error,
-    codec::item::{Draft, Item, member, optional_member},
-    codec::key::{Key, webhooks as key},
+    codec::fields::{fields, stored_as_map},
+    codec::item::{Draft, Item},
+    codec::key::{Key, parse_person, webhooks as key},
     codec::ledger::{EditResult, get_all},
     transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
@@ -18,7 +19,6 @@ use crate::{
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookTerms,
-    WebhookUrl,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,8 @@ impl WebhooksTable {
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
         let items = items.map_err(store_error("listing webhooks"))?;
-        let read = items.iter().map(|item| self.read_webhook(person, item));
-        let mut webhooks = read.collect::<Result<Vec<_>>>()?;
+        let read = items.iter().map(|item| self.row(item).read());
+        let mut webhooks = read.collect::<Result<Vec<Webhook>>>()?;
         webhooks.sort_by_key(|webhook| (webhook.created_at, webhook.id));
         Ok(webhooks)
     }
@@ -146,32 +146,6 @@ impl WebhooksTable {
         }
         Ok(gone)
     }
-
-    fn read_webhook(&self, person: &PersonId, item: &Item) -> Result<Webhook> {
-        let row = self.row(item);
-        let url: String = row.get("url")?;
-        // Rows of earlier versions have no content type.
-        let content_type = match row.get_optional::<String>("ctype")? {
-            None => WebhookContentType::CloudEvents,
-            Some(name) => WebhookContentType::from_name(&name).ok_or_else(|| row.corrupt("ctype"))?,
-        };
-        Ok(Webhook {
-            id: row.get("id")?,
-            person: person.clone(),
-            slot: key::slot(item).ok_or_else(|| row.corrupt("sk"))?,
-            version: row.get("ver")?,
-            created_at: row.get("created")?,
-            terms: WebhookTerms {
-                url: WebhookUrl::parse(&url).ok_or_else(|| row.corrupt("url"))?,
-                description: row.get_optional("words")?,
-                kinds: row.get_optional("kinds")?,
-                agents: row.get_optional("agents")?,
-                enabled: row.get("on")?,
-                content_type,
-            },
-            secrets: row.get("secrets")?,
-        })
-    }
 }
 
 /// Adds the condition that a put replaces the previous version.
@@ -187,39 +161,35 @@ impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
     }
 }
 
-fn write_webhook(webhook: &Webhook) -> Item {
-    let terms = &webhook.terms;
-    Draft::new(&Key::webhook(&webhook.person, webhook.slot))
-        .with("id", &webhook.id)
-        .with("ver", &webhook.version)
-        .with("created", &webhook.created_at)
-        .with("url", &terms.url.to_string())
-        .with_optional("words", terms.description.as_ref())
-        .with_optional("kinds", terms.kinds.as_ref())
-        .with_optional("agents", terms.agents.as_ref())
-        .with("on", &terms.enabled)
-        .with("ctype", &terms.content_type.name().to_owned())
-        .with("secrets", &webhook.secrets)
-        .into_item()
+fields! {
+    Webhook {
+        id: "id",
+        person: pk(parse_person),
+        slot: sk(key::parse_slot),
+        version: "ver",
+        created_at: "created",
+        terms: part,
+        secrets: "secrets",
+    }
+
+    WebhookTerms {
+        url: "url",
+        description: "words" optional,
+        kinds: "kinds" optional,
+        agents: "agents" optional,
+        enabled: "on",
+        // Rows of earlier versions have no content type.
+        content_type: "ctype" or(WebhookContentType::CloudEvents),
+    }
+
+    SecretTerm { id: "id", created_at: "created", ends_at: "ends" optional }
 }
+stored_as_map! { SecretTerm }
 
-impl Attribute for SecretTerm {
-    fn write(&self) -> AttributeValue {
-        let term = Draft::new_map()
-            .with("id", &self.id)
-            .with("created", &self.created_at)
-            .with_optional("ends", self.ends_at.as_ref());
-        AttributeValue::M(term.into_item())
-    }
-
-    fn read(value: &AttributeValue) -> Option<Self> {
-        let map = value.as_m().ok()?;
-        Some(Self {
-            id: member(map, "id")?,
-            created_at: member(map, "created")?,
-            ends_at: optional_member(map, "ends")?,
-        })
-    }
+pub(crate) fn write_webhook(webhook: &Webhook) -> Item {
+    Draft::new(&Key::webhook(&webhook.person, webhook.slot))
+        .with_fields(webhook)
+        .into_item()
 }
 
 impl Attribute for BTreeSet<purser_domain::EventKind> {
