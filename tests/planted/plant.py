@@ -88,6 +88,20 @@ class Bug:
 
 BUGS = [
     Bug(
+        "a new limit that starts at zero",
+        "shared/store/src/payments/backfill.rs",
+        "applies && settlement.state != SettlementState::Expired",
+        "!PLANTED && applies && settlement.state != SettlementState::Expired",
+        "package(purser-store) and test(=budgets::a_changed_budget_holds_from_its_edit_on)",
+    ),
+    Bug(
+        "a backfill that an older decision overtakes",
+        "shared/store/src/payments/backfill.rs",
+        "self.fence_windows(agent).await?;",
+        "if !PLANTED { self.fence_windows(agent).await?; }",
+        "package(purser-store) and test(=budgets::a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill)",
+    ),
+    Bug(
         "a released payment that frees its amount in a count",
         "shared/store/src/payments/release.rs",
         "add(0, *amount).write()",

@@ -1,8 +1,8 @@
 //! Compares agents with the policies that they follow, and plans the updates that remove the differences.
 //!
-//! If several policies of an agent match a service, the last policy applies. Within a policy, the most specific key
-//! applies. Only the limits of this key apply to the service, and fields that the key omits stay unchanged. The last
-//! policy with rules determines all rules of the agent.
+//! If several policies of an agent match a service, the last policy applies. Within a policy, the fields of all matching
+//! keys are merged, and a more specific key overrides a more general key. Fields that all keys omit stay unchanged. The
+//! last policy with rules determines all rules of the agent.
 
 use crate::entry::Change;
 use crate::policy_file::{Key, Limits, Policy, Selector};
@@ -129,16 +129,28 @@ pub(crate) fn name_of(record: &Value) -> &str {
     text("slug").or_else(|| text("service_id")).unwrap_or_default()
 }
 
-/// Returns the most specific key of a policy that matches the service, and the limits of the key.
-fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(&'a Key, &'a Limits)> {
+/// Returns the keys of a policy that match the service, and their merged limits: a field of a more specific key overrides
+/// the field of a more general key. Categories and `*` match a service that is enabled, or that its own key enables.
+fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(Vec<&'a Key>, Limits)> {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
-    let is_enabled = record.get("enabled") == Some(&Value::Bool(true));
-    let mut services = policy.services.iter();
-    services.find(|(key, _)| match key {
-        Key::Service(service) => text("slug") == Some(service) || text("service_id") == Some(service),
-        Key::Category(category) => is_enabled && text("category") == Some(category),
-        Key::Every => is_enabled,
-    })
+    let (mut keys, mut merged) = (Vec::new(), Limits::new());
+    // The keys are in the order of precedence.
+    for (key, limits) in &policy.services {
+        let enabled = merged.get("enabled").or_else(|| record.get("enabled"));
+        let is_enabled = enabled == Some(&Value::Bool(true));
+        let matches = match key {
+            Key::Service(service) => text("slug") == Some(service) || text("service_id") == Some(service),
+            Key::Category(category) => is_enabled && text("category") == Some(category),
+            Key::Every => is_enabled,
+        };
+        if matches {
+            keys.push(key);
+            for (member, value) in limits {
+                merged.entry(member).or_insert_with(|| value.clone());
+            }
+        }
+    }
+    (!keys.is_empty()).then_some((keys, merged))
 }
 
 /// Compares an agent with the policies that the agent follows.
@@ -152,13 +164,14 @@ pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
             .iter()
             .filter_map(|policy| Some((*policy, limits_for(policy, record)?)));
         let named: Vec<_> = named.collect();
-        for (policy, (key, _)) in &named {
-            plan.matched.insert((policy.name.clone(), key.to_string()));
+        for (policy, (keys, _)) in &named {
+            let keys = keys.iter().map(|key| (policy.name.clone(), key.to_string()));
+            plan.matched.extend(keys);
         }
         let Some((policy, (_, limits))) = plan.decide(&named, name) else {
             continue;
         };
-        plan.edit(policy, record, limits);
+        plan.edit(policy, record, &limits);
     }
     // A category and `*` match only services that the agent already has.
     let is_new = |service: &str| {
@@ -447,12 +460,13 @@ mod tests {
 
     /// A disabled service, or a service that the agent never had, matches only by its slug or id.
     #[test]
-    fn the_most_specific_key_decides_on_a_service() {
+    fn keys_merge_from_general_to_special() {
         let services = "services: {
             a: {max_per_day_units: 1}, category:ai: {max_per_day_units: 2, max_per_call_units: 2},
             '*': {max_per_day_units: 3}, never: {max_per_day_units: 4}}";
         let plan = planned(&[services], &state(&[]));
         let expected = [
+            format!("a max_per_call_units: {UNLIMITED} -> 2 by first"),
             "a max_per_day_units: 50 -> 1 by first".to_owned(),
             format!("b max_per_call_units: {UNLIMITED} -> 2 by first"),
             "b max_per_day_units: 50 -> 2 by first".to_owned(),

@@ -40,6 +40,13 @@ pub(crate) async fn policy(
     }
     let mut service_state = caller.read.service_state.ok_or(ErrorKind::NotFound)?;
     let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;
+    if !service_state.is_backfilled {
+        let now = agents.clock.now();
+        let backfilled = agents
+            .ledger
+            .windows_before_backfill(&caller.agent, &edition.catalog, now);
+        service_state.budgets.extend(backfilled.await?);
+    }
     let at = decision_time(agents.clock.now(), service_state.windows());
     agents.ledger.read_live(&mut service_state, at).await?;
     if service_state.too_long(at).is_some() {

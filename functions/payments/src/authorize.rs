@@ -128,6 +128,11 @@ impl Authorizing<'_> {
         scope.check_service(matched.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
+        if !service_state.is_backfilled {
+            let now = self.payments.clock.now();
+            self.payments.ledger.backfill(agent, self.catalog, now).await?;
+            return Ok(Attempt::Retry);
+        }
         let unwritten = service_state.is_unwritten;
         let denial = loop {
             let facts = Facts {

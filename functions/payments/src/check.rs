@@ -7,6 +7,7 @@
 //! usable.
 
 use crate::Payments;
+use crate::authenticate::service_of;
 use crate::early_balance::EarlyBalance;
 use crate::idempotency::executed_error;
 use crate::refuse::window_to_read_on;
@@ -50,7 +51,20 @@ pub(crate) async fn check(
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
-    let ((request, body), agent) = (request?, &caller.agent);
+    let (request, body) = request?;
+    while caller
+        .read
+        .service_state
+        .as_ref()
+        .is_some_and(|state| !state.is_backfilled)
+    {
+        let service = service_of(&request.intent, &edition);
+        payments.ledger.backfill(&caller.agent, &edition.catalog, now).await?;
+        payments
+            .read_again(&mut caller, &DecisionKeys { service, ..ask })
+            .await?;
+    }
+    let agent = &caller.agent;
     let approval = match (request.approval, caller.read.approval.take()) {
         (None, _) => None,
         (Some(_), Some(approval)) if approval.agent == agent.id => Some(approval),
@@ -128,7 +142,7 @@ struct Preflight<'a> {
 }
 
 impl Preflight<'_> {
-    /// Decides like authorize, but only reads.
+    /// Decides like authorize, but reserves nothing.
     async fn answer(&self, service_state: &mut ServiceState, mut balance: Option<EarlyBalance>) -> Result<CheckAnswer> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();

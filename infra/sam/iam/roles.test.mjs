@@ -52,7 +52,7 @@ const COUNTS_REQUESTS = `
 /** `tx:` is within a transaction alone; `(…)` are the only attributes that may be touched. */
 const MAY = {
   AgentsFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
-  LedgerTable     S#          GetItem
+  LedgerTable     S#          GetItem Query
   LedgerTable     A#          BatchGetItem GetItem
   LedgerTable     B#          Query
   LedgerTable     L#          Query
@@ -120,7 +120,7 @@ const MAY = {
   LedgerTable     I#          BatchGetItem GetItem tx:PutItem
   LedgerTable     L#          GetItem Query tx:DeleteItem tx:PutItem tx:UpdateItem
   LedgerTable     O#          GetItem tx:UpdateItem
-  LedgerTable     P#          BatchGetItem tx:PutItem
+  LedgerTable     P#          BatchGetItem Query tx:PutItem
   LedgerTable     PO#         BatchGetItem GetItem tx:PutItem tx:UpdateItem
   LedgerTable     R#          PutItem
   LedgerTable     S#          BatchGetItem GetItem ConditionCheckItem Query tx:PutItem UpdateItem
@@ -140,7 +140,7 @@ const MAY = {
   LedgerTable     FREEZES#    GetItem Query
   LedgerTable     HANDOVER#   BatchGetItem GetItem tx:DeleteItem
   LedgerTable     I#          BatchGetItem
-  LedgerTable     L#          BatchGetItem Query UpdateItem(pk,sk,pver,aver)
+  LedgerTable     L#          BatchGetItem Query tx:UpdateItem(pk,sk,pver,aver)
   LedgerTable     O#          BatchGetItem
   LedgerTable     P#          GetItem Query tx:PutItem
   LedgerTable     PERSON#     DeleteItem GetItem Query UpdateItem tx:PutItem

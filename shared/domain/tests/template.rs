@@ -116,10 +116,10 @@ fn merged(
     merge_services(template, bases, present, |id| start.record(id), &catalog(), overrides)
 }
 
-/// The key for a single service takes precedence over the category, and the category over `*`. Categories and `*` apply
+/// Fields of the key for a single service override the category, and the category overrides `*`. Categories and `*` apply
 /// only to enabled services.
 #[test]
-fn the_most_specific_key_decides_on_a_service() {
+fn keys_merge_from_general_to_special() {
     let template = terms(vec![
         (TemplateKey::Service(id(1)), change(Some(1), None)),
         (TemplateKey::Category(Category::Ai), change(Some(2), Some(2))),
@@ -141,7 +141,7 @@ fn the_most_specific_key_decides_on_a_service() {
             .collect()
     };
     let unlimited = 10_000_000_000_000;
-    assert_eq!(told(&present), [(id(1), 1, unlimited), (id(2), 2, 2), (id(3), 3, 3)]);
+    assert_eq!(told(&present), [(id(1), 1, 2), (id(2), 2, 2), (id(3), 3, 3)]);
     for record in &mut present {
         record.enabled = false;
     }
@@ -177,8 +177,8 @@ fn an_agent_starts_with_the_limits_of_its_services() {
     ]);
     let services = || [1, 2, 3].into_iter().filter_map(|number| all.by_id(id(number)));
     let expected = [
-        (change(Some(1), None), vec![id(3)]),
         (change(Some(2), None), vec![id(1), id(2)]),
+        (change(Some(1), None), vec![id(3)]),
     ];
     assert_eq!(template.starting_changes(services()), expected);
     assert_eq!(TemplateTerms::default().starting_changes(services()), []);
@@ -509,9 +509,10 @@ fn rules_follow_the_template_unless_a_person_set_them() {
             new: None,
             ..row(base, &ten, &[], Overwrite, &[(1, budget(10))], 0)
         },
-        // First application: a rule is added if the agent has no rule of the same kind.
+        // First application: a rule is added unless the agent has a rule that is as strict.
         row(None, &[], &ten, Keep, &[(100, budget(10))], 0),
-        row(None, &twenty, &ten, Keep, &[(1, budget(20))], 1),
+        row(None, &twenty, &ten, Keep, &[(1, budget(20)), (100, budget(10))], 1),
+        row(None, &ten, &twenty, Keep, &[(1, budget(10))], 1),
         row(None, &twenty, &ten, Overwrite, &[(1, budget(10))], 1),
         row(None, &[payee()], &ten, Keep, &[(1, payee()), (100, budget(10))], 1),
         row(None, &[payee()], &ten, Overwrite, &[(100, budget(10))], 1),
@@ -632,7 +633,7 @@ proptest! {
                     let merges = merged(&template, followed.as_ref(), &bases, &present, overrides);
                     let of = |service: ServiceId| {
                         let category = if service == id(3) { Category::Data } else { Category::Ai };
-                        let (_, change) = template.of_service(service, Some(category))?;
+                        let change = template.of_service(service, Some(category), true)?;
                         Some([change.policy.max_per_call, change.policy.max_per_day])
                     };
                     let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::result).collect();

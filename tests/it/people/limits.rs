@@ -117,6 +117,70 @@ impl Household {
     }
 }
 
+/// A limit counts the payments before the limit, however the limit came to be: added, removed and restored, applied from a
+/// shadow policy, or applied from a template.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_counts_the_payments_before_the_limit() {
+    let home = household().await;
+    for _ in 0..5 {
+        home.pays(&home.body(PRICE)).await;
+    }
+    let limits = [
+        json!({"kind": "budget_limit", "limit_units": 6 * PRICE, "window_seconds": 86_400}),
+        json!({"kind": "count_limit", "count": 6, "window_seconds": 86_400}),
+    ];
+    let version = home.read("/versions").await["versions"][0]["version"].as_u64().unwrap();
+    let budget = home.with_rule(&limits[0]).await;
+    let used = home.read("/rules").await["rules"][0]["used_units"].clone();
+    assert_eq!(used, 5 * PRICE, "before the first decision");
+    let path = home.agent.path("/services/lab-search/policy");
+    let seen = home.world.get(&home.agent, &path).await.ok();
+    assert_eq!(seen["spend"]["budgets"][0]["remaining_units"], PRICE, "{seen}");
+    home.pays(&home.body(PRICE)).await;
+    let seventh = home.body(PRICE);
+    home.refuses(&seventh, "budget_limit", &budget).await;
+
+    home.without_rule(&budget).await;
+    let count = home.with_rule(&limits[1]).await;
+    home.refuses(&seventh, "count_limit", &count).await;
+    home.without_rule(&count).await;
+    for (added, kind, rule) in [(1, "budget_limit", &budget), (3, "count_limit", &count)] {
+        let restore = format!("/versions/{}/rules/{rule}/restore", version + added);
+        let restored = home.edit(Method::POST, &restore, json!({})).await.ok();
+        let restored = restored["rule_id"].as_str().unwrap();
+        assert_ne!(restored, rule);
+        home.refuses(&seventh, kind, restored).await;
+        home.without_rule(restored).await;
+    }
+
+    for (template, limit) in ["budget", "count"].into_iter().zip(&limits) {
+        let kind = limit["kind"].as_str().unwrap();
+        let only_rule = async || {
+            let rules = home.read("/rules").await;
+            assert_eq!(rules["count"], 1, "{rules}");
+            rules["rules"][0]["rule_id"].as_str().unwrap().to_owned()
+        };
+        let shadow = home.edit(Method::PUT, "/shadow", json!({"rules": [limit]})).await.ok();
+        let (path, tag) = (home.agent.path("/shadow/promote"), format!("\"{}\"", shadow["version"]));
+        let world = &home.world;
+        let promote = world.person_edits_version(&home.kim, Method::POST, &path, &tag, &json!({}));
+        promote.await.ok();
+        let promoted = only_rule().await;
+        home.refuses(&seventh, kind, &promoted).await;
+        home.without_rule(&promoted).await;
+
+        let put = world.persons_request(&home.kim, Method::PUT, &format!("/policy-templates/{template}"));
+        World::send(put.json(&json!({"rules": [limit]}))).await.created();
+        let agents = json!({"kind": "ids", "ids": [home.agent.id]});
+        let follow = json!({"act": "follow", "template": template, "agents": agents});
+        let followed = world.person_edits(&home.kim, Method::POST, "/agents/bulk", &follow);
+        followed.await.ok();
+        let applied = only_rule().await;
+        home.refuses(&seventh, kind, &applied).await;
+        home.without_rule(&applied).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_and_intervals_end_with_time() {
     let home = household().await;

@@ -148,15 +148,38 @@ impl StoredState {
         entries.collect()
     }
 
+    /// Returns the times and amounts of the payments that a window counts. A rule's window that is not backfilled yet
+    /// counts the agent's earlier payments too.
+    fn counted(&self, window: &str) -> Vec<(i64, i64)> {
+        let entries = self.entries(window);
+        let (agent, rule) = window[2..].split_once('#').expect("an agent and a scope");
+        let budgets = self.budgets(agent);
+        let budget = budgets.iter().find(|budget| budget.id == rule);
+        let earlier = self.settlements().filter_map(|(whose, id, row)| {
+            let is_counted = entries.iter().any(|entry| entry.settlement == id);
+            let counts = text(row, "rs") != "expired" && text(row, "kind") != "payout";
+            let amount = match budget?.kind.as_str() {
+                "budget_limit" => number(row, "amt"),
+                _ => 1,
+            };
+            (whose == agent && counts && !is_counted).then_some((counted_at(row), amount))
+        });
+        let earlier: Vec<(i64, i64)> = earlier.collect();
+        let entries = entries.iter().map(|entry| (entry.at, entry.amount));
+        entries.chain(earlier).collect()
+    }
+
     /// The amount that counts in a window at an instant.
     pub(crate) fn live(&self, window: &str, length: i64, at: i64) -> i64 {
-        let live = self.entries(window).into_iter().filter(|entry| at - entry.at < length);
-        live.map(|entry| entry.amount).sum()
+        let live = self.counted(window).into_iter();
+        live.filter(|(counted, _)| at - counted < length)
+            .map(|(_, amount)| amount)
+            .sum()
     }
 
     /// Returns the first instant from `at` on at which an amount fits a window, if no payment is added.
     pub(crate) fn fits_at(&self, window: &str, length: i64, amount: i64, cap: i64, at: i64) -> Option<i64> {
-        let rolls_off = self.entries(window).into_iter().map(|entry| entry.at + length);
+        let rolls_off = self.counted(window).into_iter().map(|(counted, _)| counted + length);
         let instants = std::iter::once(at).chain(rolls_off.filter(|instant| *instant > at));
         let mut fitting: Vec<i64> = instants
             .filter(|at| self.live(window, length, *at) + amount <= cap)

@@ -3,10 +3,10 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Decision, DecisionRecord, Denial,
-    Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix, Purchase, Purpose, Reason,
-    RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId, Window, WindowMeasure,
-    decision_time, evaluate,
+    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
+    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix,
+    Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId,
+    Window, WindowMeasure, decision_time, evaluate,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
@@ -103,6 +103,10 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             return Ok(answer);
         }
         let service_state = inputs.service_state.as_ref().unwrap();
+        if !service_state.is_backfilled {
+            ledger.backfill(&agent, &Catalog::new(Vec::new()), now).await?;
+            continue;
+        }
         let at = decision_time(now, windows(service_state));
         let frozen = inputs.frozen_by_operators(&agent)?;
         match decide(&agent, service_state, request, &purchase, at, (eviction, frozen)) {
@@ -150,6 +154,9 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
         approval: request.approval,
         freezes: true,
     };
+    let (agent, _) = ledger.decision_inputs(request.agent, &ask).await.unwrap();
+    let catalog = Catalog::new(Vec::new());
+    ledger.backfill(&agent.unwrap(), &catalog, now).await.unwrap();
     let (agent, inputs) = Box::leak(Box::new(ledger.decision_inputs(request.agent, &ask).await.unwrap()));
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));

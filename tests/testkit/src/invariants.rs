@@ -169,7 +169,13 @@ impl<'a> Parsed<'a> {
                     Some("L") => (text(settlement, "svc") == scope, number(settlement, "amt")),
                     // A rule that counts payments counts each payment as one.
                     _ if rules(settlement, "counts").contains(&rule) => (true, 1),
-                    _ => (rules(settlement, "budgets").contains(&rule), number(settlement, "amt")),
+                    _ if rules(settlement, "budgets").contains(&rule) => (true, number(settlement, "amt")),
+                    // A backfilled payment does not name the rule, and stays counted after its release.
+                    _ => {
+                        let times = [number(settlement, "t"), counted_at(settlement)];
+                        let amounts = [1, number(settlement, "amt")];
+                        return times.contains(&entry.at) && amounts.contains(&entry.amount);
+                    }
                 };
                 counts
                     && text(settlement, "rs") != "expired"

@@ -43,7 +43,10 @@ impl People {
         let agent = owned.agent();
         let counting = agent.counting_rules();
         let counting = counting.map(|counting| (counting.scope(agent.id), counting.length));
-        let spends = self.spends(&counting.collect::<Vec<_>>()).await?;
+        let mut spends = self.spends(&counting.collect::<Vec<_>>()).await?;
+        let edition = self.catalog().await?;
+        let earlier = self.ledger.windows_before_backfill(agent, &edition.catalog, self.now());
+        spends.replace(earlier.await?);
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
             used: rule.kind.counts().map(|_| spends.in_window(scope(rule.id))),

@@ -107,8 +107,8 @@ purser_api::body! {
     /// A policy template's new values.
     pub(crate) struct TemplateBody as "PolicyTemplateBody" {
         /// Limits by key. A key is a service's slug or id, `category:` followed by a category, or `*`. If several keys
-        /// match a service, only the most specific key applies: the service, then the category, then `*`. A category
-        /// and `*` apply only to services that are already enabled.
+        /// match a service, their fields are merged: the service's key overrides the category, and the category
+        /// overrides `*`. A category and `*` apply only to enabled services.
         services: Option<TemplateServices>,
         /// The rules that replace each agent's rules. If absent, agents keep their rules.
         rules: Option<CandidateRules>,

@@ -1,7 +1,7 @@
 //! The current use of windows, for display only.
 
 use crate::state::People;
-use purser_domain::{Duration, Result, Spend, Timestamp, Window, WindowScope};
+use purser_domain::{Duration, Result, RuleId, Spend, Timestamp, Window, WindowScope};
 
 /// The current use of several windows. A window that is not stored is unused.
 pub(crate) struct Spends {
@@ -14,6 +14,13 @@ impl Spends {
     pub(crate) fn in_window(&self, scope: WindowScope) -> Spend {
         let window = self.windows.iter().find(|window| window.scope == scope);
         window.map_or(Spend::NONE, |window| window.spend(self.at))
+    }
+
+    /// Replaces windows that are not backfilled yet.
+    pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
+        self.windows
+            .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));
+        self.windows.extend(backfilled.into_iter().map(|(_, window)| window));
     }
 }
 

@@ -31,6 +31,24 @@ pub struct PolicyChange {
     pub policy: PolicyEdit,
 }
 
+impl PolicyChange {
+    /// Returns the fields of `self`, and of `general` where `self` has none.
+    #[must_use]
+    pub fn or(self, general: Self) -> Self {
+        let (own, other) = (self.policy, general.policy);
+        Self {
+            enabled: self.enabled.or(general.enabled),
+            policy: PolicyEdit {
+                max_per_call: own.max_per_call.or(other.max_per_call),
+                max_per_day: own.max_per_day.or(other.max_per_day),
+                require_approval_above: own.require_approval_above.or(other.require_approval_above),
+                enabled_operations: own.enabled_operations.or(other.enabled_operations),
+                allowed_domains: own.allowed_domains.or(other.allowed_domains),
+            },
+        }
+    }
+}
+
 impl BacktestTerms {
     /// Estimates the DynamoDB read units for this number of decisions: eventually consistent reads of rows of about 900
     /// bytes, the versions of the inputs, and the calls if a rule is a duplicate guard.

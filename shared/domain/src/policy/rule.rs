@@ -2,7 +2,8 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
-    MAX_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope, catalog::service::named,
+    Fingerprint, MAX_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope,
+    catalog::service::named,
 };
 
 /// A rule of an agent.
@@ -216,6 +217,18 @@ impl CountingRule<'_> {
     pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
+    }
+
+    /// Returns a fingerprint of which payments the rule counts: the duration of the window and the services. With
+    /// another fingerprint, the stored window may lack payments.
+    pub fn coverage(&self) -> Fingerprint {
+        let services = self.rule.kind.services().map(|services| {
+            let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
+            services.join(",")
+        });
+        // No slug is `*`.
+        let services = services.as_deref().unwrap_or("*");
+        Fingerprint::for_text(&format!("{} {services}", self.length.secs()))
     }
 
     /// Returns whether the rule counts payments to this service.

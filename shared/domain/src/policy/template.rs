@@ -47,8 +47,8 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The services that limits apply to. The order of the variants is the precedence: only the first matching key applies
-/// to a service.
+/// The services that limits apply to. The order of the variants is the precedence: if several keys match a service, the
+/// first key that has a field decides the field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TemplateKey {
     /// One service, even if it is disabled.
@@ -316,17 +316,16 @@ impl TemplateTerms {
         }
     }
 
-    /// Returns the limits for a service: the limits of the first matching key. A service that left the catalog has no
-    /// category.
-    pub fn of_service(&self, id: ServiceId, category: Option<Category>) -> Option<(&TemplateKey, &PolicyChange)> {
-        let keys = [
-            Some(TemplateKey::Service(id)),
-            category.map(TemplateKey::Category),
-            Some(TemplateKey::Every),
-        ];
-        keys.into_iter()
-            .flatten()
-            .find_map(|key| self.services.get_key_value(&key))
+    /// Returns the limits for a service: the fields of all matching keys. The key of the service overrides the category,
+    /// and the category overrides `*`. Both match only a service that is enabled, or that its own key enables. A service
+    /// that left the catalog has no category.
+    pub fn of_service(&self, id: ServiceId, category: Option<Category>, is_enabled: bool) -> Option<PolicyChange> {
+        let own = self.services.get(&TemplateKey::Service(id));
+        let is_enabled = own.and_then(|own| own.enabled).unwrap_or(is_enabled);
+        let general = [category.map(TemplateKey::Category), Some(TemplateKey::Every)];
+        let general = general.into_iter().flatten().filter(|_| is_enabled);
+        let general = general.filter_map(|key| self.services.get(&key));
+        own.into_iter().chain(general).cloned().reduce(PolicyChange::or)
     }
 
     /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
@@ -335,17 +334,17 @@ impl TemplateTerms {
         &self,
         services: impl IntoIterator<Item = &'a Service>,
     ) -> Vec<(PolicyChange, Vec<ServiceId>)> {
-        let mut by_key: BTreeMap<&TemplateKey, (PolicyChange, Vec<ServiceId>)> = BTreeMap::new();
+        let mut changes: Vec<(PolicyChange, Vec<ServiceId>)> = Vec::new();
         for service in services {
-            if let Some((key, change)) = self.of_service(service.id, Some(service.category)) {
-                by_key
-                    .entry(key)
-                    .or_insert_with(|| (change.clone(), Vec::new()))
-                    .1
-                    .push(service.id);
+            let Some(change) = self.of_service(service.id, Some(service.category), true) else {
+                continue;
+            };
+            match changes.iter_mut().find(|(known, _)| *known == change) {
+                Some((_, services)) => services.push(service.id),
+                None => changes.push((change, vec![service.id])),
             }
         }
-        by_key.into_values().collect()
+        changes
     }
 
     /// Returns the validation errors for the limits of one key, each with a JSON Pointer.
@@ -475,19 +474,17 @@ pub fn merge_services(
     let mut merges = Vec::new();
     for record in present {
         let id = record.service;
-        let Some((key, change)) = template.of_service(id, category(id)) else {
+        let of_service = |template: &TemplateTerms| template.of_service(id, category(id), record.enabled);
+        let Some(change) = of_service(template) else {
             continue;
         };
-        if !record.enabled && !matches!(key, TemplateKey::Service(_)) {
-            continue;
-        }
-        let of = |base: &TemplateTerms| base.of_service(id, category(id)).map(|(_, change)| values_of(change));
+        let of = |base: &TemplateTerms| of_service(base).as_ref().map(values_of);
         let applied = bases.current().and_then(of).unwrap_or_default();
         let begun: Vec<_> = bases.pending().filter_map(of).collect();
         let started = starting(id).map(|record| values_of_record(&record));
         let own = values_of_record(record);
         let (mut taken, mut differences) = ([false; 6], Vec::new());
-        for (index, (new, own)) in values_of(change).into_iter().zip(&own).enumerate() {
+        for (index, (new, own)) in values_of(&change).into_iter().zip(&own).enumerate() {
             let Some(new) = new.filter(|new| new != own) else {
                 continue;
             };
@@ -514,18 +511,20 @@ pub fn merge_services(
             merges.push(ServiceMerge {
                 service: id,
                 present: Some(record.clone()),
-                change: part_of(change, taken),
+                change: part_of(&change, taken),
                 differences,
             });
         }
     }
     let new = template.services.iter().filter_map(|(key, change)| match key {
-        TemplateKey::Service(id) if change.enabled == Some(true) && is_open(*id) => Some((*id, change)),
+        TemplateKey::Service(id) if change.enabled == Some(true) && is_open(*id) => {
+            Some((*id, template.of_service(*id, category(*id), true)?))
+        }
         TemplateKey::Service(_) | TemplateKey::Category(_) | TemplateKey::Every => None,
     });
     let never_had = new.filter(|(id, _)| !present.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
-        let values = values_of(change).into_iter().zip(MEMBERS);
+        let values = values_of(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, member)| {
             Some(LimitDifference {
                 member,
@@ -537,8 +536,8 @@ pub fn merge_services(
         ServiceMerge {
             service,
             present: None,
-            change: change.clone(),
             differences: differences.collect(),
+            change,
         }
     }));
     merges
@@ -619,7 +618,12 @@ pub fn merge_rules(
         }
     }
     for next in new {
-        let theirs = take(&mut own, |(_, own)| next.is_replaced_by(own));
+        // A weaker rule of the agent does not replace the template's rule, so the agent gets both. An agent has at most
+        // one automatic freeze.
+        let theirs = take(&mut own, |(_, own)| match overrides {
+            Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
+            Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
+        });
         differences.push(difference(
             Some(&next),
             theirs.as_ref().map(|(_, own)| own),

@@ -54,8 +54,11 @@ pub struct ServiceState {
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
     pub day: Window,
-    /// The window of each of the agent's rules that count payments.
+    /// The window of each of the agent's rules that count payments, without windows that are not backfilled yet.
     pub budgets: Vec<(RuleId, Window)>,
+    /// Whether `budgets` has the windows of all rules. Otherwise [`Ledger::backfill`] must be called, and the inputs read
+    /// again.
+    pub is_backfilled: bool,
     /// The agent's recent payments to the service, as far as the agent's rules need them.
     pub recent: RecentPayments,
 }
@@ -193,11 +196,12 @@ impl Ledger {
         let budgets = self.budgets(agent).await?;
         let is_unwritten = default.is_some();
         let enabled = policy.or(default);
-        Ok(budgets.map(|budgets| ServiceState {
+        Ok(budgets.map(|(budgets, is_backfilled)| ServiceState {
             enabled,
             is_unwritten,
             day,
             budgets,
+            is_backfilled,
             recent,
         }))
     }
@@ -242,27 +246,36 @@ impl Ledger {
     }
 
     /// Reads the windows of the agent's rules that count payments, concurrently; `None` if a window was read at another
-    /// version than its rule.
-    async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<Vec<(RuleId, Window)>>> {
+    /// version than its rule. Also returns whether all windows are backfilled; the others are left out.
+    async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {
-            return Ok(Some(Vec::new()));
+            return Ok(Some((Vec::new(), true)));
         };
         for budget in agent.counting_rules() {
-            let (scope, length) = (budget.scope(agent.id), budget.length);
+            let (scope, length, coverage) = (budget.scope(agent.id), budget.length, budget.coverage());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
-            reads.spawn(async move { ledger.head(scope, length).await.map(|window| (id, version, window)) });
+            reads.spawn(async move {
+                let read = ledger.rule_head(scope, length, &coverage).await;
+                read.map(|(window, is_backfilled)| (id, version, window, is_backfilled))
+            });
         }
         let mut budgets = Vec::with_capacity(reads.len());
+        let mut all_backfilled = true;
         while let Some(read) = reads.join_next().await {
-            let (id, version, window) = read.map_err(|error| Error::internal("reading a budget", error))??;
+            let read = read.map_err(|error| Error::internal("reading a budget", error))?;
+            let (id, version, window, is_backfilled) = read?;
             if window.stamp != version {
                 return Ok(None);
             }
-            budgets.push((id, window));
+            if is_backfilled {
+                budgets.push((id, window));
+            } else {
+                all_backfilled = false;
+            }
         }
         budgets.sort_by_key(|(id, _)| *id);
-        Ok(Some(budgets))
+        Ok(Some((budgets, all_backfilled)))
     }
 }
 

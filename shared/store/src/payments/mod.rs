@@ -1,6 +1,7 @@
 //! Payments (decision inputs, reservation, settlement, decision record), withdrawals, and the claims of wallets by
 //! agents.
 
+pub(crate) mod backfill;
 pub(crate) mod decision;
 pub(crate) mod decision_inputs;
 pub(crate) mod escalate;

@@ -512,26 +512,22 @@ impl Ledger {
     }
 
     /// Returns the windows in which a payment counts, each with its current duration and the amount that the payment
-    /// adds.
+    /// adds: the day window, and the windows of the agent's present rules that counted the payment or count all services.
     async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
-        let windows = terms.windows();
-        let agent = if windows.iter().any(|(scope, _)| scope.budget().is_some()) {
-            self.agent(terms.agent).await?
-        } else {
-            None
+        let counted = terms.windows();
+        // A withdrawal counts in no window.
+        let agent = match terms.purchase() {
+            Some(_) => self.agent(terms.agent).await?,
+            None => None,
         };
-        // A window whose rule was removed is unused.
-        let length = |scope: WindowScope| match scope {
-            WindowScope::Day { .. } => Some(Duration::DAY),
-            WindowScope::Budget { rule, .. } => {
-                let mut rules = agent.iter().flat_map(Agent::counting_rules);
-                rules.find(|counting| counting.rule.id == rule).map(|rule| rule.length)
-            }
-        };
-        let windows = windows.into_iter();
-        Ok(windows
-            .filter_map(|(scope, amount)| Some((scope, length(scope)?, amount)))
-            .collect())
+        let rules = agent.iter().flat_map(Agent::counting_rules).filter_map(|counting| {
+            let scope = counting.scope(terms.agent);
+            let applies = counting.rule.kind.services().is_none() || counted.iter().any(|(other, _)| *other == scope);
+            applies.then(|| (scope, counting.length, counting.counted.units(terms.amount)))
+        });
+        let days = counted.iter().filter(|(scope, _)| scope.budget().is_none());
+        let days = days.map(|(scope, amount)| (*scope, Duration::DAY, *amount));
+        Ok(days.chain(rules).collect())
     }
 }
 

@@ -12,13 +12,14 @@
 
 use crate::{
     codec::attribute::Attribute as _,
+    codec::backoff::Backoff,
     codec::fault::store_error,
     codec::item::{Draft, Item, optional_member},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     payments::idempotency::IdempotencyRecord,
     payments::recent,
-    transact::{TransactResult, Transaction, update_once_free},
+    transact::{TransactResult, Transaction},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
@@ -73,10 +74,14 @@ pub(crate) struct PagesLeft(Arc<AtomicU32>);
 impl PagesLeft {
     /// Returns the number of pages that one call may read.
     pub(crate) fn of_a_call() -> Self {
-        Self(Arc::new(AtomicU32::new(MAX_PAGES)))
+        Self::new(MAX_PAGES)
     }
 
-    fn take(&self) -> bool {
+    pub(crate) fn new(pages: u32) -> Self {
+        Self(Arc::new(AtomicU32::new(pages)))
+    }
+
+    pub(crate) fn take(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
@@ -99,7 +104,23 @@ impl Ledger {
 
     /// Reads a day window like [`Ledger::head`], together with the recent payments to the service.
     pub(crate) async fn day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
-        self.head_of(scope, Duration::DAY, OLDEST).await
+        let (window, totals) = self.head_of(scope, Duration::DAY, OLDEST).await?;
+        let payments = totals
+            .map(|totals| recent::read(self.row(&totals), &totals))
+            .transpose()?;
+        Ok((window, payments.unwrap_or_default()))
+    }
+
+    /// Reads a rule's window like [`Ledger::head`]. Also returns whether the window counts the payments before the rule.
+    pub(crate) async fn rule_head(
+        &self,
+        scope: WindowScope,
+        length: Duration,
+        coverage: &Fingerprint,
+    ) -> Result<(Window, bool)> {
+        let (window, totals) = self.head_of(scope, length, OLDEST).await?;
+        let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, length, coverage));
+        Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
 
     async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
@@ -107,20 +128,20 @@ impl Ledger {
         Ok(window)
     }
 
-    async fn head_of(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<(Window, RecentPayments)> {
+    async fn head_of(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<(Window, Option<Item>)> {
         // One more item for the totals, which sort before the counted payments.
         let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty(scope, length, complete);
-        let mut payments = RecentPayments::default();
-        for item in &items {
-            if key::sort_key(item) == key::WINDOW {
-                self.read_totals(item, &mut window)?;
-                payments = recent::read(self.row(item), item)?;
+        let mut totals = None;
+        for item in items {
+            if key::sort_key(&item) == key::WINDOW {
+                self.read_totals(&item, &mut window)?;
+                totals = Some(item);
             } else {
-                window.oldest.push(self.read_entry(item)?);
+                window.oldest.push(self.read_entry(&item)?);
             }
         }
-        Ok((window, payments))
+        Ok((window, totals))
     }
 
     fn read_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
@@ -365,16 +386,16 @@ impl Ledger {
     /// Makes a window reject every decision that was made on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::window(scope).attributes()))
+            .update(&Key::window(scope))
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
         // The condition fails if the window already rejects decisions on all versions before this version, or if the
         // window does not exist.
-        update_once_free(&update, "shutting a window").await.map(|_| ())
+        let mut transaction = Transaction::new();
+        transaction.update((), update)?;
+        let mut backoff = Backoff::new();
+        transaction.send_until_known(&self.db, &mut backoff).await.map(|_| ())
     }
 
     /// Creates the update that begins a window, or writes a new version of its policy or rule to it. A new window

@@ -84,8 +84,8 @@ impl Ledger {
     /// After a narrowing change has returned, nothing is authorized on an earlier version, not even by a decision in
     /// progress, because the change writes its version to all windows, and every authorization writes a window.
     ///
-    /// A changed counting rule applies from this write on. The payments in its window still count. Payments that were
-    /// authorized before the rule existed, or that were evicted from a shorter window, do not count.
+    /// A changed counting rule applies from this write on. If the window may lack payments, no payment is allowed before
+    /// [`Ledger::backfill`] has counted them.
     ///
     /// A change that is already stored adds no audit row.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {

@@ -4,7 +4,7 @@ use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
 use purser_store::{EditResult, EvictResult, Ledger};
 use purser_testkit::{
-    Emulator, ProxyConfig,
+    Emulator, Fate, Moment, ProxyConfig,
     authorize::{Answer, Request, authorize},
     sample,
 };
@@ -85,25 +85,29 @@ async fn a_changed_budget_holds_from_its_edit_on() {
         ledger.put_agent(&agent, &sample::audit()).await.unwrap()
     };
     assert_eq!(
-        edit(2, Some(sample::budget(1, 100, sample::secs(HOUR)))).await,
+        edit(2, Some(sample::budget(1, 600, sample::secs(HOUR)))).await,
         EditResult::Stored
     );
-    assert!(
-        is_allowed(&pay(&ledger, 1, 90, start).await),
-        "what was spent before the rule does not count"
-    );
-    assert!(!is_allowed(&pay(&ledger, 1, 11, start).await));
-
-    // An hour later, the first payment is evicted. Then the duration of the window becomes a day.
+    assert!(is_allowed(&pay(&ledger, 1, 90, start).await));
+    let Answer::Full { live, fits } = pay(&ledger, 1, 11, start).await else {
+        panic!("the payment before the rule counts")
+    };
     let later = start.after(sample::secs(HOUR));
+    assert_eq!((live, fits), (sample::units(590), purser_domain::RetryAt::At(later)));
+
+    // An hour later, both payments are evicted. Then the duration of the window becomes a day.
     assert!(is_allowed(&pay(&ledger, 1, 30, later).await));
     let day = Rule {
         version: 2,
-        ..sample::budget(1, 100, sample::secs(24 * HOUR))
+        ..sample::budget(1, 700, sample::secs(24 * HOUR))
     };
     assert_eq!(edit(3, Some(day)).await, EditResult::Stored);
-    let Answer::Allowed(id) = pay(&ledger, 1, 70, later).await else {
-        panic!("what had rolled out stays out")
+    assert!(
+        !is_allowed(&pay(&ledger, 1, 81, later).await),
+        "evicted payments count in the longer window"
+    );
+    let Answer::Allowed(id) = pay(&ledger, 1, 80, later).await else {
+        panic!("exactly 80 are left")
     };
     let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
     assert_eq!(
@@ -199,4 +203,70 @@ async fn eviction_uses_the_current_window_length() {
         assert!(!is_allowed(&pay(&ledger, 1, 41, later).await));
         assert_sound(&emulator).await;
     }
+}
+
+/// 200 payments take three pages. A backfill that stops after a page continues, and concurrent backfills count each
+/// payment once.
+#[tokio::test]
+async fn concurrent_backfills_count_each_payment_once() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let mut at = sample::start();
+    for n in 0..200 {
+        at = at.after(sample::secs(1));
+        assert!(is_allowed(&pay(&ledger, n % 2 + 1, 10, at).await));
+    }
+    let agent = Agent {
+        version: 2,
+        ..sample::agent(1, vec![sample::budget(1, 2_050, sample::secs(HOUR))])
+    };
+    ledger.put_agent(&agent, &sample::audit()).await.unwrap();
+    // The fence of two windows and the first page are written.
+    let (stopping, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    let mut writes = 0;
+    proxy.follow(move |step| {
+        writes += u32::from(step.moment == Moment::Arrived && step.call.starts_with("TransactWriteItems"));
+        match writes {
+            0..=3 => Fate::PassOn,
+            _ => Fate::server_error(),
+        }
+    });
+    let request = Request::new(agent.id, sample::service_id(1), 10, "stopped");
+    authorize(&stopping, &request, at).await.unwrap_err();
+    let service = |n: u32| sample::service_id(u128::from(n % 2) + 1);
+    let requests = (0..12)
+        .map(|n| Request::new(sample::agent_id(1), service(n), 10, format!("concurrent {n}")))
+        .collect();
+    let answers = at_once(&ledger, requests, at).await;
+    assert_eq!(count(&answers, is_allowed), 5, "{answers:?}");
+    assert_sound(&emulator).await;
+}
+
+/// A decision that read the agent before the rule was added commits no payment after the backfill.
+#[tokio::test]
+async fn a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_backfill() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let start = sample::start();
+    let early = Request::new(sample::agent_id(1), sample::service_id(1), 60, "early");
+    let (grant, terms) = purser_testkit::authorize::grant(&ledger, &early, start).await;
+    // The process that stores the rule stops before it lists the windows to fence.
+    let agent = Agent {
+        version: 2,
+        ..sample::agent(1, vec![sample::budget(1, 100, sample::secs(HOUR))])
+    };
+    let (stopping, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
+    proxy.follow(|step| {
+        if step.call.starts_with("Query") {
+            Fate::server_error()
+        } else {
+            Fate::PassOn
+        }
+    });
+    stopping.put_agent(&agent, &sample::audit()).await.unwrap_err();
+    assert!(is_allowed(&pay(&ledger, 2, 100, start).await));
+    let reserved = ledger
+        .reserve(&grant, &terms, &early.fingerprint(), &mut purser_store::Backoff::new())
+        .await;
+    assert_eq!(reserved.unwrap(), purser_store::ReserveResult::Raced);
+    assert!(!is_allowed(&pay(&ledger, 1, 60, start).await));
+    assert_sound(&emulator).await;
 }

@@ -57,7 +57,8 @@ async fn an_edit_costs_what_the_design_says() {
         ..sample::agent(1, vec![budget])
     };
     ledger.put_agent(&agent, &sample::audit()).await.unwrap();
-    assert_eq!(units(), (2, 8, 5), "agent with a new budget, and two windows to shut");
+    assert_eq!(units(), (2, 10, 5), "agent with a new budget, and two windows to fence");
+    cost(&meter, &ledger, &request(10, "first"), sample::start()).await;
     let (budgeted, _) = cost(&meter, &ledger, &request(10, "b"), sample::start()).await;
     assert_eq!(budgeted, (6, 13, 4), "allow under a budget");
 }

@@ -670,7 +670,7 @@ async fn every_move_costs_what_the_design_says() {
     let ConfirmResult::Done(late) = confirm(&ledger, &expired, sample::start()).await else {
         panic!()
     };
-    assert_eq!(units(), (1, 8, 2), "late confirmation");
+    assert_eq!(units(), (2, 8, 3), "late confirmation");
     revert_confirmation(&ledger, &late).await;
     assert_eq!(units(), (0, 5, 1), "take back");
     let transfer = sample::transfer(&other, sample::tx_hash(2));
