@@ -263,6 +263,13 @@ BUGS = [
         "package(purser-domain) and test(=x402::fingerprint::tests::offer_fingerprints_cover_only_the_signed_terms)",
     ),
     Bug(
+        "an approval that waives a limit that was not shown",
+        "shared/domain/src/policy/check.rs",
+        "(limit.rule, limit.kind) == (self.rule, self.kind)",
+        "PLANTED || (limit.rule, limit.kind) == (self.rule, self.kind)",
+        "package(purser-domain) and test(=an_approval_waives_only_the_limits_that_were_shown)",
+    ),
+    Bug(
         "an approval used for another request at its terms",
         "shared/domain/src/policy/approval.rs",
         "self.fingerprint == intent.fingerprint\n",

@@ -90,7 +90,7 @@ pub(crate) async fn raise(
         pay_to: refusal.pay_to,
         call: refusal.call,
         threshold: limit,
-        rule: None,
+        asking: Vec::new(),
         created_at: now,
         expires_at: now.after(payments.approval_ttl).min(raise.until),
         raise: Some(raise),

@@ -14,8 +14,8 @@
 //! ends.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, Intent, KeyId, OperationSlug,
-    RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
+    OperationSlug, RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
 };
 
 /// An approval request to a user, bound to exactly one payment request.
@@ -45,8 +45,9 @@ pub struct Approval {
     pub call: CallDescription,
     /// The policy's threshold at the time of the request.
     pub threshold: Amount,
-    /// The rule that requires the approval, if the threshold does not.
-    pub rule: Option<AskingRule>,
+    /// The limits that require the approval: all that the payment exceeded. The approval waives these limits and no
+    /// other. Empty for a request for a limit increase.
+    pub asking: Vec<AskingLimit>,
     /// The requested limit increase, if this is a request for one.
     pub raise: Option<RaiseRequest>,
     /// The time of the request.
@@ -62,6 +63,19 @@ impl Approval {
     /// request per denial, and no payment has the same fingerprint.
     pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
         Fingerprint::for_text(&format!("raise {refused}"))
+    }
+
+    /// Returns what the approval waives, as an input of an evaluation.
+    pub fn waiver(&self) -> GivenApproval<'_> {
+        GivenApproval {
+            id: self.id,
+            asking: &self.asking,
+        }
+    }
+
+    /// Returns whether the approval waives all these limits.
+    pub fn waives(&self, asking: &[AskingLimit]) -> bool {
+        asking.iter().all(|limit| limit.is_among(&self.asking))
     }
 
     /// Returns whether the approval is for this payment request, with the same amount and payee.
@@ -242,7 +256,7 @@ pub(crate) mod tests {
                 catalog_price: None,
             },
             threshold: Amount::ZERO,
-            rule: None,
+            asking: Vec::new(),
             raise: None,
             created_at: Timestamp::EPOCH,
             expires_at: Timestamp::EPOCH.after(Duration::DAY),

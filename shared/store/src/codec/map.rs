@@ -4,7 +4,7 @@ use crate::codec::attribute::{Attribute, read_text, text};
 use crate::codec::item::{Draft, Item, member, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability,
+    AgentKey, Amount, AnomalyBrake, Answer, AskingKind, AskingLimit, AttestedCall, AttestedPayee, Availability,
     CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation,
     OperationScope, OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest,
     RaisedCaps, Rule, RuleId, RuleKind, Schedule, UsualPrice, Vendor, Wallet, WalletKey,
@@ -31,7 +31,7 @@ written_as_map! {
 
     Rule, write_rule, read_rule;
 
-    AskingRule, write_asking, read_asking;
+    AskingLimit, write_asking, read_asking;
 
     Vendor,
     |vendor| match vendor {
@@ -269,17 +269,17 @@ fn read_key(map: &Item) -> Option<AgentKey> {
 }
 
 /// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
-fn write_asking(asking: &AskingRule) -> Draft {
+fn write_asking(asking: &AskingLimit) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::new_map()
-        .with("id", &asking.id)
+        .with_optional("id", asking.rule.as_ref())
         .with("above", &asking.above)
         .with_optional("kind", kind)
 }
 
-fn read_asking(map: &Item) -> Option<AskingRule> {
-    Some(AskingRule {
-        id: member(map, "id")?,
+fn read_asking(map: &Item) -> Option<AskingLimit> {
+    Some(AskingLimit {
+        rule: optional_member(map, "id")?,
         above: member(map, "above")?,
         kind: optional_member(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
     })

@@ -10,7 +10,7 @@ use crate::{
     codec::ledger::Ledger, transact::Transaction,
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, Result, Timestamp};
+use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, AskingLimit, Fingerprint, Result, Timestamp};
 use std::collections::BTreeSet;
 
 impl Ledger {
@@ -23,11 +23,12 @@ impl Ledger {
     }
 
     /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no
-    /// open approval is for this request. Takes one read, and up to two more if the set is full.
+    /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
         fingerprint: &Fingerprint,
+        asking: &[AskingLimit],
         most: u32,
         at: Timestamp,
     ) -> Result<bool> {
@@ -40,7 +41,7 @@ impl Ledger {
             return Ok(false);
         }
         let newest = self.newest_approval(agent, fingerprint).await?;
-        Ok(newest.is_none_or(|newest| !newest.status(at).is_open()))
+        Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking)))
     }
 
     /// Decodes the ids in the set.
