@@ -7,9 +7,9 @@
 //! continued.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, OperationScope, PolicyChange, PolicyEdit, Problem, Rule, RuleId,
-    RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
-    catalog::service::named,
+    Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem, Rule,
+    RuleId, RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
+    catalog::service::named, policy::spend_policy::take_unlisted,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -329,6 +329,19 @@ impl TemplateTerms {
             .find_map(|key| self.services.get_key_value(&key))
     }
 
+    /// Returns the operations that left the catalog since the template was updated, by service. Applying the template leaves
+    /// these operations out.
+    pub fn unlisted_operations(&self, catalog: &Catalog) -> BTreeMap<ServiceId, Vec<OperationSlug>> {
+        let services = self.services.iter().filter_map(|(key, change)| match key {
+            TemplateKey::Service(id) => {
+                let unlisted = change.policy.clone().take_unlisted_operations(catalog.by_id(*id));
+                (!unlisted.is_empty()).then_some((*id, unlisted))
+            }
+            TemplateKey::Category(_) | TemplateKey::Every => None,
+        });
+        services.collect()
+    }
+
     /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
     /// that they apply to.
     pub fn starting_changes<'a>(
@@ -340,7 +353,7 @@ impl TemplateTerms {
             if let Some((key, change)) = self.of_service(service.id, Some(service.category)) {
                 by_key
                     .entry(key)
-                    .or_insert_with(|| (change.clone(), Vec::new()))
+                    .or_insert_with(|| (listed_part(change, Some(service)), Vec::new()))
                     .1
                     .push(service.id);
             }
@@ -460,8 +473,15 @@ impl ServiceMerge {
     }
 }
 
+/// Returns the change without operations that left the catalog.
+fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange {
+    let mut change = change.clone();
+    change.policy.take_unlisted_operations(service);
+    change
+}
+
 /// Merges a template's limits into an agent's policies and returns the services that differ. `starting` returns the
-/// policy that the agent started with.
+/// policy that the agent started with. Operations that left the catalog are left out of all limits, and make no override.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -481,13 +501,26 @@ pub fn merge_services(
         if !record.enabled && !matches!(key, TemplateKey::Service(_)) {
             continue;
         }
-        let of = |base: &TemplateTerms| base.of_service(id, category(id)).map(|(_, change)| values_of(change));
+        let service = catalog.by_id(id);
+        let change = &listed_part(change, service);
+        let of = |base: &TemplateTerms| {
+            let (_, change) = base.of_service(id, category(id))?;
+            Some(values_of(&listed_part(change, service)))
+        };
+        let listed = |record: &EnabledService| {
+            let mut record = record.clone();
+            if let Some(operations) = &mut record.policy.enabled_operations {
+                take_unlisted(operations, service);
+            }
+            values_of_record(&record)
+        };
         let applied = bases.current().and_then(of).unwrap_or_default();
         let begun: Vec<_> = bases.pending().filter_map(of).collect();
-        let started = starting(id).map(|record| values_of_record(&record));
-        let own = values_of_record(record);
+        let started = starting(id).map(|record| listed(&record));
+        let values = values_of(change).into_iter().zip(values_of_record(record));
         let (mut taken, mut differences) = ([false; 6], Vec::new());
-        for (index, (new, own)) in values_of(change).into_iter().zip(&own).enumerate() {
+        for (index, ((new, own), listed)) in values.zip(listed(record)).enumerate() {
+            let (own, listed) = (&own, &listed);
             let Some(new) = new.filter(|new| new != own) else {
                 continue;
             };
@@ -498,7 +531,7 @@ pub fn merge_services(
             let value = |values: &[Option<Value>; 6]| values.get(index).cloned().flatten();
             let origin = value(&applied).or_else(|| started.as_ref()?.get(index).cloned());
             let is_template_s =
-                origin.as_ref() == Some(own) || begun.iter().any(|base| value(base).as_ref() == Some(own));
+                origin.as_ref() == Some(listed) || begun.iter().any(|base| value(base).as_ref() == Some(listed));
             let is_wanted = is_template_s || overrides == Overrides::Overwrite;
             if let (Some(taken), Some(member)) = (taken.get_mut(index), MEMBERS.get(index)) {
                 *taken = is_wanted;
@@ -525,7 +558,8 @@ pub fn merge_services(
     });
     let never_had = new.filter(|(id, _)| !present.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
-        let values = values_of(change).into_iter().zip(MEMBERS);
+        let change = listed_part(change, catalog.by_id(service));
+        let values = values_of(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, member)| {
             Some(LimitDifference {
                 member,
@@ -537,8 +571,8 @@ pub fn merge_services(
         ServiceMerge {
             service,
             present: None,
-            change: change.clone(),
             differences: differences.collect(),
+            change,
         }
     }));
     merges
