@@ -755,9 +755,9 @@ impl Change<'_> {
 
     fn approval(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
         let is_other_open = self.after.within(&key.0, "").any(|(sequence, row)| {
-            sequence != key.1
-                && matches!(text(row, "st"), "pending" | "approved")
-                && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
+            // An increase that was granted does not stand for the next request.
+            let is_open = text(row, "st") == "pending" || (text(row, "st") == "approved" && !row.contains_key("raise"));
+            sequence != key.1 && is_open && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
         });
         match (was.map(|row| text(row, "st")), is.map(|row| text(row, "st"))) {
             (None, Some("pending")) if is_other_open => {

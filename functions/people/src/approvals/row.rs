@@ -111,7 +111,7 @@ pub(crate) fn facts(
             }
             @match approval.id.sequence() {
                 0 => {}
-                before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same call" } }
+                before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same " @if approval.raise.is_some() { "service" } @else { "call" } } }
             }
             @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
         }

@@ -15,7 +15,8 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
-    OperationSlug, RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
+    OperationSlug, RAISE_PAUSE, RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId,
+    catalog::service::named,
 };
 
 /// An approval request to a user, bound to exactly one payment request.
@@ -59,10 +60,25 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Returns the fingerprint of an agent's request for a limit increase after this denial. There is at most one such
-    /// request per denial, and no payment has the same fingerprint.
-    pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
-        Fingerprint::for_text(&format!("raise {refused}"))
+    /// Returns the fingerprint of an agent's requests for limit increases of this service. No payment has the same
+    /// fingerprint.
+    pub fn fingerprint_of_raise(service: ServiceId) -> Fingerprint {
+        Fingerprint::for_text(&format!("raise {service}"))
+    }
+
+    /// Returns whether this request for a limit increase stands in for another request to the same user and for the same
+    /// service: while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
+    pub fn stands_for(&self, other: &RaiseRequest, now: Timestamp) -> bool {
+        let is_same_user = self
+            .raise
+            .as_ref()
+            .is_some_and(|raise| raise.asked_of == other.asked_of);
+        is_same_user
+            && match &self.resolution {
+                Resolution::Pending => self.status(now).is_open(),
+                Resolution::Rejected(ruling) => now < ruling.at.after(RAISE_PAUSE),
+                Resolution::Approved(_) | Resolution::Executed { .. } => false,
+            }
     }
 
     /// Returns what the approval waives, as an input of an evaluation.

@@ -118,7 +118,7 @@ impl Ledger {
             } else if refusal.existing(Role::Ended).is_some() {
                 place = self.next_place(decision, expires_at).await?;
             } else if let Some(full) = refusal.existing(Role::Waiting) {
-                let made = self.make_room(decision.agent, full, decision.at, &mut backoff).await?;
+                let made = self.make_room(place.approval(), full, &mut backoff).await?;
                 if !made {
                     place = self.next_place(decision, expires_at).await?;
                     if let Place::New(..) = place {
@@ -190,10 +190,7 @@ impl Ledger {
         if is_open && newest.waives(asking(decision)) {
             return Ok(Place::Taken(newest));
         }
-        let next = newest.id.sequence().checked_add(1);
-        let next =
-            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its ordinals are used up")))?;
-        let next = required_approval(decision, expires_at, next)?;
+        let next = required_approval(decision, expires_at, next_number(Some(&newest))?)?;
         Ok(Place::New(next, is_open.then_some(newest)))
     }
 
@@ -220,6 +217,15 @@ impl Ledger {
 
 fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
+}
+
+/// Returns the number that follows the newest approval of a request.
+pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
+    let Some(newest) = newest else {
+        return Ok(0);
+    };
+    let next = newest.id.sequence().checked_add(1);
+    next.ok_or_else(|| Error::internal("asking a user", Fault::new("the numbers are used up")))
 }
 
 /// Returns the limits that require the approval.

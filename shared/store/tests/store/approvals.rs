@@ -3,7 +3,7 @@
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{
     Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AskingKind, AskingLimit, CallDescription, DecisionRecord,
-    Duration, Fingerprint, Network, RaiseRequest, RaisedCaps, Reason, Timestamp, TransactionId,
+    Duration, Fingerprint, Network, RaiseRequest, RaisedCaps, Reason, Resolution, Timestamp, TransactionId,
 };
 use purser_store::{
     ApprovalDecision, Backoff, DecisionKeys, EscalateResult, Ledger, RaiseAsked, ReserveResult, ResolveResult,
@@ -454,7 +454,6 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
 async fn a_key_is_bound_by_one_decision() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
-    let intent = sample::intent(50, "k");
     let key = Fingerprint::for_text("k");
     let mut answers = Vec::new();
     for number in [1, 1, 2] {
@@ -559,32 +558,69 @@ async fn an_approval_of_other_limits_is_replaced() {
     assert_sound(&emulator).await;
 }
 
-/// A request for a limit increase is pending like an approval, and counts once.
+/// An agent has one pending request for an increase per service, which takes no room from approvals of payments. A rejected
+/// request stands for a day, and an approved request does not stand for the next.
 #[tokio::test]
-async fn requests_for_raises_are_limited_with_approvals() {
+async fn a_service_has_one_pending_request_for_an_increase() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
-    let ids = fill(&ledger, start).await;
-    let first = ledger.approval(ids[0]).await.unwrap().unwrap();
-    let fingerprint = Approval::fingerprint_of_raise(first.transaction);
-    let asked = Approval {
-        id: ApprovalId::derive(first.agent, &fingerprint, 0),
-        fingerprint,
-        raise: Some(RaiseRequest {
-            caps: RaisedCaps::default(),
-            until: start.after(Duration::DAY),
-            reason: "more".to_owned(),
-            asked_of: sample::OWNER.to_owned(),
-        }),
-        ..first
+    let payments = fill(&ledger, start).await;
+    let first = ledger.approval(payments[0]).await.unwrap().unwrap();
+    let raise = RaiseRequest {
+        caps: RaisedCaps::default(),
+        until: start.after(Duration::from_secs_u32(6 * 86_400)),
+        reason: "more".to_owned(),
+        asked_of: sample::OWNER.to_owned(),
     };
-    let ask = || ledger.ask_for_raise(&asked, MAX_WAITING);
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::TooMany));
-    assert_eq!(ledger.approval(asked.id).await.unwrap(), None);
-    approve(&ledger, ids[0], start).await;
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::New(_)));
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::Already(found) if found == asked));
-    assert_eq!(ledger.approval(asked.id).await.unwrap(), Some(asked.clone()));
-    assert_eq!(kept(&emulator).await, 20);
+    let ask = async |service: u128, at: Timestamp, of: &str, most| {
+        let service = sample::service_id(service);
+        let raise = RaiseRequest {
+            asked_of: of.to_owned(),
+            ..raise.clone()
+        };
+        let asked = Approval {
+            fingerprint: Approval::fingerprint_of_raise(service),
+            owner: of.to_owned(),
+            service,
+            created_at: at,
+            expires_at: raise.until,
+            resolution: Resolution::Pending,
+            ..first.clone()
+        };
+        match ledger.ask_for_raise(&asked, &raise, most).await.unwrap() {
+            RaiseAsked::New(approval) => ("new", Some(approval)),
+            RaiseAsked::Already(approval) => ("already", Some(approval)),
+            RaiseAsked::TooMany => ("too many", None),
+        }
+    };
+    let secs = |secs| start.after(Duration::from_secs_u32(secs));
+    let (result, asked) = ask(1, start, sample::OWNER, 2).await;
+    let asked = asked.unwrap();
+    assert_eq!((result, asked.id.sequence()), ("new", 0));
+    assert_eq!(
+        ask(1, secs(1), sample::OWNER, 2).await,
+        ("already", Some(asked.clone()))
+    );
+    assert_eq!(ask(2, start, sample::OWNER, 2).await.0, "new");
+    assert_eq!(ask(3, start, sample::OWNER, 2).await, ("too many", None));
+    assert_eq!(kept(&emulator).await, 20, "the payments");
+
+    let (decide, ruling) = (ApprovalDecision::Reject, sample::ruling(secs(10)));
+    ledger
+        .resolve_approval(asked.id, decide, &ruling, &sample::audit())
+        .await
+        .unwrap();
+    let day = Duration::DAY.secs();
+    let day = u32::try_from(day).unwrap();
+    let (result, rejected) = ask(1, secs(10 + day - 1), sample::OWNER, 2).await;
+    assert_eq!((result, rejected.unwrap().id), ("already", asked.id));
+    assert_eq!(ask(1, secs(11), "another owner", 2).await.0, "new");
+    let (result, second) = ask(2, secs(10 + day), sample::OWNER, 2).await;
+    assert_eq!((result, second.unwrap().id.sequence()), ("already", 0));
+    let (result, again) = ask(1, secs(10 + day), sample::OWNER, 3).await;
+    let again = again.unwrap();
+    assert_eq!((result, again.id.sequence()), ("new", 2));
+    approve(&ledger, again.id, secs(11 + day)).await;
+    assert_eq!(ask(1, secs(12 + day), sample::OWNER, 3).await.0, "new");
     assert_sound(&emulator).await;
 }
