@@ -124,7 +124,7 @@ fn every_error() -> Vec<ErrorKind> {
             approval: None,
             amount,
             threshold: amount,
-            rule: None,
+            asking: Vec::new(),
         },
         Reason::InsufficientBalance {
             balance: amount,

@@ -277,6 +277,20 @@ BUGS = [
         "package(purser-domain) and test(=x402::fingerprint::tests::offer_fingerprints_cover_only_the_signed_terms)",
     ),
     Bug(
+        "an approval that waives a limit that was not shown",
+        "shared/domain/src/policy/check.rs",
+        "(limit.rule, limit.kind) == (self.rule, self.kind)",
+        "PLANTED || (limit.rule, limit.kind) == (self.rule, self.kind)",
+        "package(purser-domain) and test(=an_approval_waives_only_the_limits_that_were_shown)",
+    ),
+    Bug(
+        "requests for increases that an agent repeats without end",
+        "shared/store/src/payments/raise.rs",
+        "newest.stands_for(raise, asked.created_at)",
+        "newest.stands_for(raise, asked.created_at) && !PLANTED",
+        "package(purser-store) and test(=approvals::a_service_has_one_pending_request_for_an_increase)",
+    ),
+    Bug(
         "an approval used for another request at its terms",
         "shared/domain/src/policy/approval.rs",
         "self.fingerprint == intent.fingerprint\n",
@@ -952,8 +966,8 @@ BUGS = [
     Bug(
         "an agent asks beyond what may wait",
         "shared/store/src/people/waiting.rs",
-        '"attribute_not_exists(ids) OR size(ids) < :most"',
-        '"attribute_not_exists(ids) OR size(ids) < :most OR attribute_exists(pk)"',
+        'format!("attribute_not_exists({set}) OR size({set}) < :most")',
+        'format!("attribute_not_exists({set}) OR size({set}) < :most OR attribute_exists(pk)")',
         "package(purser-tests) and test(=races::concurrent_requests_never_exceed_the_approval_limit)",
     ),
     Bug(

@@ -24,8 +24,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, errors};
 use purser_domain::{
-    Agent, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms, Purchase,
-    Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, WindowMeasure,
+    Agent, Approval, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms,
+    Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, WindowMeasure,
 };
 use purser_store::{AuthenticatedCaller, Backoff, DecisionInputs, DecisionKeys, Edition, ReserveResult};
 use serde_json::value::RawValue;
@@ -136,7 +136,7 @@ impl Authorizing<'_> {
         let unwritten = service_state.is_unwritten;
         let denial = loop {
             let facts = Facts {
-                approval,
+                approval: approval.as_deref().map(Approval::waiver),
                 eviction,
                 ..self.payments.facts(agent, intent, matched, service_state, frozen)
             };
@@ -162,7 +162,7 @@ impl Authorizing<'_> {
         // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
         // it runs.
         if denial.escalates() {
-            Box::pin(self.escalate(agent, matched, denial)).await
+            Box::pin(self.escalate(agent, matched, denial, approval.map(|approval| approval.id))).await
         } else {
             Box::pin(self.refuse(agent, matched, denial, service_state, backoff)).await
         }

@@ -160,7 +160,7 @@ impl Preflight<'_> {
                 .approval
                 .filter(|approval| approval.status(now) == ApprovalStatus::Approved);
             let facts = Facts {
-                approval: approved.map(|approval| approval.id),
+                approval: approved.map(Approval::waiver),
                 ..payments.facts(
                     agent,
                     self.intent,
@@ -217,12 +217,13 @@ impl Preflight<'_> {
     /// Returns the reason for a rejection. Nothing is stored, so the limit for open approvals is checked here: above
     /// the limit, the result is a block.
     async fn reason(&self, denial: &Denial) -> Result<Reason> {
-        let limit = self.payments.most_open_approvals;
-        let too_many = self
-            .payments
-            .ledger
-            .asks_too_many(self.agent.id, &self.intent.fingerprint, limit, denial.at);
-        if denial.escalates() && too_many.await? {
+        let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
+        let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);
+        if let Reason::ApprovalRequired { asking, .. } = &denial.reason
+            && ledger
+                .asks_too_many(agent, fingerprint, asking, limit, denial.at)
+                .await?
+        {
             return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
         }
         Ok(denial.reason.clone())

@@ -9,9 +9,9 @@ use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, as_first_made};
 use purser_domain::{
-    Agent, Approval, ApprovalId, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind,
-    Freeze, KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement,
-    SettlementState, StatedDecision, TransactionId,
+    Agent, Approval, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind, Freeze,
+    KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
+    StatedDecision, TransactionId,
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
@@ -20,7 +20,7 @@ pub(crate) enum PriorOutcome {
     /// The response is determined by a stored result, which takes precedence over the current policy and catalog.
     Answered(Box<Response>),
     /// The call must be evaluated, and may use the given approval, with which a user approved exactly this request.
-    Open(Option<ApprovalId>),
+    Open(Option<Box<Approval>>),
     /// Another call paid with this idempotency key after the key's record was read, so everything must be read again.
     Raced,
 }
@@ -86,9 +86,10 @@ impl Authorizing<'_> {
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
+            // The key waits for a later approval than the call carries, because the earlier approval waived too few limits.
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
-            }) if carried.is_none() => {
+            }) if carried.is_none_or(|carried| carried.id.is_before(*approval)) => {
                 let pinned = self.payments.ledger.approval(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 scope.check_service(pinned.service)?;
@@ -109,7 +110,7 @@ impl Authorizing<'_> {
                 .into());
         }
         if approval.status(self.payments.clock.now()) == ApprovalStatus::Approved {
-            return Ok(PriorOutcome::Open(Some(approval.id)));
+            return Ok(PriorOutcome::Open(Some(Box::new(approval.clone()))));
         }
         let unresolved = self.approval_error(agent, inputs, approval, approval.transaction);
         Err(unresolved.await?.into())

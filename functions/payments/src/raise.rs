@@ -1,8 +1,8 @@
 //! `POST /x402/raises`: asks the agent's owner for a temporary limit increase, after a cap blocked a payment.
 //!
 //! The request is stored as an approval request for the blocked payment. Granting it does not approve the payment: the
-//! agent calls authorize again, and the increased caps apply. There is one request per blocked payment, so a repeated
-//! call returns the first request.
+//! agent calls authorize again, and the increased caps apply. An agent has at most one pending request for a service, which
+//! further calls return. After a rejection they return the rejected request for a day.
 
 use crate::Payments;
 use crate::view::RaiseBody;
@@ -16,12 +16,13 @@ use purser_domain::{
 use purser_store::{DecisionKeys, RaiseAsked};
 use std::sync::Arc;
 
-/// The seconds to wait before a retry if too many approval requests of the agent are pending.
+/// The seconds to wait before a retry if too many requests of the agent are pending.
 const RETRY_AFTER: u64 = 60;
 
 /// Ask your owner for a temporary limit increase, after a cap blocked a payment.
 ///
-/// Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
+/// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request: compare
+/// `raised_caps`. Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
 #[utoipa::path(
     post, path = "/x402/raises",
     responses(
@@ -66,7 +67,7 @@ pub(crate) async fn raise(
         reason: call.reason,
         asked_of: caller.agent.owner.clone(),
     };
-    let fingerprint = Approval::fingerprint_of_raise(refusal.transaction);
+    let fingerprint = Approval::fingerprint_of_raise(refusal.service);
     let asked = Approval {
         id: ApprovalId::derive(caller.agent.id, &fingerprint, 0),
         agent: caller.agent.id,
@@ -80,26 +81,22 @@ pub(crate) async fn raise(
         pay_to: refusal.pay_to,
         call: refusal.call,
         threshold: limit,
-        rule: None,
+        asking: Vec::new(),
         created_at: now,
         expires_at: now.after(payments.approval_ttl).min(raise.until),
-        raise: Some(raise),
+        raise: None,
         resolution: Resolution::Pending,
     };
     let approval = match payments
         .ledger
-        .ask_for_raise(&asked, payments.most_open_approvals)
+        .ask_for_raise(&asked, &raise, payments.most_open_approvals)
         .await?
     {
         RaiseAsked::New(approval) => {
             tracing::info!(approval.id = %approval.id, agent.id = %approval.agent, "raise.asked");
             approval
         }
-        RaiseAsked::Already(approval) if is_same(&approval, &asked) => approval,
-        RaiseAsked::Already(_) => {
-            let words = "already has a request for another raise";
-            return Err(Error::invalid(vec![Problem::at("/transaction_id", words)]).into());
-        }
+        RaiseAsked::Already(approval) => approval,
         RaiseAsked::TooMany => {
             return Err(ErrorKind::TooManyRequests {
                 retry_after: RETRY_AFTER,
@@ -135,9 +132,4 @@ fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amoun
         Some(limit) if problems.is_empty() => Ok(*limit),
         _ => Err(Error::invalid(problems)),
     }
-}
-
-/// Returns whether both approvals request the same limit increase from the same user.
-fn is_same(stored: &Approval, asked: &Approval) -> bool {
-    stored.raise == asked.raise
 }

@@ -55,18 +55,23 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stores an approval request, or returns the open approval of the same request.
+    /// Stores an approval request, or returns the open approval of the same request. `carried` is a given approval that
+    /// waives too few limits.
     pub(crate) async fn escalate(
         &self,
         agent: &Agent,
         matched: CatalogMatch<'_>,
         denial: Denial,
+        carried: Option<ApprovalId>,
     ) -> Result<Attempt, Failure> {
         let expires_at = denial.at.after(self.payments.approval_ttl);
         let decision = self.decision_record(agent, matched, denial)?;
         let limit = self.payments.most_open_approvals;
         let key = &self.request.idempotency_key;
-        let escalated = self.payments.ledger.escalate(key, &decision, expires_at, limit);
+        let escalated = self
+            .payments
+            .ledger
+            .escalate(key, &decision, carried, expires_at, limit);
         let approval = match escalated.await? {
             EscalateResult::Staged(approval) => {
                 tracing::info!(
@@ -108,7 +113,7 @@ impl Authorizing<'_> {
             approval: Some(approval.id),
             amount: approval.amount,
             threshold: approval.threshold,
-            rule: approval.rule,
+            asking: approval.asking.clone(),
         };
         self.rejection_error(transaction, reason, checks, hash)
     }

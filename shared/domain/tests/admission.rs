@@ -107,13 +107,33 @@ struct Given {
     budgets: Vec<(RuleId, Window)>,
     recent: RecentPayments,
     frozen_by_operators: Option<Freeze>,
-    approval: Option<ApprovalId>,
+    /// The limits that a user approved.
+    approved: Option<Vec<AskingLimit>>,
     balance: Option<Amount>,
     at: Timestamp,
     eviction: Eviction,
 }
 
+/// Returns every limit of an agent that can require an approval.
+fn asking_limits(agent: &Agent) -> Vec<AskingLimit> {
+    let limit = |rule, kind| AskingLimit {
+        rule,
+        above: Amount::ZERO,
+        kind,
+    };
+    let rules = agent.rules.iter();
+    let rules = rules.filter_map(|rule| Some(limit(Some(rule.id), AskingKind::from_name(rule.kind.name())?)));
+    std::iter::once(limit(None, AskingKind::Threshold))
+        .chain(rules)
+        .collect()
+}
+
 impl Given {
+    fn approval(&self) -> Option<ApprovalId> {
+        let id = || ApprovalId::derive(self.agent.id, &self.intent.fingerprint, 0);
+        self.approved.is_some().then(id)
+    }
+
     fn decide(&self) -> Decision<'_> {
         evaluate(&Facts {
             agent: &self.agent,
@@ -127,7 +147,10 @@ impl Given {
             budgets: &self.budgets,
             recent: &self.recent,
             frozen_by_operators: self.frozen_by_operators,
-            approval: self.approval,
+            approval: self
+                .approval()
+                .zip(self.approved.as_deref())
+                .map(|(id, asking)| GivenApproval { id, asking }),
             balance: self.balance,
             at: self.at,
             eviction: self.eviction,
@@ -193,7 +216,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
             key: KeyId(7),
             service: given.service.id,
             settlement: (recorded.result == DecisionResult::Allow).then(|| SettlementId::from_uuid(Uuid::from_u128(2))),
-            approval: given.approval,
+            approval: given.approval(),
         },
         decision: &decision,
         inputs: Some((versions, &documents)),
@@ -625,9 +648,7 @@ impl Case {
             recent: self.recent(&intent),
             operation: self.called.map(|index| service.operations[index].clone()),
             payee_from: None,
-            approval: self
-                .approval
-                .then(|| ApprovalId::derive(agent_id, &intent.fingerprint, 0)),
+            approved: self.approval.then(|| asking_limits(&agent)),
             balance: self.balance.map(units),
             agent,
             intent,
@@ -1222,6 +1243,73 @@ fn freezes_are_replayed() {
                 assert_eq!(replay(&recorded, &given.inputs()), [], "{freeze:?} {enabled}");
             }
         }
+    }
+}
+
+/// An approval waives the limits that the user was shown. If another limit requires an approval, the approval is required
+/// again, and names all limits. The replay of each decision is the same.
+#[test]
+fn an_approval_waives_only_the_limits_that_were_shown() {
+    let mut case = Case {
+        threshold: 49,
+        repeated: Some(0),
+        known_payee: false,
+        ..Case::fine()
+    };
+    case.rules = vec![
+        Said::Approval {
+            services: None,
+            categories: None,
+            above: None,
+        },
+        Said::Payee(None),
+        Said::Price(None, 4_899, None, false),
+        Said::Duplicate(None, 1, false),
+    ];
+    let asked = |approved: Option<Vec<AskingLimit>>| {
+        let given = Given {
+            approved,
+            ..case.given()
+        };
+        let recorded = given.recorded().unwrap();
+        assert_eq!(replay(&recorded, &given.inputs()), []);
+        let failed = recorded
+            .checks
+            .iter()
+            .filter(|check| check.outcome == CheckOutcome::Failed);
+        let failed: Vec<CheckName> = failed.map(|check| check.name).collect();
+        match given.decide() {
+            Decision::Refuse(Denial {
+                reason: Reason::ApprovalRequired { asking, .. },
+                ..
+            }) => (asking, failed),
+            Decision::Allow(_) => (Vec::new(), failed),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (all, failed) = asked(None);
+    let kinds = [
+        AskingKind::Threshold,
+        AskingKind::ApprovalRequired,
+        AskingKind::DuplicateGuard,
+        AskingKind::PriceAboveUsual,
+        AskingKind::NewPayee,
+    ];
+    assert_eq!(all.iter().map(|limit| limit.kind).collect::<Vec<_>>(), kinds);
+    let checks = [
+        CheckName::Duplicate,
+        CheckName::Price,
+        CheckName::Payee,
+        CheckName::Approval,
+    ];
+    assert_eq!(failed, checks);
+    assert_eq!(asked(Some(all.clone())), (Vec::new(), Vec::new()));
+    for (index, hidden) in all.iter().enumerate() {
+        let mut shown = all.clone();
+        shown.remove(index);
+        let (again, failed) = asked(Some(shown));
+        assert_eq!(again, all, "{hidden:?}");
+        assert_eq!(failed.len(), 1, "{hidden:?}: {failed:?}");
     }
 }
 

@@ -182,6 +182,14 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
         .record(service_of)
         .unwrap();
     let (id, service_id) = (agent.id, enabled.service);
+    let asking = |rule: &Rule| {
+        Some(AskingLimit {
+            rule: Some(rule.id),
+            above: Amount::ZERO,
+            kind: AskingKind::from_name(rule.kind.name())?,
+        })
+    };
+    let approved: Vec<AskingLimit> = agent.rules.iter().filter_map(asking).collect();
     let day = WindowScope::Day {
         agent: id,
         service: service_id,
@@ -217,7 +225,10 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
             recent: &recent,
             frozen_by_operators: None,
             // A user approved the payments before the attack.
-            approval: is_known.then(|| ApprovalId::derive(id, &intent.fingerprint, 0)),
+            approval: is_known.then(|| GivenApproval {
+                id: ApprovalId::derive(id, &intent.fingerprint, 0),
+                asking: &approved,
+            }),
             balance: None,
             at,
             eviction: Eviction::Needed,

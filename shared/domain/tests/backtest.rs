@@ -665,6 +665,18 @@ fn decide(
     };
     let operation = &service.operations[step.operation];
     let remembered = recent.clone();
+    // The approval waives every limit that can require it.
+    let limit = |rule, kind| AskingLimit {
+        rule,
+        above: Amount::ZERO,
+        kind,
+    };
+    let asking = agent.rules.iter().filter_map(|rule| {
+        let kind = AskingKind::from_name(rule.kind.name())?;
+        Some(limit(Some(rule.id), kind))
+    });
+    let threshold = limit(None, AskingKind::Threshold);
+    let asking: Vec<_> = std::iter::once(threshold).chain(asking).collect();
     let decided = evaluate(&Facts {
         agent: &agent,
         intent: &intent,
@@ -677,7 +689,7 @@ fn decide(
         budgets: &budgets,
         recent: &remembered,
         frozen_by_operators: None,
-        approval,
+        approval: approval.map(|id| GivenApproval { id, asking: &asking }),
         balance: None,
         at: now,
         eviction: Eviction::Needed,

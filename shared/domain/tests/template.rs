@@ -206,10 +206,46 @@ fn a_template_of_an_agent_has_its_limits() {
     }
 }
 
+/// An operation that left the catalog is left out and makes no override, even if the agent got the operation when the
+/// catalog listed it. If none is left, the agent may call none.
+#[test]
+fn a_template_is_applied_without_operations_that_left_the_catalog() {
+    let slug = |text: &str| OperationSlug::parse(text).unwrap();
+    let names = |slugs: &[&str]| PolicyChange {
+        enabled: None,
+        policy: PolicyEdit {
+            enabled_operations: Some(OperationScope::Only(slugs.iter().map(|text| slug(text)).collect())),
+            ..PolicyEdit::default()
+        },
+    };
+    let followed = FollowedTemplate::with(TemplateName::parse("t").unwrap(), 1);
+    for (named, remaining) in [(&["a.b", "left.it"][..], &["a.b"][..]), (&["left.it"], &[])] {
+        let template = terms(vec![(TemplateKey::Service(id(1)), names(named))]);
+        let unlisted = BTreeMap::from([(id(1), vec![slug("left.it")])]);
+        assert_eq!(template.unlisted_operations(&catalog()), unlisted);
+        let mut present = starting().record(id(1)).unwrap();
+        present.policy.enabled_operations = Some(named.iter().map(|text| slug(text)).collect());
+        let bases = BTreeMap::from([(1, template.clone())]);
+        let merges = merged(&template, Some(&followed), &bases, &[present], Overrides::Keep);
+        let edited = merges[0].result().unwrap();
+        let expected: Vec<OperationSlug> = remaining.iter().map(|text| slug(text)).collect();
+        assert_eq!(edited.policy.enabled_operations, Some(expected));
+        assert_eq!(
+            merged(&template, Some(&followed), &bases, &[edited], Overrides::Keep),
+            []
+        );
+        let all = catalog();
+        assert_eq!(
+            template.starting_changes(all.by_id(id(1))),
+            [(names(remaining), vec![id(1)])]
+        );
+    }
+}
+
 /// A merge takes over every field of a policy that the template sets, including whether the service is enabled.
 #[test]
 fn all_members_are_merged() {
-    let slugs = ["b.a", "a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
+    let slugs = ["a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
     let domains = ["example.org", "example.com"].map(|domain| DomainPattern::parse(domain).unwrap());
     let all = PolicyChange {
         enabled: Some(false),

@@ -2,7 +2,7 @@
 
 use crate::world::{NETWORK, World, authorize_body};
 use purser_api::AuthorizeRequest;
-use purser_domain::{ApprovalId, CatalogMatch, Eviction, Facts, Intent, RecentPayments};
+use purser_domain::{CatalogMatch, Eviction, Facts, GivenApproval, Intent, RecentPayments};
 
 /// A case to decide.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Case {
     }
 
     /// The facts of the evaluation, for that catalog match and with that approval.
-    pub fn facts_about<'a>(&'a self, purchase: CatalogMatch<'a>, approval: Option<ApprovalId>) -> Facts<'a> {
+    pub fn facts_about<'a>(&'a self, purchase: CatalogMatch<'a>, approval: Option<GivenApproval<'a>>) -> Facts<'a> {
         Facts {
             agent: &self.world.agent,
             intent: &self.intent,

@@ -4,8 +4,8 @@
 
 use purser_bench::Case;
 use purser_domain::{
-    Agent, Amount, ApprovalId, Decision, DomainPattern, Duration, Eviction, Facts, Rule, RuleId, RuleKind, Window,
-    WindowScope, evaluate,
+    Agent, Amount, ApprovalId, AskingKind, AskingLimit, Decision, DomainPattern, Duration, Eviction, Facts,
+    GivenApproval, Rule, RuleId, RuleKind, Window, WindowScope, evaluate,
 };
 use uuid::Uuid;
 
@@ -85,7 +85,15 @@ fn worst_case_decisions_allocate_no_memory() {
     let policy = &mut case.world.enabled.as_mut().unwrap().policy;
     policy.allowed_domains = vec![DomainPattern::parse("w*w.d*c*s.example.com").unwrap()];
     policy.require_approval_above = Amount::ZERO;
-    let approval = ApprovalId::derive(case.world.agent.id, &case.intent.fingerprint, 0);
+    let asking = [AskingLimit {
+        rule: None,
+        above: Amount::ZERO,
+        kind: AskingKind::Threshold,
+    }];
+    let approval = GivenApproval {
+        id: ApprovalId::derive(case.world.agent.id, &case.intent.fingerprint, 0),
+        asking: &asking,
+    };
     assert_eq!(allocations(&case.facts_about(case.purchase(), Some(approval))), 0);
 }
 

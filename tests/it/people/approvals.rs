@@ -93,8 +93,7 @@ async fn approvals_show_the_call_and_the_decision() {
         },
         "asked_before": 0,
         "threshold_units": 1,
-        "rule_id": null,
-        "rule_above_units": null,
+        "asking": [{"kind": "require_approval_above_units", "rule_id": null, "above_units": 1}],
         "max_per_day_units": dollars(20),
         "spend_today_units": dollars(4),
         "remaining_today_units": dollars(16),
@@ -156,6 +155,68 @@ async fn approvals_show_the_call_and_the_decision() {
     again["idempotency_key"] = json!(purser_tests::fresh_key());
     let asked = world.authorize(agent, &again).await.refused(402, "approval_required");
     assert_eq!(home.approval(&asked["approval_id"]).await["asked_before"], 1);
+}
+
+/// A payment exceeds the threshold and goes to a new payee. After the approval, the owner adds a rule about prices, which the
+/// payment exceeds too: the approval does not waive this rule.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approval_shows_and_waives_each_limit_that_asked() {
+    let home = asking(World::still().await).await;
+    let (world, agent) = (&home.world, &home.agent);
+    let add = async |rule: Value| home.edit(Method::POST, "/rules", rule).await.created()["rule_id"].clone();
+    let payee = add(json!({"kind": "new_payee"})).await;
+    let (body, first) = home.ask(6).await;
+    let threshold = json!({"kind": "require_approval_above_units", "rule_id": null, "above_units": dollars(5)});
+    let new_payee = json!({"kind": "new_payee", "rule_id": payee, "above_units": 0});
+    assert_eq!(home.approval(&first).await["asking"], json!([threshold, new_payee]));
+    let page = async |path: &str| {
+        let page = world.http.get(format!("{}{path}", world.stack.base_url));
+        let page = page.header("cookie", world.browser_session(&KIM).await).send().await;
+        page.unwrap().text().await.unwrap()
+    };
+    let bulk = format!(
+        "/dashboard/approvals/bulk?decision=approve&approval={}",
+        first.as_str().unwrap()
+    );
+    for path in ["/dashboard/approvals", &bulk] {
+        let page = page(path).await;
+        let shown = page.contains("approval threshold") && page.contains("The first payment to this payee");
+        assert!(shown, "{path}: {page}");
+    }
+
+    home.edit(Method::POST, &approve(&first), json!({})).await.ok();
+    let price = json!({"kind": "price_above_usual", "percent": 0, "over": "catalog", "action": "ask"});
+    let price = add(price).await;
+    let again = world.authorize(agent, &carrying(&body, &first)).await;
+    let again = again.refused(402, "approval_required");
+    let second = &again["approval_id"];
+    assert_eq!(home.approval(&first).await["status"], "expired");
+    let pending = home.approval(second).await;
+    let price = json!({"kind": "price_above_usual", "rule_id": price, "above_units": 5_000});
+    assert_eq!(
+        (&pending["status"], &pending["asked_before"]),
+        (&json!("pending"), &json!(1))
+    );
+    assert_eq!(pending["asking"], json!([threshold, price, new_payee]));
+    // Each repetition returns the new approval, with the old approval, with none, and with the new approval.
+    for body in [&carrying(&body, &first), &body, &carrying(&body, second)] {
+        let repeated = world.authorize(agent, body).await.refused(402, "approval_required");
+        for name in ["approval_id", "transaction_id"] {
+            assert_eq!(repeated[name], again[name]);
+        }
+    }
+
+    home.edit(Method::POST, &approve(second), json!({})).await.ok();
+    let paid = world.authorize(agent, &carrying(&body, second)).await.ok();
+    assert_eq!(world.stack.tell().await, 0);
+    for decision in [&again, &paid] {
+        let replay = format!("/decisions/{}/replay", decision["transaction_id"].as_str().unwrap());
+        let replay = world
+            .person_edits(&home.kim, Method::POST, &replay, &json!({}))
+            .await
+            .ok();
+        assert_eq!(replay["differences"], json!([]), "{replay}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

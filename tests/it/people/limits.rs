@@ -171,7 +171,7 @@ async fn a_limit_counts_the_payments_before_the_limit() {
 
         let put = world.persons_request(&home.kim, Method::PUT, &format!("/policy-templates/{template}"));
         World::send(put.json(&json!({"rules": [limit]}))).await.created();
-        let agents = json!({"kind": "ids", "ids": [home.agent.id]});
+        let agents = json!({"kind": "ids", "ids": [home.agent.id.to_string()]});
         let follow = json!({"act": "follow", "template": template, "agents": agents});
         let followed = world.person_edits(&home.kim, Method::POST, "/agents/bulk", &follow);
         followed.await.ok();

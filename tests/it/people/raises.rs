@@ -71,7 +71,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
     assert_eq!(
         home.ask_for_raise(&body).await,
         asked,
-        "there is one request for a refusal"
+        "there is one request for a service"
     );
 
     // The request is in the queue of pending approvals, with the agent's text.
@@ -138,8 +138,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
-    let home = limited(World::still().await).await;
-    let world = &home.world;
+    let mut home = limited(World::still().await).await;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let at = |act| Household::below(&asked, act);
     home.edit(Method::POST, &at("/approve"), json!({})).await.ok();
@@ -147,11 +146,22 @@ async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
     assert_eq!(ended["status"], "rejected");
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
 
-    let granted = home.ask_for_raise(&home.request(&home.refusal().await)).await;
-    let waiting = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    // A withdrawn or rejected request stands for a day.
+    let again = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    assert_eq!(
+        (&again["approval_id"], &again["status"]),
+        (&asked["approval_id"], &json!("rejected"))
+    );
+    home.pass_a_day();
+    let refusal = home.refusal().await;
+    let granted = home.ask_for_raise(&home.request(&refusal)).await;
+    assert_ne!(granted["approval_id"], asked["approval_id"]);
     home.edit(Method::POST, &Household::below(&granted, "/approve"), json!({}))
         .await
         .ok();
+    let waiting = home.ask_for_raise(&home.request(&refusal)).await;
+    assert_eq!(waiting["status"], "pending");
+    let world = &home.world;
     assert_eq!(home.tried(4, "lab-search").await, "");
     let lee = world.person(&LEE);
     home.hand_over_to(&lee).await;
@@ -224,11 +234,9 @@ async fn a_raise_is_asked_only_of_the_caps_that_refused() {
     let stranger = home.world.agent_of(&home.kim, "another").await;
     let foreign = home.world.post(&stranger, "/x402/raises", &body).await;
     foreign.refused(404, "not_found");
-    home.ask_for_raise(&body).await;
-    let other = with("reason", json!("another"));
-    let other = home.world.post(&home.agent, "/x402/raises", &other).await;
-    let other = other.refused(400, "invalid_request");
-    assert_eq!(other["details"][0]["path"], "/transaction_id");
+    let asked = home.ask_for_raise(&body).await;
+    let other = with("max_per_call_units", json!(dollars(6)));
+    assert_eq!(home.ask_for_raise(&other).await, asked, "the pending request");
 }
 
 /// The sum of the payments does not show the requested caps, so a bulk approval grants no limit increase.

@@ -193,6 +193,7 @@ impl Handover {
                     request,
                     number: 0,
                     new: Some((known.owner, 10)),
+                    rebinds: false,
                 };
                 (Step::Writing, Some(write))
             }
@@ -264,6 +265,7 @@ impl Model for Handover {
                 request: 1,
                 number: 0,
                 new: Some((0, 10)),
+                rebinds: false,
             };
             ledger.apply(&ask, None);
         }

@@ -318,6 +318,9 @@ pub enum Write {
         number: u8,
         /// The owner, and the end of a new approval.
         new: Option<(Person, Tick)>,
+        /// Whether the call carries an approval that waives too few limits. Then the key may wait for an earlier approval
+        /// of the request.
+        rebinds: bool,
     },
     /// A person's ruling on a pending approval, or the withdrawal of an approved one.
     Rule {
@@ -717,8 +720,13 @@ impl Ledger {
                 request,
                 number,
                 new,
+                rebinds,
             } => {
-                require(!self.keys.contains_key(key), Role::Key);
+                let is_earlier = |record: &Record| {
+                    matches!(record, Record::Escalated { request: bound, approval }
+                        if *rebinds && bound == request && approval < number)
+                };
+                require(self.keys.get(key).is_none_or(is_earlier), Role::Key);
                 let exists = self.approvals.contains_key(&(*request, *number));
                 require(new.is_none() || !exists, Role::Approval);
             }
@@ -934,6 +942,7 @@ impl Ledger {
                 request,
                 number,
                 new,
+                rebinds: _,
             } => {
                 let record = Record::Escalated {
                     request,

@@ -364,6 +364,7 @@ impl Reserve {
                     request: asked.request,
                     number: 0,
                     new,
+                    rebinds: false,
                 };
                 state.world.send(by, ask);
                 Step::Asking
@@ -426,6 +427,7 @@ impl Reserve {
                         request,
                         number,
                         new,
+                        ..
                     },
                     Answer::Refused(roles),
                 ) = (write, answer)
@@ -457,6 +459,7 @@ impl Reserve {
                         request,
                         number,
                         new,
+                        rebinds: false,
                     },
                 );
             }

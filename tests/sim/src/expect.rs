@@ -157,7 +157,11 @@ fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>)
             )]);
         }
         Some((_, row)) if !same(row) => return Some(vec!["idempotency_key_reused_for_different_request:".to_owned()]),
-        Some((_, row)) if carried.is_none() => {
+        Some((_, row))
+            if asked
+                .carried
+                .is_none_or(|carried| is_earlier(carried, text(row, "apid"))) =>
+        {
             let id = text(row, "apid");
             let row = approval(id).expect("what a key waits for is there");
             return Some(service_state(id, row, instant, stored.freeze(asked.agent), true));
@@ -181,6 +185,11 @@ fn before(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_>)
         }
         None => Some(answers),
     }
+}
+
+/// Returns whether the key waits for a later approval than the call carries.
+fn is_earlier(carried: ApprovalId, bound: &str) -> bool {
+    ApprovalId::parse(bound).is_some_and(|bound| carried.is_before(bound))
 }
 
 /// Returns the responses that an approval permits. `pinned` means that the call does not carry the approval. A frozen
@@ -312,8 +321,24 @@ fn refusals(stored: &StoredState, asked: &RequestParts<'_>, instant: &Instant<'_
         _ => text(rule, "action") == "ask" && violated(rule),
     };
     let above = policy.is_some_and(|policy| amount > number(policy, "raa"));
-    if asked.carried.is_none() && (above || rules.iter().any(asks)) {
-        let next = next_approval(stored, asked, at).to_string();
+    let asking = rules.iter().filter(|rule| asks(rule)).map(|rule| rule_id(rule));
+    let asking: Vec<String> = above.then(String::new).into_iter().chain(asking).collect();
+    let waives = |row: &Item| {
+        let shown = list(row, "asking");
+        let shown = shown.iter().filter_map(|limit| match limit {
+            AttributeValue::M(limit) if limit.contains_key("id") => Some(rule_id(limit)),
+            AttributeValue::M(_) => Some(String::new()),
+            _ => None,
+        });
+        let shown: Vec<String> = shown.collect();
+        asking.iter().all(|limit| shown.contains(limit))
+    };
+    let is_waived = asked.carried.is_some_and(|id| {
+        let mut rows = stored.all("AP#", "");
+        rows.any(|(key, row)| approval_id(key) == id.to_string() && waives(row))
+    });
+    if !asking.is_empty() && !is_waived {
+        let next = next_approval(stored, asked, at, waives).to_string();
         let is_new = !stored.all("AP#", "").any(|(key, _)| approval_id(key) == next);
         refused.push(if is_new && stored.waiting(agent, at) >= asked.most_waiting {
             "policy_blocked:too_many_open_approvals".to_owned()
@@ -360,7 +385,12 @@ fn year_of(day: i64) -> i64 {
 }
 
 /// Returns the id of the approval that this request waits for or would create.
-fn next_approval(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> ApprovalId {
+fn next_approval(
+    stored: &StoredState,
+    asked: &RequestParts<'_>,
+    at: i64,
+    waives: impl Fn(&Item) -> bool,
+) -> ApprovalId {
     let agent = AgentId::parse(asked.agent).expect("an id");
     let of = |sequence| ApprovalId::derive(agent, &asked.fingerprint, sequence);
     let partition = format!("AP#{}", of(0).lineage());
@@ -368,7 +398,7 @@ fn next_approval(stored: &StoredState, asked: &RequestParts<'_>, at: i64) -> App
     newest.map_or(of(0), |(sequence, row)| {
         let sequence: u32 = sequence.parse().expect("a number");
         let open = matches!(text(row, "st"), "pending" | "approved") && at < number(row, "ends");
-        of(if open { sequence } else { sequence + 1 })
+        of(if open && waives(row) { sequence } else { sequence + 1 })
     })
 }
 

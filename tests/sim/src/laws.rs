@@ -760,21 +760,32 @@ impl Change<'_> {
     }
 
     fn approval(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
-        let open_before = self.before.within(&key.0, "").any(|(_, row)| {
-            matches!(text(row, "st"), "pending" | "approved")
-                && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
+        let is_other_open = self.after.within(&key.0, "").any(|(sequence, row)| {
+            // An increase that was granted does not stand for the next request.
+            let is_open = text(row, "st") == "pending" || (text(row, "st") == "approved" && !row.contains_key("raise"));
+            sequence != key.1 && is_open && number(row, "ends") > is.map_or(0, |is| number(is, "t"))
         });
         match (was.map(|row| text(row, "st")), is.map(|row| text(row, "st"))) {
-            (None, Some("pending")) if open_before => {
+            (None, Some("pending")) if is_other_open => {
                 self.wrong(format!("a second open approval of one request: {key:?}"));
             }
             (None, Some("pending"))
             | (Some("pending"), Some("approved" | "rejected"))
             | (Some("approved"), Some("executed")) => {}
+            (Some(from @ ("pending" | "approved")), Some(to))
+                if from == to && is.is_some_and(|is| self.is_replaced(key, is)) => {}
             // After an ownership transfer, the approval moves to the agent's new owner.
             (Some(from), Some(to)) if from == to && was.zip(is).is_some_and(|(was, is)| self.is_moved(was, is)) => {}
             (from, to) => self.wrong(format!("approval {key:?} went from {from:?} to {to:?}")),
         }
+    }
+
+    /// Returns whether an approval ended when a later approval of more limits was requested.
+    fn is_replaced(&self, key: &Key, is: &Item) -> bool {
+        let mut later = self.after.within(&key.0, "");
+        later.any(|(sequence, row)| {
+            sequence > key.1.as_str() && text(row, "st") == "pending" && number(row, "t") == number(is, "ends")
+        })
     }
 
     /// Returns whether an approval moved to the agent's owner.

@@ -134,17 +134,25 @@ impl Modelled {
                 None => Write::RemoveClaim { place, block },
             }));
         }
-        if let Some((key, None, Some(is))) = of("I#") {
+        if let Some((key, was, Some(is))) = of("I#")
+            && text(is, "kind") == "esc"
+        {
             let agent = &key.0[2..];
-            let new = match of("AP#") {
-                Some((_, None, Some(approval))) => Some((self.name(Kind::Person, text(approval, "owner"))?, 1)),
-                _ => None,
-            };
+            let request = self.request(agent, is)?;
+            let mut new = None;
+            for (key, was, approval) in changes.iter().filter(|(key, ..)| key.0.starts_with("AP#")) {
+                match (was, approval) {
+                    (None, Some(approval)) => new = Some((self.name(Kind::Person, text(approval, "owner"))?, 1)),
+                    // The approval waived too few limits, and ends.
+                    _ => self.set_end((request, key.1.parse().expect("few")), false),
+                }
+            }
             return Some(Some(Write::Escalate {
                 key: self.name(Kind::Key, format!("{agent} {}", key.1))?,
-                request: self.request(agent, is)?,
+                request,
                 number: sequence(text(is, "apid")),
                 new,
+                rebinds: was.is_some(),
             }));
         }
         // A request for a temporary limit increase approves no payment, so the model does not have it.

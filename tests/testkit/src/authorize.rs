@@ -3,10 +3,10 @@
 
 use crate::sample;
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
-    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, Grant, Intent, Network, NoncePrefix,
-    Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp, TransactionId,
-    Window, WindowMeasure, decision_time, evaluate,
+    Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
+    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, GivenApproval, Grant, Intent, Network,
+    NoncePrefix, Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp,
+    TransactionId, Window, WindowMeasure, decision_time, evaluate,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
@@ -109,7 +109,8 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         }
         let at = decision_time(now, windows(service_state));
         let frozen = inputs.frozen_by_operators(&agent)?;
-        match decide(&agent, service_state, request, &purchase, at, (eviction, frozen)) {
+        let given = inputs.approval.as_ref().map(Approval::waiver);
+        match decide(&agent, service_state, given, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
                 if service_state.is_unwritten && !ledger.write_default(&agent, request.service).await? {
@@ -130,11 +131,18 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             Decision::Refuse(denial) if denial.escalates() => {
                 let record = record(&agent, &denial, request, at);
                 let expires_at = at.after(Duration::DAY);
-                return Ok(match ledger.escalate(&key, &record, expires_at, MAX_WAITING).await? {
-                    EscalateResult::Staged(approval) | EscalateResult::Joined(approval) => Answer::Waits(approval.id),
-                    EscalateResult::IdempotencyRecord(record) => bound(&record, request),
-                    EscalateResult::TooMany => Answer::Blocked,
-                });
+                return Ok(
+                    match ledger
+                        .escalate(&key, &record, request.approval, expires_at, MAX_WAITING)
+                        .await?
+                    {
+                        EscalateResult::Staged(approval) | EscalateResult::Joined(approval) => {
+                            Answer::Waits(approval.id)
+                        }
+                        EscalateResult::IdempotencyRecord(record) => bound(&record, request),
+                        EscalateResult::TooMany => Answer::Blocked,
+                    },
+                );
             }
             Decision::Refuse(denial) => match refused(ledger, &agent, service_state, denial, request, at).await? {
                 Some(answer) => return Ok(answer),
@@ -163,7 +171,8 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
     let service_state = inputs.service_state.as_ref().unwrap();
     let at = decision_time(now, windows(service_state));
     let frozen = inputs.frozen_by_operators(agent).unwrap();
-    match decide(agent, service_state, request, purchase, at, (Eviction::Eager, frozen)) {
+    let given = inputs.approval.as_ref().map(Approval::waiver);
+    match decide(agent, service_state, given, purchase, at, (Eviction::Eager, frozen)) {
         Decision::Allow(grant) => (grant, terms(agent, service_state, request, at, key)),
         other => panic!("{other:?}"),
     }
@@ -204,7 +213,7 @@ fn bound(record: &IdempotencyRecord, request: &Request) -> Answer {
 fn decide<'a>(
     agent: &'a Agent,
     service_state: &'a ServiceState,
-    request: &Request,
+    approval: Option<GivenApproval<'a>>,
     (intent, service): &'a (Intent, Service),
     at: Timestamp,
     (eviction, frozen_by_operators): (Eviction, Option<Freeze>),
@@ -221,7 +230,7 @@ fn decide<'a>(
         budgets: &service_state.budgets,
         recent: &service_state.recent,
         frozen_by_operators,
-        approval: request.approval,
+        approval,
         balance: None,
         at,
         eviction,

@@ -116,8 +116,10 @@ impl<'a> Parsed<'a> {
         let mut sets: BTreeSet<(String, String)> = BTreeSet::new();
         for item in &self.waiting {
             let agent = text(item, "pk").trim_start_matches("O#");
-            let ids = item.get("ids").map_or(&[][..], |ids| ids.as_ss().unwrap());
-            sets.extend(ids.iter().map(|id| (agent.to_owned(), id.replace('-', ""))));
+            for set in ["ids", "incs"] {
+                let ids = item.get(set).map_or(&[][..], |ids| ids.as_ss().unwrap());
+                sets.extend(ids.iter().map(|id| (agent.to_owned(), id.replace('-', ""))));
+            }
         }
         let of = |item: &Item| {
             let lineage = text(item, "pk").trim_start_matches("AP#").to_owned();

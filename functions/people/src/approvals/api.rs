@@ -13,7 +13,7 @@ use axum::http::Uri;
 use purser_api::{
     Body, CallView, Failure, Listed, Member as _, OptionalBody, Place, Problems, Query, RaiseView, errors,
 };
-use purser_domain::{Amount, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, Problem, Timestamp};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, NOTE_MAX, Problem, Timestamp};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -68,12 +68,9 @@ pub(crate) struct ApprovalView {
     /// The policy's approval threshold at the time of the request. If the agent requests a temporary limit increase,
     /// this is the cap that denied the payment.
     threshold_units: u64,
-    /// The id of the rule that required approval; null if the policy's threshold required approval.
-    #[schema(value_type = Option<uuid::Uuid>, required)]
-    rule_id: Option<String>,
-    /// The amount above which the rule requires approval; null if the policy's threshold required approval.
-    #[schema(required)]
-    rule_above_units: Option<u64>,
+    /// Every limit that required approval. An approval waives these limits and no other. Empty if the agent requests a
+    /// temporary limit increase.
+    asking: Vec<AskingLimitView>,
     /// The service's daily cap. The caps and amounts of the day (`max_per_day_units`, `spend_today_units` and
     /// `remaining_today_units`) are null if the approval can no longer lead to a payment, or if the service is not
     /// enabled.
@@ -104,6 +101,30 @@ pub(crate) struct ApprovalView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseRequestView>,
+}
+
+/// A limit that required approval.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AskingLimit)]
+pub(crate) struct AskingLimitView {
+    /// `require_approval_above_units` for the policy's threshold, or the kind of the rule.
+    #[schema(value_type = String, example = "new_payee")]
+    kind: &'static str,
+    /// The id of the rule; null for the policy's threshold.
+    #[schema(value_type = Option<uuid::Uuid>, required)]
+    rule_id: Option<String>,
+    /// The amount above which the limit required approval; 0 if the limit does not depend on the amount.
+    above_units: u64,
+}
+
+impl From<&AskingLimit> for AskingLimitView {
+    fn from(limit: &AskingLimit) -> Self {
+        Self {
+            kind: limit.kind.name(),
+            rule_id: limit.rule.map(|rule| rule.to_string()),
+            above_units: limit.above.units(),
+        }
+    }
 }
 
 /// A request for higher caps for a limited time.
@@ -137,8 +158,7 @@ impl ApprovalView {
             call: CallView::from(&approval.call),
             asked_before: approval.id.sequence(),
             threshold_units: approval.threshold.units(),
-            rule_id: approval.rule.map(|rule| rule.id.to_string()),
-            rule_above_units: approval.rule.map(|rule| rule.above.units()),
+            asking: approval.asking.iter().map(AskingLimitView::from).collect(),
             max_per_day_units: day.map(|day| day.cap.units()),
             spend_today_units: day.map(|day| day.used.amount.units()),
             remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used.amount))),

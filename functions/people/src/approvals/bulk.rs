@@ -16,6 +16,7 @@ use crate::ui::layout::{Layout, NavItem};
 use crate::ui::money::{dollars, money};
 use crate::ui::notice::{Notice, done};
 use crate::ui::paths;
+use crate::ui::phrases;
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -262,13 +263,14 @@ fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) ->
     html! {
         table.list {
             caption.sr { "The payments" }
-            thead { tr { th scope="col" { "Agent" } th scope="col" { "Service and operation" } th scope="col" { "Payee" } th scope="col" { "Expires" } th.num scope="col" { "Amount" } } }
+            thead { tr { th scope="col" { "Agent" } th scope="col" { "Service and operation" } th scope="col" { "Reason" } th scope="col" { "Payee" } th scope="col" { "Expires" } th.num scope="col" { "Amount" } } }
             tbody {
                 @for own in pending {
                     @let approval = own.approval();
                     tr {
                         th scope="row" { a href=(paths::approval(approval.agent, approval.id)) { (visible(&own.agent().name)) } }
                         td data-label="For" { (what(approval, catalog)) }
+                        td data-label="Reason" { (phrases::short_approval_reason(&approval.asking)) }
                         td data-label="Payee" { (labels::short_wallet(approval.pay_to)) }
                         td data-label="Expires" { (relative(approval.expires_at, layout.now)) }
                         td.num data-label="Amount" { (money(approval.amount)) }

@@ -48,7 +48,7 @@ pub(crate) enum RaisedAndApproved {
 }
 
 impl People {
-    /// Returns the limit that requires this approval now. Returns `None` if no limit requires approval any more, if the
+    /// Returns the first limit that requires this approval now. Returns `None` if no limit requires approval any more, if the
     /// rule can't be updated because it names a service that left the catalog, or if the approval is a request for a
     /// temporary limit increase.
     pub(crate) async fn raise_of(&self, owned: &OwnedAgent, approval: &Approval) -> Result<Option<Raise>> {
@@ -62,7 +62,10 @@ impl People {
             to,
             version,
         };
-        let Some(asking) = approval.rule else {
+        let Some(asking) = approval.asking.first() else {
+            return Ok(None);
+        };
+        let Some(rule) = asking.rule else {
             let record = self
                 .ledger
                 .find_enabled_service(approval.agent, approval.service)
@@ -74,7 +77,7 @@ impl People {
             }));
         };
         let agent = owned.agent();
-        let Some(rule) = agent.rules.iter().find(|rule| rule.id == asking.id) else {
+        let Some(rule) = agent.rules.iter().find(|found| found.id == rule) else {
             return Ok(None);
         };
         let RuleKind::ApprovalRequired {

@@ -41,7 +41,7 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
                         span.ask-why {
                             @match &approval.raise {
                                 Some(raise) => { "Higher limits: " (phrases::raise(raise.caps, raise.until)) }
-                                None => (phrases::short_approval_reason(approval.rule, approval.threshold)),
+                                None => (phrases::short_approval_reason(&approval.asking)),
                             }
                         }
                         span.ask-expires { "expires " (relative(approval.expires_at, layout.now)) }
@@ -102,7 +102,7 @@ pub(crate) fn facts(
                 dt { "Reason" }
                 dd {
                     @if approval.raise.is_some() { "Over the limit of " (money(approval.threshold)) "." }
-                    @else { (phrases::approval_reason(approval.rule, approval.threshold, &agent.rules, catalog)) }
+                    @else { (phrases::approval_reason(&approval.asking, &agent.rules, catalog)) }
                 }
             }
             @if let Some(raise) = &approval.raise {
@@ -111,7 +111,7 @@ pub(crate) fn facts(
             }
             @match approval.id.sequence() {
                 0 => {}
-                before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same call" } }
+                before => div { dt { "Asked before" } dd.warning { (count_with_noun(before, "time")) ", for the same " @if approval.raise.is_some() { "service" } @else { "call" } } }
             }
             @if let Some(day) = day { div { dt { "Daily limit" } dd { (day) } } }
         }

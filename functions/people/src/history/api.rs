@@ -222,7 +222,7 @@ pub(crate) async fn policy_versions(
 
 /// Restore a version of an agent's policy for a service.
 ///
-/// The restored values become a new version.
+/// The restored values become a new version. Operations that left the catalog are left out of `enabled_operations`.
 #[utoipa::path(
     post, path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
     operation_id = "restore_policy_version",

@@ -161,7 +161,7 @@ impl People {
         exactly(versions.await?, version)
     }
 
-    /// Updates the policy to the values of an earlier version.
+    /// Updates the policy to the values of an earlier version, without operations that left the catalog.
     pub(crate) async fn restore_policy(
         &self,
         owned: &OwnedAgent,
@@ -170,9 +170,12 @@ impl People {
         version: u64,
     ) -> Result<GovernedService> {
         let EnabledService { enabled, policy, .. } = self.policy_at(owned, service, version).await?;
+        let mut policy = whole(policy);
+        let edition = self.catalog().await?;
+        policy.take_unlisted_operations(edition.catalog.by_id(service));
         let edit = ServiceEdit {
             enabled: Some(enabled),
-            policy: whole(policy),
+            policy,
             ended_raise: None,
         };
         self.edit_service(owned, if_match, service, &edit).await

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use purser_api::{FromQuery, Query};
 use purser_domain::{
-    BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Timestamp, Verdict,
+    Amount, BacktestResult, CheckName, Comparison, Counterexample, Differences, EditReason, Timestamp, Verdict,
 };
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -135,8 +135,20 @@ pub(crate) struct RequestView {
     hostname: Option<String>,
     /// The amount already spent on the service, in micro-USDC.
     spent_units: u64,
-    /// The seconds since this amount was spent.
+    /// The number of calls already paid.
+    paid_calls: u64,
+    /// Whether the agent already paid the same call.
+    repeated: bool,
+    /// The seconds since the amount, the calls or the same call were paid.
     spent_seconds_ago: u64,
+    /// Whether the agent never paid the payee.
+    new_payee: bool,
+    /// The price of the agent's last calls of the operation. Null if the rules compare with no such price.
+    #[schema(required)]
+    usual_price_units: Option<u64>,
+    /// The time of the request. Null if the request is decided differently now.
+    #[schema(format = DateTime, required)]
+    at: Option<String>,
     before: VerdictView,
     after: VerdictView,
 }
@@ -258,8 +270,13 @@ impl From<Counterexample> for RequestView {
             operation_id: example.operation.to_string(),
             amount_units: example.amount.units(),
             hostname: example.host,
-            spent_units: example.spent.units(),
-            spent_seconds_ago: example.spent_ago.secs(),
+            spent_units: example.history.spent.units(),
+            paid_calls: example.history.calls,
+            repeated: example.history.is_repeated,
+            spent_seconds_ago: example.history.ago.secs(),
+            new_payee: example.history.is_new_payee,
+            usual_price_units: example.history.usual_price.map(Amount::units),
+            at: example.at.map(|at| at.to_string()),
             before: example.before.into(),
             after: example.now.into(),
         }

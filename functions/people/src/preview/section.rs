@@ -12,8 +12,8 @@ use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, BacktestResult, Comparison, Counterexample, DecisionResult, Differences, FlipKind, Flips, Timestamp,
-    Verdict,
+    Amount, BacktestResult, Comparison, Counterexample, DecisionResult, Differences, ExampleHistory, FlipKind, Flips,
+    Timestamp, Verdict,
 };
 
 /// Renders the buttons that submit a form for a trial instead of saving it.
@@ -78,11 +78,25 @@ fn counterexample(example: &Counterexample) -> Markup {
     html! {
         "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (money(example.amount))
         @if let Some(host) = &example.host { ", for a page of " code { (host) } "," }
-        @if !example.spent.is_zero() {
-            ", with " (money(example.spent)) " spent "
-            @if example.spent_ago.secs() == 0 { "just before," } @else { (length(example.spent_ago)) " before," }
-        }
+        (history(&example.history))
+        @if let Some(at) = example.at { ", at " (exact(at)) "," }
         " is now " (verdict(&example.before)) ", and would be " (verdict(&example.now)) "."
+    }
+}
+
+/// Describes what the agent did before the request.
+fn history(history: &ExampleHistory) -> Markup {
+    let ago = if history.ago.secs() == 0 {
+        html! { "just before," }
+    } else {
+        html! { (length(history.ago)) " before," }
+    };
+    html! {
+        @if !history.spent.is_zero() { ", with " (money(history.spent)) " spent " (ago) }
+        @if history.calls > 0 { ", with " (count_with_noun(history.calls, "call")) " paid " (ago) }
+        @if history.is_repeated { ", the same as a call " (ago) }
+        @if history.is_new_payee { ", to a payee that the agent never paid," }
+        @if let Some(price) = history.usual_price { ", where the last calls cost " (money(price)) " each," }
     }
 }
 

@@ -370,11 +370,33 @@ pub(crate) struct AppliedView {
     preview: bool,
     /// One result per agent, in the order of `ids`, or else in the order in which the agents were created.
     results: Vec<AppliedRow>,
+    /// The operations that the template names and that left the catalog. The template is applied without them.
+    unlisted_operations: Vec<UnlistedOperationsView>,
     /// The number of agents in this response.
     count: usize,
     /// The `cursor` of the next agents. Send it to apply the template to these agents. Null if no agents remain.
     #[schema(required)]
     next_cursor: Option<String>,
+}
+
+/// Operations of a service that left the catalog.
+#[derive(Serialize, ToSchema)]
+#[schema(as = UnlistedOperations)]
+pub(crate) struct UnlistedOperationsView {
+    /// The service's slug, or the id of a service that left the catalog.
+    service: String,
+    operations: Vec<String>,
+}
+
+impl UnlistedOperationsView {
+    fn list(terms: &TemplateTerms, catalog: &Catalog) -> Vec<Self> {
+        let unlisted = terms.unlisted_operations(catalog).into_iter();
+        let views = unlisted.map(|(service, operations)| Self {
+            service: TemplateKey::Service(service).describe(catalog),
+            operations: operations.iter().map(ToString::to_string).collect(),
+        });
+        views.collect()
+    }
 }
 
 /// The result of applying a policy template to one agent.
@@ -591,9 +613,11 @@ pub(crate) async fn apply(
     } else {
         ApplyTo::Followers
     };
-    let applied = Box::pin(people.apply_to(&person, agents, template, overrides, to)).await?;
     let edition = people.catalog().await?;
+    let unlisted_operations = UnlistedOperationsView::list(&template.terms, &edition.catalog);
+    let applied = Box::pin(people.apply_to(&person, agents, template, overrides, to)).await?;
     Ok(Json(AppliedView {
+        unlisted_operations,
         preview: query.preview,
         count: applied.len(),
         results: applied

@@ -228,6 +228,13 @@ fn template_page(
             h1 { (template.name) @if own.is_default { " " span.chip.good { "default of new agents" } } }
             p.muted { "Version " (template.version) ", edited " (both(template.edited_at, layout.now)) }
             (steps.message())
+            @for (service, operations) in template.terms.unlisted_operations(catalog) {
+                p.warning {
+                    "No longer in the catalog, and left out when the template is applied: operations of "
+                    (labels::service(service, catalog)) " "
+                    @for operation in &operations { code { (operation) } " " }
+                }
+            }
             section aria-labelledby="agents-title" {
                 h2 id="agents-title" { "Agents that follow it" }
                 @if followers.is_empty() {

@@ -6,7 +6,7 @@ use crate::ui::money::{dollars, money};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingKind, AskingRule, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
+    Amount, AskingKind, AskingLimit, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
     LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, visible,
 };
 
@@ -293,12 +293,16 @@ fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Renders in a few words why a payment requires approval.
-pub(crate) fn short_approval_reason(asking: Option<AskingRule>, threshold: Amount) -> Markup {
-    let Some(AskingRule { above, kind, .. }) = asking else {
-        return html! { "Over the " (money(threshold)) " approval threshold" };
-    };
+/// Renders in a few words each limit that requires approval of a payment.
+pub(crate) fn short_approval_reason(asking: &[AskingLimit]) -> Markup {
+    html! {
+        @for (index, limit) in asking.iter().enumerate() { @if index > 0 { " · " } (short_limit(*limit)) }
+    }
+}
+
+fn short_limit(AskingLimit { above, kind, .. }: AskingLimit) -> Markup {
     match kind {
+        AskingKind::Threshold => html! { "Over the " (money(above)) " approval threshold" },
         AskingKind::ApprovalRequired if above.is_zero() => html! { "Approval rule for every payment" },
         AskingKind::ApprovalRequired => html! { "Over the " (money(above)) " of an approval rule" },
         AskingKind::DuplicateGuard => html! { "The same call again" },
@@ -326,7 +330,11 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     match refusal.error.as_str() {
         "service_not_enabled" => Some(format!("{page}#services")),
-        "approval_required" if AskingKind::from_name(&refusal.rule).is_some() => Some(format!("{page}#rules")),
+        "approval_required"
+            if AskingKind::from_name(&refusal.rule).is_some_and(|kind| kind != AskingKind::Threshold) =>
+        {
+            Some(format!("{page}#rules"))
+        }
         "operation_not_enabled_for_agent"
         | "domain_not_allowed"
         | "amount_exceeds_per_call_limit"
@@ -346,15 +354,16 @@ pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
     }
 }
 
-/// Renders a sentence that explains why a payment requires approval.
-pub(crate) fn approval_reason(
-    asking: Option<AskingRule>,
-    threshold: Amount,
-    rules: &[Rule],
-    catalog: &Catalog,
-) -> Markup {
-    let Some(AskingRule { id, above, .. }) = asking else {
-        return html! { "Over the " (money(threshold)) " approval threshold of this service." };
+/// Renders a line for each limit that requires approval of a payment.
+pub(crate) fn approval_reason(asking: &[AskingLimit], rules: &[Rule], catalog: &Catalog) -> Markup {
+    html! {
+        @for (index, limit) in asking.iter().enumerate() { @if index > 0 { br; } (limit_reason(*limit, rules, catalog)) }
+    }
+}
+
+fn limit_reason(AskingLimit { rule: id, above, .. }: AskingLimit, rules: &[Rule], catalog: &Catalog) -> Markup {
+    let Some(id) = id else {
+        return html! { "Over the " (money(above)) " approval threshold of this service." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
         return html! { "A rule that has since been removed required approval above " (money(above)) "." };
@@ -462,22 +471,25 @@ mod tests {
     fn a_question_is_explained_in_a_few_words() {
         let units = |units| Amount::from_units(units).unwrap();
         let id = RuleId::from_uuid(Uuid::nil());
-        let asking_of = |above, kind| {
-            Some(AskingRule {
-                id,
-                above: units(above),
-                kind,
-            })
+        let limit = |rule, above, kind| AskingLimit {
+            rule,
+            above: units(above),
+            kind,
         };
-        let asking = |above| asking_of(above, AskingKind::ApprovalRequired);
-        for (rule, expected) in [
-            (None, "Over the $0.005 approval threshold"),
-            (asking(2_000_000), "Over the $2.00 of an approval rule"),
-            (asking(0), "Approval rule for every payment"),
-            (asking_of(0, AskingKind::DuplicateGuard), "The same call again"),
-            (asking_of(0, AskingKind::NewPayee), "The first payment to this payee"),
+        let threshold = limit(None, 5_000, AskingKind::Threshold);
+        let asking = |above| limit(Some(id), above, AskingKind::ApprovalRequired);
+        let duplicate = limit(Some(id), 0, AskingKind::DuplicateGuard);
+        let payee = limit(Some(id), 0, AskingKind::NewPayee);
+        for (asking, expected) in [
+            (vec![threshold], "Over the $0.005 approval threshold"),
+            (vec![asking(2_000_000)], "Over the $2.00 of an approval rule"),
+            (vec![asking(0)], "Approval rule for every payment"),
+            (
+                vec![duplicate, payee],
+                "The same call again · The first payment to this payee",
+            ),
         ] {
-            let told = short_approval_reason(rule, units(5_000)).into_string();
+            let told = short_approval_reason(&asking).into_string();
             let words: String = told
                 .split('<')
                 .enumerate()

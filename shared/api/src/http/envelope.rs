@@ -427,17 +427,20 @@ fn reason(reason: &Reason) -> ErrorBody {
             approval,
             amount,
             threshold,
-            rule,
-        } => ErrorBody {
-            approval_id: Some(OrNull(approval.map(|id| id.to_string()))),
-            amount_units: Some(amount.units()),
-            require_approval_above_units: Some(threshold.units()),
-            rule_id: rule.map(|rule| rule.id.to_string()),
-            rule_above_units: rule.map(|rule| rule.above.units()),
-            ..says(
-                "a person has to approve this payment; poll the approval, then repeat the request with `approval_id`",
-            )
-        },
+            asking,
+        } => {
+            let first = asking.first().and_then(|limit| Some((limit.rule?, limit.above)));
+            ErrorBody {
+                approval_id: Some(OrNull(approval.map(|id| id.to_string()))),
+                amount_units: Some(amount.units()),
+                require_approval_above_units: Some(threshold.units()),
+                rule_id: first.map(|(rule, _)| rule.to_string()),
+                rule_above_units: first.map(|(_, above)| above.units()),
+                ..says(
+                    "a person has to approve this payment; poll the approval, then repeat the request with `approval_id`",
+                )
+            }
+        }
         Reason::InsufficientBalance {
             balance,
             required,

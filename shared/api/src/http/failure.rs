@@ -156,7 +156,7 @@ mod tests {
     use axum::response::Html;
     use http_body_util::BodyExt as _;
     use purser_domain::{
-        Amount, ApprovalId, ApprovalStatus, AskingKind, AskingRule, Block, Category, Check, CheckName, CheckOutcome,
+        Amount, ApprovalId, ApprovalStatus, AskingKind, AskingLimit, Block, Category, Check, CheckName, CheckOutcome,
         DomainPattern, Duration, Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal,
         RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
     };
@@ -262,11 +262,11 @@ mod tests {
             max_per_day: units(50),
             retry_at,
         };
-        let escalation = |rule| Reason::ApprovalRequired {
+        let escalation = |limit: Option<AskingLimit>| Reason::ApprovalRequired {
             approval: Some(ApprovalId::from_uuid(ONE)),
             amount: units(11),
             threshold: units(10),
-            rule,
+            asking: limit.into_iter().collect(),
         };
         let budget = |retry_at| Block::Budget {
             rule: RuleId::from_uuid(ONE),
@@ -353,13 +353,13 @@ mod tests {
             daily(RetryAt::At(at)),
             daily(RetryAt::Never),
             escalation(None),
-            escalation(Some(AskingRule {
-                id: RuleId::from_uuid(ONE),
+            escalation(Some(AskingLimit {
+                rule: Some(RuleId::from_uuid(ONE)),
                 above: units(7),
                 kind: AskingKind::ApprovalRequired,
             })),
-            escalation(Some(AskingRule {
-                id: RuleId::from_uuid(ONE),
+            escalation(Some(AskingLimit {
+                rule: Some(RuleId::from_uuid(ONE)),
                 above: Amount::ZERO,
                 kind: AskingKind::NewPayee,
             })),

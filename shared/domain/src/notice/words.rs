@@ -2,7 +2,8 @@
 //! action.
 
 use crate::{
-    AgentId, Approval, AskingKind, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule, ServiceId, visible,
+    AgentId, Approval, AskingKind, AskingLimit, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule,
+    ServiceId, visible,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -20,7 +21,8 @@ pub struct NoticeNames {
     pub reasons: BTreeMap<String, String>,
 }
 
-/// Returns why a payment needs this approval, in the same words as on the pages. `rules` are the agent's rules.
+/// Returns why a payment needs this approval, with a sentence for each limit, in the same words as on the pages. `rules`
+/// are the agent's rules.
 pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
     if let Some(raise) = &approval.raise {
         let RaisedCaps {
@@ -33,19 +35,21 @@ pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
         let until = raise.until.for_people();
         return format!("A raise to {} until {until}.", caps.join(" and "));
     }
-    let Some(asking) = approval.rule else {
-        return format!("Over the {} approval threshold.", approval.threshold.to_dollars());
-    };
-    if !rules.iter().any(|rule| rule.id == asking.id) {
+    let reasons = approval.asking.iter().map(|limit| why_limit_asks(limit, rules));
+    reasons.collect::<Vec<String>>().join(" ")
+}
+
+fn why_limit_asks(limit: &AskingLimit, rules: &[Rule]) -> String {
+    let above = limit.above.to_dollars();
+    if limit.rule.is_some_and(|id| !rules.iter().any(|rule| rule.id == id)) {
         return "An approval rule that was removed since.".to_owned();
     }
-    match asking.kind {
-        AskingKind::ApprovalRequired if asking.above.is_zero() => "Approval rule for every payment.".to_owned(),
-        AskingKind::ApprovalRequired => format!("Over the {} of an approval rule.", asking.above.to_dollars()),
+    match limit.kind {
+        AskingKind::Threshold => format!("Over the {above} approval threshold."),
+        AskingKind::ApprovalRequired if limit.above.is_zero() => "Approval rule for every payment.".to_owned(),
+        AskingKind::ApprovalRequired => format!("Over the {above} of an approval rule."),
         AskingKind::DuplicateGuard => "The same call again.".to_owned(),
-        AskingKind::PriceAboveUsual => {
-            format!("Over the usual price, at most {}.", asking.above.to_dollars())
-        }
+        AskingKind::PriceAboveUsual => format!("Over the usual price, at most {above}."),
         AskingKind::NewPayee => "The first payment to this payee.".to_owned(),
     }
 }
@@ -457,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_names_the_limit_that_asked() {
+    fn the_reason_names_each_limit_that_asks() {
         let units = |units| crate::Amount::from_units(units).unwrap();
         let id = crate::RuleId::from_uuid(Uuid::from_u128(3));
         let rule = Rule {
@@ -469,20 +473,28 @@ mod tests {
                 above: None,
             },
         };
-        let asking = |above| {
-            let kind = AskingKind::ApprovalRequired;
-            Some(crate::AskingRule { id, above, kind })
+        let limit = |rule, kind, above| AskingLimit {
+            rule,
+            above: units(above),
+            kind,
         };
+        let threshold = limit(None, AskingKind::Threshold, 5_000_000);
+        let asking = |above| limit(Some(id), AskingKind::ApprovalRequired, above);
+        let payee = limit(Some(id), AskingKind::NewPayee, 0);
         let rules = std::slice::from_ref(&rule);
-        for (rule, rules, expected) in [
-            (None, rules, "Over the $5.00 approval threshold."),
-            (asking(units(2_000_000)), rules, "Over the $2.00 of an approval rule."),
-            (asking(units(0)), rules, "Approval rule for every payment."),
-            (asking(units(0)), &[], "An approval rule that was removed since."),
+        for (asking, rules, expected) in [
+            (vec![threshold], rules, "Over the $5.00 approval threshold."),
+            (vec![asking(2_000_000)], rules, "Over the $2.00 of an approval rule."),
+            (vec![asking(0)], rules, "Approval rule for every payment."),
+            (vec![asking(0)], &[], "An approval rule that was removed since."),
+            (
+                vec![threshold, payee],
+                rules,
+                "Over the $5.00 approval threshold. The first payment to this payee.",
+            ),
         ] {
             let approval = Approval {
-                rule,
-                threshold: units(5_000_000),
+                asking,
                 ..crate::policy::approval::tests::approval()
             };
             assert_eq!(why_asked(&approval, rules), expected);

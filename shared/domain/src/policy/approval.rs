@@ -14,8 +14,9 @@
 //! ends.
 
 use crate::{
-    Address, AgentId, Amount, ApprovalId, AskingRule, CallDescription, Fingerprint, Intent, KeyId, OperationSlug,
-    RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId, catalog::service::named,
+    Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
+    OperationSlug, RAISE_PAUSE, RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId,
+    catalog::service::named,
 };
 
 /// An approval request to a user, bound to exactly one payment request.
@@ -45,8 +46,9 @@ pub struct Approval {
     pub call: CallDescription,
     /// The policy's threshold at the time of the request.
     pub threshold: Amount,
-    /// The rule that requires the approval, if the threshold does not.
-    pub rule: Option<AskingRule>,
+    /// The limits that require the approval: all that the payment exceeded. The approval waives these limits and no
+    /// other. Empty for a request for a limit increase.
+    pub asking: Vec<AskingLimit>,
     /// The requested limit increase, if this is a request for one.
     pub raise: Option<RaiseRequest>,
     /// The time of the request.
@@ -58,10 +60,38 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Returns the fingerprint of an agent's request for a limit increase after this denial. There is at most one such
-    /// request per denial, and no payment has the same fingerprint.
-    pub fn fingerprint_of_raise(refused: TransactionId) -> Fingerprint {
-        Fingerprint::for_text(&format!("raise {refused}"))
+    /// Returns the fingerprint of an agent's requests for limit increases of this service. No payment has the same
+    /// fingerprint.
+    pub fn fingerprint_of_raise(service: ServiceId) -> Fingerprint {
+        Fingerprint::for_text(&format!("raise {service}"))
+    }
+
+    /// Returns whether this request for a limit increase stands in for another request to the same user and for the same
+    /// service: while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
+    pub fn stands_for(&self, other: &RaiseRequest, now: Timestamp) -> bool {
+        let is_same_user = self
+            .raise
+            .as_ref()
+            .is_some_and(|raise| raise.asked_of == other.asked_of);
+        is_same_user
+            && match &self.resolution {
+                Resolution::Pending => self.status(now).is_open(),
+                Resolution::Rejected(ruling) => now < ruling.at.after(RAISE_PAUSE),
+                Resolution::Approved(_) | Resolution::Executed { .. } => false,
+            }
+    }
+
+    /// Returns what the approval waives, as an input of an evaluation.
+    pub fn waiver(&self) -> GivenApproval<'_> {
+        GivenApproval {
+            id: self.id,
+            asking: &self.asking,
+        }
+    }
+
+    /// Returns whether the approval waives all these limits.
+    pub fn waives(&self, asking: &[AskingLimit]) -> bool {
+        asking.iter().all(|limit| limit.is_among(&self.asking))
     }
 
     /// Returns whether the approval is for this payment request, with the same amount and payee.
@@ -242,7 +272,7 @@ pub(crate) mod tests {
                 catalog_price: None,
             },
             threshold: Amount::ZERO,
-            rule: None,
+            asking: Vec::new(),
             raise: None,
             created_at: Timestamp::EPOCH,
             expires_at: Timestamp::EPOCH.after(Duration::DAY),

@@ -66,8 +66,8 @@ pub enum Reason {
         amount: Amount,
         /// The policy's approval threshold.
         threshold: Amount,
-        /// The rule that requires the approval, if the threshold does not.
-        rule: Option<AskingRule>,
+        /// All limits that require the approval, in the order of [`AskingKind`].
+        asking: Vec<AskingLimit>,
     },
     /// 402 `insufficient_usdc_balance`.
     InsufficientBalance {
@@ -116,20 +116,32 @@ impl UnlistedCall {
     }
 }
 
-/// A rule that requires an approval for a payment.
+/// A limit that requires an approval for a payment: the policy's approval threshold, or a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskingRule {
-    /// The rule.
-    pub id: RuleId,
-    /// The amount above which the rule requires an approval. Zero if the rule does not depend on the amount.
+pub struct AskingLimit {
+    /// The rule. `None` for the policy's approval threshold.
+    pub rule: Option<RuleId>,
+    /// The amount above which the limit requires an approval. Zero if the limit does not depend on the amount.
     pub above: Amount,
-    /// The kind of the rule.
+    /// The kind of the limit.
     pub kind: AskingKind,
 }
 
+impl AskingLimit {
+    /// Returns whether an approval that was given for `approved` waives this limit: each limit that a user was asked
+    /// about, whatever the limit's amount is now.
+    pub(crate) fn is_among(&self, approved: &[Self]) -> bool {
+        approved
+            .iter()
+            .any(|limit| (limit.rule, limit.kind) == (self.rule, self.kind))
+    }
+}
+
 named! {
-    /// The kinds of rules that require an approval.
+    /// The kinds of limits that require an approval.
     AskingKind {
+        /// The policy's approval threshold.
+        Threshold = "require_approval_above_units",
         /// [`RuleKind::ApprovalRequired`].
         ApprovalRequired = RuleKind::APPROVAL_REQUIRED,
         /// [`RuleKind::DuplicateGuard`].
@@ -307,7 +319,7 @@ impl Reason {
     }
 
     /// Returns the `decision.rule_triggered` of the response: the check or rule that denied the payment.
-    pub const fn rule(&self) -> &'static str {
+    pub fn rule(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_enabled",
             Self::OperationNotEnabled { .. } => "enabled_operations",
@@ -316,8 +328,10 @@ impl Reason {
             Self::PerCallLimit { .. } => "max_per_call_units",
             Self::PolicyBlocked(block) => block.rule(),
             Self::DailyLimit { .. } => "max_per_day_units",
-            Self::ApprovalRequired { rule: None, .. } => "require_approval_above_units",
-            Self::ApprovalRequired { rule: Some(rule), .. } => rule.kind.name(),
+            Self::ApprovalRequired { asking, .. } => match asking.first() {
+                Some(limit) => limit.kind.name(),
+                None => AskingKind::Threshold.name(),
+            },
             Self::InsufficientBalance { .. } => "usdc_balance",
         }
     }
@@ -417,6 +431,18 @@ named! {
     }
 }
 
+impl AskingKind {
+    /// Returns the check that fails if a limit of this kind requires an approval.
+    pub(super) const fn check(self) -> CheckName {
+        match self {
+            Self::Threshold | Self::ApprovalRequired => CheckName::Approval,
+            Self::DuplicateGuard => CheckName::Duplicate,
+            Self::PriceAboveUsual => CheckName::Price,
+            Self::NewPayee => CheckName::Payee,
+        }
+    }
+}
+
 impl CheckName {
     /// Returns whether every evaluation makes this check, even if the agent has no rule of the kind.
     pub const fn is_always_made(self) -> bool {
@@ -498,8 +524,8 @@ impl Check {
 #[derive(Default)]
 pub(super) struct FirstFailure {
     pub(super) first: Option<Finding>,
-    /// The first rule that requires an approval.
-    asking: Option<AskingRule>,
+    /// Whether a limit requires an approval that was not given.
+    asks: bool,
 }
 
 impl FirstFailure {
@@ -520,7 +546,7 @@ impl FirstFailure {
         name: CheckName,
         action: LimitAction,
         facts: &Facts<'_>,
-        asking: AskingRule,
+        asking: impl Iterator<Item = AskingLimit>,
         block: impl FnOnce() -> Block,
     ) -> Check {
         match action {
@@ -529,23 +555,38 @@ impl FirstFailure {
         }
     }
 
-    /// Records that a rule requires an approval. An existing approval waives the check.
-    pub(super) fn ask(&mut self, name: CheckName, facts: &Facts<'_>, asking: AskingRule) -> Check {
-        if facts.approval.is_some() {
-            return Check::without_numbers(name, CheckOutcome::Waived);
-        }
-        self.asking.get_or_insert(asking);
-        Check::without_numbers(name, CheckOutcome::Failed)
+    /// Records that limits require an approval. The check is waived if an approval was given for all limits of this check.
+    pub(super) fn ask(
+        &mut self,
+        name: CheckName,
+        facts: &Facts<'_>,
+        asking: impl Iterator<Item = AskingLimit>,
+    ) -> Check {
+        let mut asking = asking.filter(|limit| limit.kind.check() == name).peekable();
+        let outcome = if asking.peek().is_some() && asking.all(|limit| facts.is_waived(&limit)) {
+            CheckOutcome::Waived
+        } else {
+            self.asks = true;
+            CheckOutcome::Failed
+        };
+        Check::without_numbers(name, outcome)
     }
 
-    /// Requires the approval that a rule demanded, if no check has failed.
-    pub(super) fn escalate(&mut self, facts: &Facts<'_>, policy: Option<&SpendPolicy>) {
-        if let (None, Some(rule)) = (&self.first, self.asking) {
+    /// Requires an approval of all limits that ask for one, if no check blocks the payment.
+    pub(super) fn escalate(
+        &mut self,
+        facts: &Facts<'_>,
+        policy: Option<&SpendPolicy>,
+        asking: impl Iterator<Item = AskingLimit>,
+    ) {
+        if self.first.is_none() && self.asks {
+            let mut asking: Vec<AskingLimit> = asking.collect();
+            asking.sort_by_key(|limit| limit.kind);
             let reason = Reason::ApprovalRequired {
                 approval: None,
                 amount: facts.intent.offer.amount(),
                 threshold: policy.map_or(Amount::MAX, |policy| policy.require_approval_above),
-                rule: Some(rule),
+                asking,
             };
             self.first = Some(reason.into());
         }

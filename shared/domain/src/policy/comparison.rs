@@ -4,13 +4,19 @@
 //! `widening.rs` decides for each limit whether an update widens it. An update narrows if the reverse update widens. An
 //! example is a request that the engine decides differently under the two versions. The search tries amounts at the
 //! limits that the update changes, because a request just above the lower limit is the smallest request that the two
-//! versions decide differently. An update can widen without an example, if another limit or the catalog's maximum price
-//! denies every such request today.
+//! versions decide differently. It also tries what the changed rules compare a request with: earlier payments and calls, a
+//! payee that was never paid, and times at which only one version allows payments. An update can widen without an example,
+//! if another limit or the catalog's maximum price denies every such request today.
 
 use crate::{
-    Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService, Network,
-    Operation, OperationSlug, RecordedDecision, RuleId, RuleKind, Service, ServiceId, ServiceSlug, Target, Timestamp,
-    policy::replay::{EvaluationResult, Limits, RecordedFacts},
+    Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService,
+    MAX_RECENT_PRICES, Network, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, RecentPayments,
+    RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
+    WindowMeasure,
+    policy::{
+        limits::highest_price,
+        replay::{EvaluationResult, JudgedRecent, Limits, RecordedFacts},
+    },
 };
 use std::collections::BTreeSet;
 
@@ -60,14 +66,43 @@ pub struct Counterexample {
     pub amount: Amount,
     /// The host of the page to fetch, if the operation fetches a page.
     pub host: Option<String>,
-    /// The amount that the agent spent on the service before.
-    pub spent: Amount,
-    /// How long ago that amount was spent.
-    pub spent_ago: Duration,
+    /// What the agent did before.
+    pub history: ExampleHistory,
+    /// The time of the request, if the time decides.
+    pub at: Option<Timestamp>,
     /// The decision before the update.
     pub before: Verdict,
     /// The decision after the update.
     pub now: Verdict,
+}
+
+/// What an agent did before an example request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExampleHistory {
+    /// The amount that the agent spent on the service.
+    pub spent: Amount,
+    /// The number of calls that the agent paid.
+    pub calls: u64,
+    /// Whether the agent paid the same call.
+    pub is_repeated: bool,
+    /// How long ago the amount, the calls and the same call were paid.
+    pub ago: Duration,
+    /// Whether the agent never paid the payee.
+    pub is_new_payee: bool,
+    /// The price of the agent's last payments for the operation.
+    pub usual_price: Option<Amount>,
+}
+
+impl ExampleHistory {
+    /// The agent paid the payee before, and nothing else is known.
+    const NONE: Self = Self {
+        spent: Amount::ZERO,
+        calls: 0,
+        is_repeated: false,
+        ago: Duration::from_secs_u32(0),
+        is_new_payee: false,
+        usual_price: None,
+    };
 }
 
 /// The decision about an example request.
@@ -153,14 +188,22 @@ struct Boundaries {
     amounts: BTreeSet<Amount>,
     /// Limits for the sum of a window.
     sums: BTreeSet<Amount>,
-    /// Durations of windows.
+    /// Limits for the number of payments in a window.
+    counts: BTreeSet<Amount>,
+    /// Durations of windows and duplicate guards.
     lengths: BTreeSet<Duration>,
+    /// Percentages above the usual price.
+    percents: BTreeSet<u32>,
+    /// Whether a changed rule compares with the payments of the agent: with the same call, the payee, or the last prices.
+    compares: [bool; 3],
+    /// Times at which the schedules of only one version allow payments.
+    times: Vec<Timestamp>,
 }
 
 impl Boundaries {
-    fn between(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: ServiceId) -> Self {
+    fn between(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
         let mut found = Self::default();
-        let policies = [before.policy(service), now.policy(service)];
+        let policies = [before.policy(service.id), now.policy(service.id)];
         for policy in policies.into_iter().flatten().map(|enabled| &enabled.policy) {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
@@ -172,17 +215,105 @@ impl Boundaries {
         }
         let rules = before.agent.rules.iter().chain(&now.agent.rules);
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
-        for rule in changed {
-            if let RuleKind::BudgetLimit { limit, window } = &rule.kind {
-                found.sums.insert(*limit);
-                found.lengths.insert(*window);
+        let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(&service.slug)).collect();
+        for rule in &changed {
+            if let Some((counted, limit, length)) = rule.kind.counts() {
+                match counted {
+                    WindowMeasure::Amounts => found.sums.insert(limit),
+                    WindowMeasure::Payments => found.counts.insert(limit),
+                };
+                found.lengths.insert(length);
             }
-            if let RuleKind::ApprovalRequired { above, .. } = &rule.kind {
-                found.amounts.insert(above.unwrap_or(Amount::ZERO));
+            let [repeats, payees, prices] = &mut found.compares;
+            match &rule.kind {
+                RuleKind::ApprovalRequired { above, .. } => {
+                    found.amounts.insert(above.unwrap_or(Amount::ZERO));
+                }
+                RuleKind::DuplicateGuard { within, .. } => {
+                    *repeats = true;
+                    found.lengths.insert(*within);
+                }
+                RuleKind::NewPayee { .. } => *payees = true,
+                RuleKind::PriceAboveUsual { percent, over, .. } => {
+                    *prices |= matches!(over, UsualPrice::Median(_));
+                    found.percents.insert(*percent);
+                }
+                _ => {}
             }
+        }
+        if changed
+            .iter()
+            .any(|rule| matches!(rule.kind, RuleKind::Schedule { .. }))
+        {
+            let [before, now] = [before, now].map(|limits| schedules(limits.agent, &service.slug));
+            found.times = differing_times(&before, &now, at);
         }
         found
     }
+
+    /// Returns what the agent may have done before a request for this amount.
+    fn histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
+        let [repeats, payees, prices] = self.compares;
+        let fresh = ExampleHistory::NONE;
+        let full = self.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(amount));
+        let full: BTreeSet<Amount> = full.filter(|spent| !spent.is_zero()).collect();
+        let spent = full.into_iter().map(|spent| ExampleHistory { spent, ..fresh });
+        let counts = self.counts.iter().map(|count| ExampleHistory {
+            calls: count.units(),
+            ..fresh
+        });
+        let repeats = repeats.then_some(ExampleHistory {
+            is_repeated: true,
+            ..fresh
+        });
+        let histories = spent.chain(counts).chain(repeats);
+        let times_ago = || std::iter::once(&fresh.ago).chain(&self.lengths);
+        let with_ages =
+            histories.flat_map(|history| times_ago().map(move |ago| ExampleHistory { ago: *ago, ..history }));
+        let others = [
+            payees.then_some(ExampleHistory {
+                is_new_payee: true,
+                ..fresh
+            }),
+            prices.then_some(ExampleHistory {
+                usual_price: Some(price),
+                ..fresh
+            }),
+        ];
+        let others = others.into_iter().flatten();
+        std::iter::once(fresh).chain(with_ages).chain(others).collect()
+    }
+}
+
+fn schedules<'a>(agent: &'a Agent, service: &ServiceSlug) -> Vec<&'a Schedule> {
+    let rules = agent.rules.iter().filter(|rule| rule.kind.applies_to(service));
+    let schedules = rules.filter_map(|rule| match &rule.kind {
+        RuleKind::Schedule { schedule, .. } => Some(schedule),
+        _ => None,
+    });
+    schedules.collect()
+}
+
+/// Returns the first minute of the next week at which only the schedules of the first version allow payments, and the
+/// first minute at which only the schedules of the second version do.
+fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
+    const WEEK_IN_MINUTES: u64 = 7 * 24 * 60;
+    let is_open = |schedules: &[&Schedule], at| schedules.iter().all(|schedule| schedule.is_open(at));
+    let mut found = [None, None];
+    let first = at.secs().div_ceil(60);
+    let minutes = (first..first.saturating_add(WEEK_IN_MINUTES)).map(|minute| minute.saturating_mul(60));
+    for time in minutes.filter_map(Timestamp::from_secs) {
+        let [closing, opening] = &mut found;
+        match (is_open(before, time), is_open(now, time)) {
+            (true, false) => closing.get_or_insert(time),
+            (false, true) => opening.get_or_insert(time),
+            _ => continue,
+        };
+        if closing.is_some() && opening.is_some() {
+            break;
+        }
+    }
+    found.into_iter().flatten().collect()
 }
 
 fn search(
@@ -201,48 +332,53 @@ fn search(
     let Ok(payable) = operation.payable(network, at) else {
         return;
     };
-    let boundaries = Boundaries::between(before, now, service.id);
-    let above = |limit: &Amount| limit.plus(ONE);
-    let at_limits = boundaries.amounts.iter().chain(&boundaries.sums).filter_map(above);
+    let boundaries = Boundaries::between(before, now, service, at);
+    let price = operation.price(at);
+    let highest = boundaries.percents.iter().map(|percent| highest_price(price, *percent));
+    let at_limits = boundaries
+        .amounts
+        .iter()
+        .chain(&boundaries.sums)
+        .copied()
+        .chain(highest);
+    let at_limits = at_limits.filter_map(|limit| limit.plus(ONE));
     let at_limits: BTreeSet<Amount> = at_limits.chain([ONE]).collect();
     // The listed price comes first, because users know this amount.
-    let amounts = std::iter::once(operation.price(at)).chain(at_limits);
+    let amounts = std::iter::once(price).chain(at_limits);
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
         .collect();
     let policies = [before.policy(service.id), now.policy(service.id)];
     let hosts = hosts(service, operation, policies.into_iter().flatten());
-    let ages: Vec<Duration> = std::iter::once(NO_TIME).chain(boundaries.lengths).collect();
     for host in &hosts {
         for amount in &amounts {
-            let full = boundaries.sums.iter().filter_map(|sum| sum.plus(ONE)?.minus(*amount));
-            let spents: BTreeSet<Amount> = full.chain([Amount::ZERO]).collect();
-            for spent in spents {
-                for age in &ages {
-                    if *left == 0 || (spent.is_zero() && *age != NO_TIME) {
-                        break;
-                    }
-                    *left = left.saturating_sub(1);
-                    let request = Request {
-                        place,
-                        pay_to: payable.pay_to,
-                        amount: *amount,
-                        host: host.as_ref(),
-                        spent,
-                        age: *age,
-                    };
-                    let Some((before, now)) = request.judge(before).zip(request.judge(now)) else {
-                        continue;
-                    };
-                    let found = if now.strictness() < before.strictness() && comparison.widens {
-                        &mut comparison.widened
-                    } else if now.strictness() > before.strictness() && comparison.narrows {
-                        &mut comparison.narrowed
-                    } else {
-                        continue;
-                    };
-                    found.get_or_insert_with(|| request.counterexample(before, now));
+            let histories = boundaries.histories(*amount, price).into_iter();
+            let histories = histories.map(|history| (history, None));
+            let times = boundaries.times.iter().map(|at| (ExampleHistory::NONE, Some(*at)));
+            for (history, at) in histories.chain(times) {
+                if *left == 0 {
+                    return;
                 }
+                *left = left.saturating_sub(1);
+                let request = Request {
+                    place,
+                    pay_to: payable.pay_to,
+                    amount: *amount,
+                    host: host.as_ref(),
+                    history,
+                    at,
+                };
+                let Some((before, now)) = request.judge(before).zip(request.judge(now)) else {
+                    continue;
+                };
+                let found = if now.strictness() < before.strictness() && comparison.widens {
+                    &mut comparison.widened
+                } else if now.strictness() > before.strictness() && comparison.narrows {
+                    &mut comparison.narrowed
+                } else {
+                    continue;
+                };
+                found.get_or_insert_with(|| request.counterexample(before, now));
             }
         }
     }
@@ -252,8 +388,6 @@ const ONE: Amount = match Amount::from_units(1) {
     Some(one) => one,
     None => Amount::ZERO,
 };
-
-const NO_TIME: Duration = Duration::from_secs_u32(0);
 
 /// Returns hosts that the policies may treat differently. The only element is `None` if the operation fetches no page.
 fn hosts<'a>(
@@ -281,8 +415,9 @@ struct Request<'a> {
     pay_to: crate::Address,
     amount: Amount,
     host: Option<&'a Target>,
-    spent: Amount,
-    age: Duration,
+    history: ExampleHistory,
+    /// The time of the request. `None` for the time of the comparison.
+    at: Option<Timestamp>,
 }
 
 impl Request<'_> {
@@ -293,6 +428,7 @@ impl Request<'_> {
             network,
             at,
         } = *self.place;
+        let at = self.at.unwrap_or(at);
         let decision = RecordedDecision {
             result: DecisionResult::Allow,
             reason: String::new(),
@@ -309,17 +445,54 @@ impl Request<'_> {
             policy_version: None,
             inputs: None,
         };
-        let used = |length: Duration| if self.age < length { self.spent } else { Amount::ZERO };
-        let budgets = limits.agent.budgets();
-        let budgets: Vec<(RuleId, Amount)> = budgets.map(|budget| (budget.rule.id, used(budget.length))).collect();
+        let used = |counted, length| {
+            let used = match counted {
+                WindowMeasure::Amounts => Some(self.history.spent),
+                WindowMeasure::Payments => Amount::from_units(self.history.calls),
+            };
+            used.filter(|_| self.history.ago < length).unwrap_or(Amount::ZERO)
+        };
+        let windows = limits.agent.counting_rules();
+        let windows = windows.map(|rule| (rule.rule.id, used(rule.counted, rule.length)));
+        let windows: Vec<(RuleId, Amount)> = windows.collect();
         let facts = RecordedFacts::possible(&decision, service, operation);
+        let recent = JudgedRecent {
+            payments: self.recent(&facts, at),
+            has_recorded_prices: false,
+        };
         Verdict::from_judged(facts.judge(&Limits {
             agent: limits.agent,
             enabled: limits.policy(service.id),
-            day: used(Duration::DAY),
-            windows: &budgets,
-            recent: None,
+            day: used(WindowMeasure::Amounts, Duration::DAY),
+            windows: &windows,
+            recent: Some(&recent),
         }))
+    }
+
+    /// Returns what the rules remember of the history.
+    fn recent(&self, facts: &RecordedFacts<'_>, at: Timestamp) -> RecentPayments {
+        let ExampleHistory {
+            is_repeated,
+            ago,
+            is_new_payee,
+            usual_price,
+            ..
+        } = self.history;
+        let payee = (!is_new_payee).then(|| (PayeePrefix::from_address(self.pay_to), at));
+        let call = facts.call().filter(|_| is_repeated).map(|call| (call, at.before(ago)));
+        let prices = usual_price.map(|price| {
+            let prices = vec![price; MAX_RECENT_PRICES];
+            (
+                OperationDigest::digest(&self.place.operation.slug),
+                PaidPrices { at, prices },
+            )
+        });
+        RecentPayments {
+            calls: call.into_iter().collect(),
+            payees: payee.into_iter().collect(),
+            prices: prices.into_iter().collect(),
+            ..RecentPayments::default()
+        }
     }
 
     fn counterexample(&self, before: Verdict, now: Verdict) -> Counterexample {
@@ -328,8 +501,8 @@ impl Request<'_> {
             operation: self.place.operation.slug.clone(),
             amount: self.amount,
             host: self.host.map(|target| target.host().to_owned()),
-            spent: self.spent,
-            spent_ago: self.age,
+            history: self.history,
+            at: self.at,
             before,
             now,
         }
@@ -340,8 +513,8 @@ impl Request<'_> {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, ListingHistory, OperationUuid,
-        Rule, SpendPolicy, TrustStatus, Url, Vendor, Wallet,
+        Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, LimitAction, ListingHistory,
+        OperationUuid, SpendPolicy, TimeOfDay, TrustStatus, Url, Vendor, Wallet, Weekday, ZoneName,
     };
     use uuid::Uuid;
 
@@ -392,6 +565,132 @@ mod tests {
                 operation("lab.current", Category::Search),
                 operation("lab.scrape", Category::Scrape),
             ],
+        }
+    }
+
+    /// Each kind of rule has an example when it is added, and another when it is changed.
+    #[test]
+    fn a_rule_about_earlier_payments_has_a_request_that_shows_it() {
+        let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
+        let counts = |count, window| RuleKind::CountLimit {
+            services: None,
+            count,
+            window: hours(window),
+        };
+        let interval = |interval| RuleKind::MinimumInterval {
+            services: None,
+            interval: hours(interval),
+        };
+        let guard = |within, action| RuleKind::DuplicateGuard {
+            services: None,
+            within: hours(within),
+            action,
+        };
+        let price = |percent, over| RuleKind::PriceAboveUsual {
+            services: None,
+            percent,
+            over,
+            action: LimitAction::Block,
+        };
+        // The example requests are made at 1970-01-12T13:46:40Z, a Monday.
+        let open = |from: &str, to: &str| RuleKind::Schedule {
+            services: None,
+            schedule: Schedule {
+                zone: ZoneName::parse("UTC").unwrap(),
+                days: Weekday::ALL.to_vec(),
+                from: TimeOfDay::parse(from).unwrap(),
+                to: TimeOfDay::parse(to).unwrap(),
+            },
+        };
+        let (block, ask) = (LimitAction::Block, LimitAction::Ask);
+        let rows: [(Option<RuleKind>, RuleKind, &str, &str); 14] = [
+            (None, counts(3, 1), "none", "50 after 3 calls: allowed to count_limit"),
+            (
+                Some(counts(3, 1)),
+                counts(5, 1),
+                "50 after 3 calls: count_limit to allowed",
+                "none",
+            ),
+            (
+                Some(counts(3, 1)),
+                counts(3, 2),
+                "none",
+                "50 after 3 calls 1 h ago: allowed to count_limit",
+            ),
+            (
+                None,
+                interval(1),
+                "none",
+                "50 after 1 calls: allowed to minimum_interval",
+            ),
+            (
+                Some(interval(2)),
+                interval(1),
+                "50 after 1 calls 1 h ago: minimum_interval to allowed",
+                "none",
+            ),
+            (None, guard(1, block), "none", "50 again: allowed to duplicate_guard"),
+            (
+                Some(guard(1, block)),
+                guard(1, ask),
+                "50 again: duplicate_guard to duplicate_guard",
+                "none",
+            ),
+            (
+                Some(guard(1, block)),
+                guard(2, block),
+                "none",
+                "50 again 1 h ago: allowed to duplicate_guard",
+            ),
+            (
+                None,
+                RuleKind::NewPayee { services: None },
+                "none",
+                "50 to a new payee: allowed to new_payee",
+            ),
+            (
+                None,
+                price(40, UsualPrice::Catalog),
+                "none",
+                "71: allowed to price_above_usual",
+            ),
+            (
+                Some(price(20, UsualPrice::Median(3))),
+                price(40, UsualPrice::Median(3)),
+                "61 usually 50: price_above_usual to allowed",
+                "none",
+            ),
+            (
+                None,
+                price(40, UsualPrice::Median(3)),
+                "none",
+                "71 usually 50: allowed to price_above_usual",
+            ),
+            (
+                None,
+                open("09:00", "17:00"),
+                "none",
+                "50 at 1970-01-12T17:00:00.000000Z: allowed to schedule",
+            ),
+            (
+                Some(open("09:00", "17:00")),
+                open("10:00", "18:00"),
+                "50 at 1970-01-12T17:00:00.000000Z: schedule to allowed",
+                "50 at 1970-01-13T09:00:00.000000Z: allowed to schedule",
+            ),
+        ];
+        let policies = [enabled(true, policy())];
+        for (before, now, widened, narrowed) in rows {
+            let row = format!("{before:?} {now:?}");
+            let before: Vec<RuleKind> = before.into_iter().collect();
+            let found = compared((&before, &policies), (&[now], &policies));
+            for (example, expected) in [(&found.widened, widened), (&found.narrowed, narrowed)] {
+                let expected = match expected {
+                    "none" => "none".to_owned(),
+                    expected => format!("lab.current {expected}"),
+                };
+                assert_eq!(shown(example.as_ref()), expected, "{row}");
+            }
         }
     }
 
@@ -470,17 +769,29 @@ mod tests {
             .as_ref()
             .map(|host| format!(" to {host}"))
             .unwrap_or_default();
-        let hours = example.spent_ago.secs() / 3_600;
+        let history = example.history;
+        let hours = history.ago.secs() / 3_600;
         let ago = if hours == 0 {
             String::new()
         } else {
             format!(" {hours} h ago")
         };
-        let spent = if example.spent.is_zero() {
-            String::new()
-        } else {
-            format!(" after {}{ago}", example.spent)
+        let spent = match (history.spent.is_zero(), history.calls, history.is_repeated) {
+            (true, 0, false) => String::new(),
+            (false, ..) => format!(" after {}{ago}", history.spent),
+            (_, 0, true) => format!(" again{ago}"),
+            (_, calls, _) => format!(" after {calls} calls{ago}"),
         };
+        let payee = if history.is_new_payee { " to a new payee" } else { "" };
+        let usual = history.usual_price.map(|price| format!(" usually {price}"));
+        let at = example.at.map(|at| format!(" at {at}"));
+        let spent = [
+            spent,
+            payee.to_owned(),
+            usual.unwrap_or_default(),
+            at.unwrap_or_default(),
+        ]
+        .concat();
         let (before, now) = (check(&example.before), check(&example.now));
         format!(
             "{} {}{host}{spent}: {before} to {now}",

@@ -3,8 +3,8 @@
 //! [`evaluate`] is a pure function of the [`Facts`]. It makes every check in the order of `docs/errors.md` §4:
 //! identity, scope, price, times and budgets, approval, funds. Therefore cheap checks and permanent denials come first.
 //! The result of each check is returned, so that a denied agent sees every failed check in one response. The first
-//! failed check determines the decision. An approval waives only checks that require an approval: caps, scopes and
-//! freezes still apply.
+//! failed check determines the decision. An approval waives only the limits that the user was shown and that require an
+//! approval: caps, scopes and freezes still apply, and another limit that requires an approval requires a new one.
 //!
 //! An allowed payment allocates no memory: the checks are an array, and a grant borrows its inputs. Only a denial
 //! copies (`tests/bench/tests/allocations.rs` counts the allocations).
@@ -18,10 +18,10 @@ use super::{
     limits,
 };
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalId, AskingKind, AskingRule, Block, CallDescription, CallFacts, Category,
-    Charge, Check, CheckName, CheckOutcome, EnabledService, Facts, Freeze, InputVersions, NextPricing, Operation,
-    OperationSlug, Payable, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy,
-    Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallFacts, Category, Charge, Check, CheckName,
+    CheckOutcome, EnabledService, Facts, Freeze, InputVersions, NextPricing, Operation, OperationSlug, Payable, Reason,
+    RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy, Target, Timestamp, UnlistedCall,
+    Vendor, Window, WindowMeasure,
 };
 
 /// The result of the evaluation.
@@ -96,8 +96,8 @@ impl<'a> Grant<'a> {
         charges(self.facts, self.enabled).flatten()
     }
     /// Returns the approval that the reservation uses up.
-    pub const fn approval(&self) -> Option<ApprovalId> {
-        self.facts.approval
+    pub fn approval(&self) -> Option<ApprovalId> {
+        self.facts.approval.map(|approval| approval.id)
     }
     /// Returns what is remembered of the payment once it is paid, or `None` if no rule needs it. The reservation writes only
     /// the part [`RecentUpdate::only_call`].
@@ -267,7 +267,7 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
     let price = limits::price(&mut failure, facts);
     let payee = limits::payee(&mut failure, facts);
     let approval = approval(&mut failure, facts, policy);
-    failure.escalate(facts, policy);
+    failure.escalate(facts, policy, limits::asking(facts));
     let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
     let balance = failure.compare(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, facts.agent.wallet.address);
@@ -475,12 +475,6 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
     )
 }
 
-/// Returns the categories that rules apply to: the operation's category, then the service's category.
-fn categories<'a>(facts: &CallFacts<'a>) -> impl Iterator<Item = Category> + use<'a> {
-    let of_operation = facts.operation.map(|operation| operation.category);
-    of_operation.into_iter().chain(std::iter::once(facts.service.category))
-}
-
 /// Makes check 7: no rule blocks the categories.
 fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
     let blocked = facts
@@ -498,7 +492,7 @@ fn find_blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category>
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
     };
-    categories(facts).find(|category| blocked.contains(category))
+    facts.categories().find(|category| blocked.contains(category))
 }
 
 /// Makes check 8: every vendor allowlist contains the vendor, and the payment goes to the operation's own payee and is
@@ -585,55 +579,13 @@ fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&Spend
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
-    let amount = facts.intent.offer.amount();
-    let threshold = policy.require_approval_above;
-    let asks = amount > threshold;
-    let mut rules = facts.agent.rules.iter();
-    let rule = if asks {
-        None
-    } else {
-        rules.find_map(|rule| asking_rule(rule, facts))
-    };
-    let check = match (asks || rule.is_some(), facts.approval) {
-        (false, _) => Check::passed(CheckName::Approval),
-        (true, Some(_)) => Check::without_numbers(CheckName::Approval, CheckOutcome::Waived),
-        (true, None) => failure.note(CheckName::Approval, false, || {
-            Reason::ApprovalRequired {
-                approval: None,
-                amount,
-                threshold,
-                rule,
-            }
-            .into()
-        }),
+    let first = limits::asking(facts).find(|limit| limit.kind.check() == CheckName::Approval);
+    let check = match first {
+        None => Check::passed(CheckName::Approval),
+        Some(_) => failure.ask(CheckName::Approval, facts, limits::asking(facts)),
     };
     Check {
-        limit: Some(rule.map_or(threshold, |rule| rule.above)),
+        limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),
         ..check
     }
-}
-
-/// Returns the rule and its amount, if the rule has the kind `approval_required` and requires an approval for this
-/// payment.
-fn asking_rule(rule: &Rule, facts: &Facts<'_>) -> Option<AskingRule> {
-    let RuleKind::ApprovalRequired {
-        services,
-        categories: listed,
-        above,
-    } = &rule.kind
-    else {
-        return None;
-    };
-    let service = services
-        .as_ref()
-        .is_none_or(|services| services.contains(&facts.service.slug));
-    let category = listed
-        .as_ref()
-        .is_none_or(|listed| categories(&facts.into()).any(|category| listed.contains(&category)));
-    let above = above.unwrap_or(Amount::ZERO);
-    (service && category && facts.intent.offer.amount() > above).then_some(AskingRule {
-        id: rule.id,
-        above,
-        kind: AskingKind::ApprovalRequired,
-    })
 }

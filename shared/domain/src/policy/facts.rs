@@ -1,8 +1,9 @@
 //! The inputs of a decision, which [`crate::evaluate`] checks.
 
 use crate::{
-    Agent, Amount, ApprovalId, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions, Intent, Network,
-    Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target, Timestamp, Window,
+    Agent, Amount, ApprovalId, AskingLimit, Category, ENGINE_VERSION, EnabledService, Eviction, Freeze, InputVersions,
+    Intent, Network, Operation, OperationSlug, ProviderRequest, RecentPayments, RuleId, Service, Target, Timestamp,
+    Window,
 };
 
 /// The inputs of a decision about a payment.
@@ -31,13 +32,22 @@ pub struct Facts<'a> {
     /// The operators' freeze that applies to the agent: see [`crate::Freezes::for_agent`].
     pub frozen_by_operators: Option<Freeze>,
     /// The approval that the request names, if the approval was given and is for this request.
-    pub approval: Option<ApprovalId>,
+    pub approval: Option<GivenApproval<'a>>,
     /// The wallet's balance. `None` if unknown.
     pub balance: Option<Amount>,
     /// The time that the decision records: see [`decision_time`].
     pub at: Timestamp,
     /// Which expired payments the grant evicts from the windows.
     pub eviction: Eviction,
+}
+
+/// An approval that a user gave.
+#[derive(Clone, Copy, Debug)]
+pub struct GivenApproval<'a> {
+    /// The approval.
+    pub id: ApprovalId,
+    /// The limits that the user was shown. The approval waives no other limit.
+    pub asking: &'a [AskingLimit],
 }
 
 /// The inputs of a decision about a call that do not depend on the payment.
@@ -63,7 +73,20 @@ pub struct CallFacts<'a> {
     pub at: Timestamp,
 }
 
+impl CallFacts<'_> {
+    /// Returns the categories that rules apply to: the operation's category, then the service's category.
+    pub(super) fn categories(&self) -> impl Iterator<Item = Category> + use<> {
+        let of_operation = self.operation.map(|operation| operation.category);
+        of_operation.into_iter().chain(std::iter::once(self.service.category))
+    }
+}
+
 impl Facts<'_> {
+    /// Returns whether the approval waives this limit.
+    pub(super) fn is_waived(&self, limit: &AskingLimit) -> bool {
+        self.approval.is_some_and(|approval| limit.is_among(approval.asking))
+    }
+
     /// Returns the versions of the inputs, apart from the policy version.
     pub const fn input_versions(&self) -> InputVersions {
         InputVersions {

@@ -9,10 +9,11 @@
 //! The numbers of each check have their own unit, which a replay needs: payments for a count limit or an interval,
 //! seconds for a duplicate, micro-USDC for a price.
 
-use super::check::{AskingKind, AskingRule, Block, Check, CheckName, FirstFailure};
+use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{
-    Amount, CallDigest, CallMark, CountingRule, Duration, Facts, LimitAction, Operation, OperationDigest, PayeePrefix,
-    RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice, Window, WindowMeasure,
+    Amount, CallDigest, CallFacts, CallMark, Category, CountingRule, Duration, Facts, LimitAction, Operation,
+    OperationDigest, PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice,
+    Window, WindowMeasure,
 };
 
 /// Returns the agent's rules that apply to payments to the service.
@@ -33,6 +34,71 @@ pub(super) fn schedule(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<
             Block::Schedule { rule, retry_at }.into()
         }),
     })
+}
+
+/// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
+pub(super) fn asking<'a>(facts: &Facts<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
+    let (facts, amount) = (*facts, facts.intent.offer.amount());
+    let policy = facts
+        .enabled
+        .filter(|enabled| enabled.enabled)
+        .map(|enabled| &enabled.policy);
+    let threshold = policy.map(|policy| policy.require_approval_above);
+    let threshold = threshold.filter(|above| amount > *above).map(|above| AskingLimit {
+        rule: None,
+        above,
+        kind: AskingKind::Threshold,
+    });
+    let rules = rules(&facts).filter_map(move |rule| {
+        let (kind, above) = exceeded_amount(&rule.kind, &facts)?;
+        Some(AskingLimit {
+            rule: Some(rule.id),
+            above,
+            kind,
+        })
+    });
+    threshold.into_iter().chain(rules)
+}
+
+/// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
+/// this payment. The amount is zero if the rule does not depend on the amount.
+fn exceeded_amount(rule: &RuleKind, facts: &Facts<'_>) -> Option<(AskingKind, Amount)> {
+    let amount = facts.intent.offer.amount();
+    match rule {
+        RuleKind::ApprovalRequired {
+            categories: listed,
+            above,
+            ..
+        } => {
+            let is_listed = |listed: &Vec<Category>| {
+                CallFacts::from(facts)
+                    .categories()
+                    .any(|category| listed.contains(&category))
+            };
+            let above = above.unwrap_or(Amount::ZERO);
+            let is_exceeded = amount > above && listed.as_ref().is_none_or(is_listed);
+            is_exceeded.then_some((AskingKind::ApprovalRequired, above))
+        }
+        RuleKind::DuplicateGuard {
+            within,
+            action: LimitAction::Ask,
+            ..
+        } => {
+            let last = last_call(facts, facts.operation?)?;
+            (facts.at.since(last) < *within).then_some((AskingKind::DuplicateGuard, Amount::ZERO))
+        }
+        RuleKind::PriceAboveUsual {
+            percent,
+            over,
+            action: LimitAction::Ask,
+            ..
+        } => {
+            let most = highest_price(usual_price(facts, facts.operation?, *over)?, *percent);
+            (amount > most).then_some((AskingKind::PriceAboveUsual, most))
+        }
+        RuleKind::NewPayee { .. } => (!is_known_payee(facts)).then_some((AskingKind::NewPayee, Amount::ZERO)),
+        _ => None,
+    }
 }
 
 fn schedules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
@@ -116,10 +182,7 @@ pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option
     let Some(operation) = facts.operation else {
         return Some(Check::unknown(CheckName::Duplicate));
     };
-    let last = facts
-        .recent
-        .last_call(CallDigest::digest(facts.intent, &operation.slug));
-    let Some(last) = last else {
+    let Some(last) = last_call(facts, operation) else {
         return Some(Check::passed(CheckName::Duplicate));
     };
     let age = facts.at.since(last);
@@ -134,16 +197,17 @@ pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option
         within,
         retry_at: last.after(within),
     };
-    let asking = AskingRule {
-        id: rule,
-        above: Amount::ZERO,
-        kind: AskingKind::DuplicateGuard,
-    };
     Some(Check {
         limit: seconds(within),
         used: seconds(age),
-        ..failure.limit(CheckName::Duplicate, action, facts, asking, block)
+        ..failure.limit(CheckName::Duplicate, action, facts, asking(facts), block)
     })
+}
+
+fn last_call(facts: &Facts<'_>, operation: &Operation) -> Option<Timestamp> {
+    facts
+        .recent
+        .last_call(CallDigest::digest(facts.intent, &operation.slug))
 }
 
 fn seconds(length: Duration) -> Option<Amount> {
@@ -178,14 +242,8 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     let check = if amount <= most {
         Check::passed(CheckName::Price)
     } else {
-        let asking = AskingRule {
-            id: rule,
-            above: most,
-            kind: AskingKind::PriceAboveUsual,
-        };
-        failure.limit(CheckName::Price, action, facts, asking, || Block::PriceAboveUsual {
-            rule,
-            most,
+        failure.limit(CheckName::Price, action, facts, asking(facts), || {
+            Block::PriceAboveUsual { rule, most }
         })
     };
     Some(Check {
@@ -222,19 +280,17 @@ pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
 
 /// Checks that the payee was paid before, if a rule requires approval for new payees.
 pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let rule = rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
-    if facts
-        .recent
-        .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
-    {
+    rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
+    if is_known_payee(facts) {
         return Some(Check::passed(CheckName::Payee));
     }
-    let asking = AskingRule {
-        id: rule.id,
-        above: Amount::ZERO,
-        kind: AskingKind::NewPayee,
-    };
-    Some(failure.ask(CheckName::Payee, facts, asking))
+    Some(failure.ask(CheckName::Payee, facts, asking(facts)))
+}
+
+fn is_known_payee(facts: &Facts<'_>) -> bool {
+    facts
+        .recent
+        .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
 }
 
 /// Returns what is remembered of an allowed payment once it is paid, or `None` if no rule needs it.
@@ -247,8 +303,12 @@ pub(super) fn recent_update(facts: &Facts<'_>, operation: &Operation) -> Option<
         match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => {
                 guarded = true;
-                // An approval waives duplicate guards that require approval.
-                if action == LimitAction::Block || facts.approval.is_none() {
+                let limit = AskingLimit {
+                    rule: Some(rule.id),
+                    above: Amount::ZERO,
+                    kind: AskingKind::DuplicateGuard,
+                };
+                if action == LimitAction::Block || !facts.is_waived(&limit) {
                     forbidden = forbidden.max(Some(within));
                 }
             }

@@ -63,6 +63,10 @@ pub struct RaiseRequest {
     pub asked_of: String,
 }
 
+/// How long after a rejection an agent can't request another limit increase for the service, so that an agent does not
+/// insist.
+pub const RAISE_PAUSE: Duration = Duration::DAY;
+
 /// The maximum length of the reason for a limit increase, in characters.
 pub const RAISE_REASON_MAX: usize = 500;
 

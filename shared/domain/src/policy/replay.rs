@@ -10,7 +10,8 @@
 //!
 //! Three inputs have no version and are derived from the checks. An operators' freeze is assumed if the check for an
 //! active agent failed although the agent's own record is active. The delay for a new payee is assumed if the vendor
-//! check failed and everything else about the vendor passes. An approval is assumed if a check was waived. Therefore a
+//! check failed and everything else about the vendor passes. An approval of all limits is assumed if a check was waived,
+//! apart from limits whose check failed. Therefore a
 //! replay shows that the engine decides the same way given these three inputs. The replay doesn't show that the freeze,
 //! the delay or the approval existed: freezes are in the audit log, and an approval records its settlement.
 //!
@@ -18,11 +19,11 @@
 
 use super::limits;
 use crate::{
-    ALLOWED_REASON, Agent, Amount, ApprovalId, Block, CallDescription, CallDigest, Check, CheckName, CheckOutcome,
-    CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, Eviction, Facts, Fingerprint,
-    Freeze, InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation, OperationDigest,
-    OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind, Service,
-    Settlement, Target, Terms, Timestamp, UsualPrice, Window, WindowScope, evaluate,
+    ALLOWED_REASON, Agent, Amount, ApprovalId, AskingLimit, Block, CallDescription, CallDigest, Check, CheckName,
+    CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, Eviction, Facts,
+    Fingerprint, Freeze, GivenApproval, InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation,
+    OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind,
+    Service, Settlement, Target, Terms, Timestamp, UsualPrice, Window, WindowScope, evaluate,
 };
 use std::borrow::Cow;
 
@@ -338,7 +339,7 @@ impl<'a> RecordedFacts<'a> {
         });
         let budgets: Vec<(RuleId, Window)> = windows.collect();
         let decision = self.decision;
-        let evaluated = evaluate(&Facts {
+        let facts = Facts {
             agent,
             intent: &self.intent,
             service: self.service,
@@ -350,14 +351,19 @@ impl<'a> RecordedFacts<'a> {
             budgets: &budgets,
             recent: recent.map_or(&self.recent, |recent| &recent.payments),
             frozen_by_operators: self.frozen_by_operators,
-            approval: self
-                .is_approved
-                .then(|| ApprovalId::derive(agent.id, &self.intent.fingerprint, 0)),
+            approval: None,
             balance: decision.check(CheckName::Balance).and_then(|check| check.limit),
             at: decision.at,
             eviction: Eviction::Needed,
+        };
+        // The approval did not waive the limits whose check failed.
+        let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
+        let asking: Vec<AskingLimit> = limits::asking(&facts).filter(is_approved).collect();
+        let approval = self.is_approved.then(|| GivenApproval {
+            id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
+            asking: &asking,
         });
-        match evaluated {
+        match evaluate(&Facts { approval, ..facts }) {
             Decision::Allow(grant) => EvaluationResult {
                 result: Some(DecisionResult::Allow),
                 reason: ALLOWED_REASON.to_owned(),

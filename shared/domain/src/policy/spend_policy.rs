@@ -173,7 +173,24 @@ pub enum OperationScope {
     Only(Vec<OperationSlug>),
 }
 
+/// Removes and returns the operations that the service does not list, so that an old list of operations can't be rejected,
+/// nor allow more than before. A service that left the catalog lists none.
+pub(super) fn take_unlisted(operations: &mut Vec<OperationSlug>, service: Option<&Service>) -> Vec<OperationSlug> {
+    let is_unlisted = |slug: &OperationSlug| service.is_none_or(|service| service.operation(slug).is_none());
+    let (unlisted, listed) = std::mem::take(operations).into_iter().partition(is_unlisted);
+    *operations = listed;
+    unlisted
+}
+
 impl PolicyEdit {
+    /// Removes and returns the operations that the service does not list.
+    pub fn take_unlisted_operations(&mut self, service: Option<&Service>) -> Vec<OperationSlug> {
+        match &mut self.enabled_operations {
+            Some(OperationScope::Only(operations)) => take_unlisted(operations, service),
+            Some(OperationScope::All) | None => Vec::new(),
+        }
+    }
+
     /// The maximum number of hosts in `allowed_domains`. The number is limited because every payment reads the policy.
     pub const MAX_DOMAINS: usize = 100;
 

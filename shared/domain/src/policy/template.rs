@@ -7,9 +7,9 @@
 //! continued.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, OperationScope, PolicyChange, PolicyEdit, Problem, Rule, RuleId,
-    RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
-    catalog::service::named,
+    Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem, Rule,
+    RuleId, RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
+    catalog::service::named, policy::spend_policy::take_unlisted,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -328,6 +328,19 @@ impl TemplateTerms {
         own.into_iter().chain(general).cloned().reduce(PolicyChange::or)
     }
 
+    /// Returns the operations that left the catalog since the template was updated, by service. Applying the template leaves
+    /// these operations out.
+    pub fn unlisted_operations(&self, catalog: &Catalog) -> BTreeMap<ServiceId, Vec<OperationSlug>> {
+        let services = self.services.iter().filter_map(|(key, change)| match key {
+            TemplateKey::Service(id) => {
+                let unlisted = change.policy.clone().take_unlisted_operations(catalog.by_id(*id));
+                (!unlisted.is_empty()).then_some((*id, unlisted))
+            }
+            TemplateKey::Category(_) | TemplateKey::Every => None,
+        });
+        services.collect()
+    }
+
     /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
     /// that they apply to.
     pub fn starting_changes<'a>(
@@ -339,6 +352,7 @@ impl TemplateTerms {
             let Some(change) = self.of_service(service.id, Some(service.category), true) else {
                 continue;
             };
+            let change = listed_part(&change, Some(service));
             match changes.iter_mut().find(|(known, _)| *known == change) {
                 Some((_, services)) => services.push(service.id),
                 None => changes.push((change, vec![service.id])),
@@ -459,8 +473,15 @@ impl ServiceMerge {
     }
 }
 
+/// Returns the change without operations that left the catalog.
+fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange {
+    let mut change = change.clone();
+    change.policy.take_unlisted_operations(service);
+    change
+}
+
 /// Merges a template's limits into an agent's policies and returns the services that differ. `starting` returns the
-/// policy that the agent started with.
+/// policy that the agent started with. Operations that left the catalog are left out of all limits, and make no override.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -478,13 +499,23 @@ pub fn merge_services(
         let Some(change) = of_service(template) else {
             continue;
         };
-        let of = |base: &TemplateTerms| of_service(base).as_ref().map(values_of);
+        let service = catalog.by_id(id);
+        let change = listed_part(&change, service);
+        let of = |base: &TemplateTerms| Some(values_of(&listed_part(&of_service(base)?, service)));
+        let listed = |record: &EnabledService| {
+            let mut record = record.clone();
+            if let Some(operations) = &mut record.policy.enabled_operations {
+                take_unlisted(operations, service);
+            }
+            values_of_record(&record)
+        };
         let applied = bases.current().and_then(of).unwrap_or_default();
         let begun: Vec<_> = bases.pending().filter_map(of).collect();
-        let started = starting(id).map(|record| values_of_record(&record));
-        let own = values_of_record(record);
+        let started = starting(id).map(|record| listed(&record));
+        let values = values_of(&change).into_iter().zip(values_of_record(record));
         let (mut taken, mut differences) = ([false; 6], Vec::new());
-        for (index, (new, own)) in values_of(&change).into_iter().zip(&own).enumerate() {
+        for (index, ((new, own), listed)) in values.zip(listed(record)).enumerate() {
+            let (own, listed) = (&own, &listed);
             let Some(new) = new.filter(|new| new != own) else {
                 continue;
             };
@@ -495,7 +526,7 @@ pub fn merge_services(
             let value = |values: &[Option<Value>; 6]| values.get(index).cloned().flatten();
             let origin = value(&applied).or_else(|| started.as_ref()?.get(index).cloned());
             let is_template_s =
-                origin.as_ref() == Some(own) || begun.iter().any(|base| value(base).as_ref() == Some(own));
+                origin.as_ref() == Some(listed) || begun.iter().any(|base| value(base).as_ref() == Some(listed));
             let is_wanted = is_template_s || overrides == Overrides::Overwrite;
             if let (Some(taken), Some(member)) = (taken.get_mut(index), MEMBERS.get(index)) {
                 *taken = is_wanted;
@@ -524,6 +555,7 @@ pub fn merge_services(
     });
     let never_had = new.filter(|(id, _)| !present.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
+        let change = listed_part(&change, catalog.by_id(service));
         let values = values_of(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, member)| {
             Some(LimitDifference {

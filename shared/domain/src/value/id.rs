@@ -205,6 +205,11 @@ impl ApprovalId {
         (id.lineage() == lineage).then_some(id)
     }
 
+    /// Returns whether `later` is a later approval of the same lineage.
+    pub fn is_before(self, later: Self) -> bool {
+        self.lineage() == later.lineage() && self.sequence() < later.sequence()
+    }
+
     /// Returns the approval's sequence number within the lineage.
     pub fn sequence(self) -> u32 {
         let [.., a, b, c, d] = *self.0.as_bytes();

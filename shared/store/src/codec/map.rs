@@ -5,10 +5,11 @@ use crate::codec::fields::{fields, stored_as_map};
 use crate::codec::item::{Draft, Fields, Item, Unreadable, member, optional_field, optional_member};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, AnomalyBrake, Answer, AskingKind, AskingRule, AttestedCall, AttestedPayee, Availability, CallDescription,
-    CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation, OperationScope,
-    OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest, RaisedCaps, Rule,
-    RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, Wallet, WalletKey,
+    AgentKey, AnomalyBrake, Answer, AskingKind, AskingLimit, AttestedCall, AttestedPayee, Availability,
+    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation,
+    OperationScope, OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest,
+    RaisedCaps, Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, Wallet,
+    WalletKey,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -31,7 +32,7 @@ macro_rules! written_as_map {
 written_as_map! {
     Rule, write_rule, read_rule;
 
-    AskingRule, write_asking, read_asking;
+    AskingLimit, write_asking, read_asking;
 
     Vendor,
     |vendor| match vendor {
@@ -167,17 +168,17 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
 }
 
 /// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
-fn write_asking(asking: &AskingRule) -> Draft {
+fn write_asking(asking: &AskingLimit) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::new_map()
-        .with("id", &asking.id)
+        .with_optional("id", asking.rule.as_ref())
         .with("above", &asking.above)
         .with_optional("kind", kind)
 }
 
-fn read_asking(map: &Item) -> Option<AskingRule> {
-    Some(AskingRule {
-        id: member(map, "id")?,
+fn read_asking(map: &Item) -> Option<AskingLimit> {
+    Some(AskingLimit {
+        rule: optional_member(map, "id")?,
         above: member(map, "above")?,
         kind: optional_member(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
     })

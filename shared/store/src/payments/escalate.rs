@@ -2,8 +2,8 @@
 //!
 //! Invariant: at most one approval of a request is open. The approvals of identical requests share one partition and
 //! are numbered from 0, and each number can be used once. If an open approval has the number that an escalation tries,
-//! the escalation uses this approval. The number of an agent's pending approvals is limited (`waiting.rs`). Nothing is
-//! reserved.
+//! the escalation uses this approval. If the open approval waives too few limits, the escalation ends the approval and
+//! creates the next. The number of an agent's pending approvals is limited (`waiting.rs`). Nothing is reserved.
 
 use crate::{
     codec::attribute::{Attribute as _, text},
@@ -19,7 +19,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
 use purser_domain::{
-    AgentId, Approval, ApprovalId, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result, Timestamp,
+    AgentId, Approval, ApprovalId, AskingLimit, DecisionRecord, Error, Fingerprint, Reason, Resolution, Result,
+    Timestamp,
 };
 
 /// The result of an escalation.
@@ -40,6 +41,8 @@ pub enum EscalateResult {
 enum Role {
     Key,
     Approval,
+    /// The open approval that ends.
+    Ended,
     /// The set of the agent's approvals that may be pending.
     Waiting,
     Decision,
@@ -47,8 +50,8 @@ enum Role {
 
 /// The approval to which the idempotency key is bound.
 enum Place {
-    /// A new approval.
-    New(Approval),
+    /// A new approval, and the open approval that waives too few limits and ends.
+    New(Approval, Option<Box<Approval>>),
     /// An existing open approval.
     Taken(Approval),
 }
@@ -56,13 +59,13 @@ enum Place {
 impl Place {
     const fn approval(&self) -> &Approval {
         match self {
-            Self::New(approval) | Self::Taken(approval) => approval,
+            Self::New(approval, _) | Self::Taken(approval) => approval,
         }
     }
 
     fn into_escalated(self) -> EscalateResult {
         match self {
-            Self::New(approval) => EscalateResult::Staged(approval),
+            Self::New(approval, _) => EscalateResult::Staged(approval),
             Self::Taken(approval) => EscalateResult::Joined(approval),
         }
     }
@@ -71,7 +74,8 @@ impl Place {
 impl Ledger {
     /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to it.
     /// The same transaction records the decision with the approval's id. A new approval expires at `expires_at`. It is
-    /// created only if fewer than `most` of the agent's approvals are pending.
+    /// created only if fewer than `most` of the agent's approvals are pending. `carried` is the given approval of the
+    /// request, which waives too few limits. With `carried`, the key may be bound to an earlier approval of the request.
     ///
     /// If several conditions fail, the first of the following determines the result: the key is used, the approval's
     /// number is used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
@@ -80,14 +84,18 @@ impl Ledger {
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
+        carried: Option<ApprovalId>,
         expires_at: Timestamp,
         most: u32,
     ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
-        // Nearly every escalated request is new, so number 0 is tried without reading.
-        let mut place = Place::New(required_approval(decision, expires_at, 0)?);
+        let mut place = match carried {
+            // Nearly every escalated request is new, so number 0 is tried without reading.
+            None => Place::New(required_approval(decision, expires_at, 0)?, None),
+            Some(_) => self.next_place(decision, expires_at).await?,
+        };
         loop {
-            let transaction = self.escalation(key, decision, &place, most)?;
+            let transaction = self.escalation(key, decision, carried, &place, most)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(place.into_escalated());
@@ -102,16 +110,18 @@ impl Ledger {
             }
             if let Some(item) = refusal.existing(Role::Approval) {
                 let existing = self.read_approval(place.approval().id, item)?;
-                place = if is_open(&existing, decision) {
+                place = if is_open(&existing, decision) && existing.waives(asking(decision)) {
                     Place::Taken(existing)
                 } else {
                     self.next_place(decision, expires_at).await?
                 };
+            } else if refusal.existing(Role::Ended).is_some() {
+                place = self.next_place(decision, expires_at).await?;
             } else if let Some(full) = refusal.existing(Role::Waiting) {
-                let made = self.make_room(decision.agent, full, decision.at, &mut backoff).await?;
+                let made = self.make_room(place.approval(), full, &mut backoff).await?;
                 if !made {
                     place = self.next_place(decision, expires_at).await?;
-                    if let Place::New(_) = place {
+                    if let Place::New(..) = place {
                         return Ok(EscalateResult::TooMany);
                     }
                 }
@@ -127,6 +137,7 @@ impl Ledger {
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
+        carried: Option<ApprovalId>,
         place: &Place,
         most: u32,
     ) -> Result<Transaction<Role>> {
@@ -146,27 +157,41 @@ impl Ledger {
             .set_item(Some(write_decision(&decision)))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
-        transaction.put(Role::Key, self.put_new(row))?;
-        if let Place::New(approval) = place {
+        let key = match carried {
+            None => self.put_new(row),
+            Some(_) => self
+                .put(row)
+                .condition_expression(
+                    "attribute_not_exists(pk) OR (kind = :escalate AND rh = :fingerprint AND apid <> :id)",
+                )
+                .expression_attribute_values(":escalate", text(ESCALATE))
+                .expression_attribute_values(":fingerprint", decision.fingerprint.write())
+                .expression_attribute_values(":id", approval.id.write()),
+        };
+        transaction.put(Role::Key, key)?;
+        if let Place::New(approval, ended) = place {
             transaction.put(Role::Approval, self.put_new(write_approval(approval)))?;
+            if let Some(ended) = ended {
+                transaction.update(Role::Ended, self.end_approval(ended, approval.created_at))?;
+            }
             transaction.update(Role::Waiting, self.add_waiting(approval, most))?;
         }
         transaction.put(Role::Decision, record)?;
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request. Uses the approval if it is open, and otherwise the next number.
+    /// Reads the newest approval of this request. Uses the approval if it is open and waives all limits, and otherwise the
+    /// next number.
     async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
         let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
-            return Ok(Place::New(required_approval(decision, expires_at, 0)?));
+            return Ok(Place::New(required_approval(decision, expires_at, 0)?, None));
         };
-        if is_open(&newest, decision) {
+        let is_open = is_open(&newest, decision);
+        if is_open && newest.waives(asking(decision)) {
             return Ok(Place::Taken(newest));
         }
-        let next = newest.id.sequence().checked_add(1);
-        let next =
-            next.ok_or_else(|| Error::internal("escalating a request", Fault::new("its ordinals are used up")))?;
-        Ok(Place::New(required_approval(decision, expires_at, next)?))
+        let next = required_approval(decision, expires_at, next_number(Some(&newest))?)?;
+        Ok(Place::New(next, is_open.then(|| Box::new(newest))))
     }
 
     /// Reads the newest approval of a request.
@@ -194,6 +219,23 @@ fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
+/// Returns the number that follows the newest approval of a request.
+pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
+    let Some(newest) = newest else {
+        return Ok(0);
+    };
+    let next = newest.id.sequence().checked_add(1);
+    next.ok_or_else(|| Error::internal("asking a user", Fault::new("the numbers are used up")))
+}
+
+/// Returns the limits that require the approval.
+fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
+    match &decision.reason {
+        Reason::ApprovalRequired { asking, .. } => asking,
+        _ => &[],
+    }
+}
+
 /// Whether the key was bound by an attempt of the same escalation whose response was lost.
 fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
@@ -202,7 +244,7 @@ fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place)
 
 /// Creates the approval that a decision requires.
 fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
-    let (Reason::ApprovalRequired { threshold, rule, .. }, Some(operation)) =
+    let (Reason::ApprovalRequired { threshold, asking, .. }, Some(operation)) =
         (&decision.reason, decision.operation.clone())
     else {
         return Err(Error::internal(
@@ -210,7 +252,6 @@ fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence:
             Fault::new("the decision asks nobody, or about nothing that can be bought"),
         ));
     };
-    let (threshold, rule) = (*threshold, *rule);
     Ok(Approval {
         id: ApprovalId::derive(decision.agent, &decision.fingerprint, sequence),
         agent: decision.agent,
@@ -223,8 +264,8 @@ fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence:
         amount: decision.amount,
         pay_to: decision.pay_to,
         call: decision.call.clone(),
-        threshold,
-        rule,
+        threshold: *threshold,
+        asking: asking.clone(),
         raise: None,
         created_at: decision.at,
         expires_at,

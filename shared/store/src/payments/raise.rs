@@ -1,24 +1,26 @@
-//! An agent's request for a temporary limit increase: one approval for each blocked payment, so that a repeated request
-//! finds the first.
+//! An agent's request for a temporary limit increase. The requests of an agent for one service share a partition, like the
+//! approvals of identical payments, and at most one is pending.
 //!
-//! The number of an agent's pending approvals is limited (`waiting.rs`), and these requests count as pending approvals.
+//! The number of an agent's pending requests is limited (`waiting.rs`), apart from the number of pending approvals of
+//! payments.
 
 use crate::{
     codec::backoff::Backoff,
     codec::ledger::Ledger,
+    payments::escalate::next_number,
     people::approval::write_approval,
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Approval, Result};
+use purser_domain::{Approval, ApprovalId, RaiseRequest, Result};
 
 /// The result of requesting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RaiseAsked {
     /// The request is pending.
     New(Approval),
-    /// An earlier request exists for this blocked payment, decided or not. The caller compares the parameters.
+    /// An earlier request for the service is pending, or was rejected a short time ago.
     Already(Approval),
-    /// The agent has the maximum number of pending approvals. Nothing was written.
+    /// The agent has the maximum number of pending requests. Nothing was written.
     TooMany,
 }
 
@@ -29,24 +31,31 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a request for a temporary limit increase, if fewer than `most` of the agent's approvals are pending.
-    pub async fn ask_for_raise(&self, asked: &Approval, most: u32) -> Result<RaiseAsked> {
+    /// Stores a request for a temporary limit increase under the next number, unless an earlier request stands for it.
+    /// Fewer than `most` of the agent's requests for increases may be pending.
+    pub async fn ask_for_raise(&self, asked: &Approval, raise: &RaiseRequest, most: u32) -> Result<RaiseAsked> {
         let mut backoff = Backoff::new();
         loop {
+            let newest = self.newest_approval(asked.agent, &asked.fingerprint).await?;
+            let number = match newest {
+                Some(newest) if newest.stands_for(raise, asked.created_at) => return Ok(RaiseAsked::Already(newest)),
+                newest => next_number(newest.as_ref())?,
+            };
+            let asked = Approval {
+                id: ApprovalId::derive(asked.agent, &asked.fingerprint, number),
+                raise: Some(raise.clone()),
+                ..asked.clone()
+            };
             let mut transaction = Transaction::new();
-            transaction.put(Role::Approval, self.put_new(write_approval(asked)))?;
-            transaction.update(Role::Waiting, self.add_waiting(asked, most))?;
+            transaction.put(Role::Approval, self.put_new(write_approval(&asked)))?;
+            transaction.update(Role::Waiting, self.add_waiting(&asked, most))?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(RaiseAsked::New(asked.clone()));
+                return Ok(RaiseAsked::New(asked));
             };
-            if let Some(item) = refusal.existing(Role::Approval) {
-                return Ok(RaiseAsked::Already(self.read_approval(asked.id, item)?));
-            }
-            if let Some(full) = refusal.existing(Role::Waiting)
-                && !self
-                    .make_room(asked.agent, full, asked.created_at, &mut backoff)
-                    .await?
+            if refusal.existing(Role::Approval).is_none()
+                && let Some(full) = refusal.existing(Role::Waiting)
+                && !self.make_room(&asked, full, &mut backoff).await?
             {
                 return Ok(RaiseAsked::TooMany);
             }

@@ -15,7 +15,7 @@ use crate::{
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution, Result};
+use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution, Result, Timestamp};
 
 /// A user's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +126,16 @@ impl Ledger {
         }
     }
 
+    /// Creates the update that ends an open approval at `at`, if nobody decided or used the approval meanwhile.
+    pub(crate) fn end_approval(&self, open: &Approval, at: Timestamp) -> UpdateBuilder {
+        self.update(&Key::approval(open.id))
+            .update_expression("SET ends = :at")
+            .condition_expression("st = :state AND ends = :ends")
+            .expression_attribute_values(":at", at.write())
+            .expression_attribute_values(":state", text(state_of(open)))
+            .expression_attribute_values(":ends", open.expires_at.write())
+    }
+
     /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
     /// has stored the approval's state.
     async fn resolved(
@@ -216,7 +226,7 @@ impl Ledger {
             pay_to: row.get("payto")?,
             call: row.get("call")?,
             threshold: row.get("above")?,
-            rule: row.get_optional("rule")?,
+            asking: row.get_optional("asking")?.unwrap_or_default(),
             raise: row.get_optional("raise")?,
             created_at: row.get("t")?,
             expires_at: row.get("ends")?,
@@ -234,12 +244,6 @@ fn if_pending(ruling: UpdateBuilder) -> UpdateBuilder {
 
 /// Encodes an approval's row.
 pub(crate) fn write_approval(approval: &Approval) -> Item {
-    let state = match &approval.resolution {
-        Resolution::Pending => PENDING,
-        Resolution::Approved(_) => APPROVED,
-        Resolution::Rejected(_) => REJECTED,
-        Resolution::Executed { .. } => EXECUTED,
-    };
     let ruling = approval.ruling();
     let os = match &approval.resolution {
         Resolution::Pending => key::owned::undecided_key(approval.id, approval.created_at),
@@ -260,16 +264,25 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("payto", &approval.pay_to)
         .with("call", &approval.call)
         .with("above", &approval.threshold)
-        .with_optional("rule", approval.rule.as_ref())
+        .with("asking", &approval.asking)
         .with_optional("raise", approval.raise.as_ref())
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
-        .with_value("st", text(state))
+        .with_value("st", text(state_of(approval)))
         .with_optional("resolved", ruling.map(|ruling| &ruling.at))
         .with_optional("by", ruling.map(|ruling| &ruling.by))
         .with_optional("note", ruling.and_then(|ruling| ruling.note.as_ref()))
         .with_optional("sid", approval.settlement().as_ref())
         .into_item()
+}
+
+const fn state_of(approval: &Approval) -> &'static str {
+    match &approval.resolution {
+        Resolution::Pending => PENDING,
+        Resolution::Approved(_) => APPROVED,
+        Resolution::Rejected(_) => REJECTED,
+        Resolution::Executed { .. } => EXECUTED,
+    }
 }
 
 fn read_ruling(row: Row<'_>) -> Result<ApprovalResolution> {

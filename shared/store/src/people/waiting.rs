@@ -1,7 +1,8 @@
-//! The set of ids of an agent's approvals that may be pending. Its size limits the number of pending approvals, and
+//! Two sets of ids of an agent's approvals that may be pending: of payments, and of temporary limit increases, so that
+//! requests for increases take no room from payments. The size of each set limits the number of pending approvals, and
 //! they can be listed without reading decided approvals.
 //!
-//! Invariant: a pending approval is in its agent's set, because one transaction creates and adds it. An approval that
+//! Invariant: a pending approval is in its set, because one transaction creates and adds it. An approval that
 //! is no longer pending stays in the set until the set is full. It never becomes pending again, so it can be removed at
 //! any time.
 
@@ -10,8 +11,20 @@ use crate::{
     codec::ledger::Ledger, transact::Transaction,
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, Fingerprint, Result, Timestamp};
+use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, AskingLimit, Fingerprint, Result, Timestamp};
 use std::collections::BTreeSet;
+
+/// The attribute with the approvals of payments.
+const PAYMENTS: &str = "ids";
+/// The attribute with the requests for temporary limit increases.
+const INCREASES: &str = "incs";
+
+const fn set_of(approval: &Approval) -> &'static str {
+    match approval.raise {
+        Some(_) => INCREASES,
+        None => PAYMENTS,
+    }
+}
 
 impl Ledger {
     /// Reads the approvals with these ids, strongly consistent, in any order. Unknown ids are skipped.
@@ -23,58 +36,61 @@ impl Ledger {
     }
 
     /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no
-    /// open approval is for this request. Takes one read, and up to two more if the set is full.
+    /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
     pub async fn asks_too_many(
         &self,
         agent: AgentId,
         fingerprint: &Fingerprint,
+        asking: &[AskingLimit],
         most: u32,
         at: Timestamp,
     ) -> Result<bool> {
         let Some(item) = self.get(&Key::waiting(agent)).await? else {
             return Ok(false);
         };
-        let ids = self.may_wait(&item)?;
+        let ids = self.waiting_ids(&item, PAYMENTS)?;
         let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= most);
         if !is_full(&ids) || !is_full(&self.still_waiting(&ids, at).await?) {
             return Ok(false);
         }
         let newest = self.newest_approval(agent, fingerprint).await?;
-        Ok(newest.is_none_or(|newest| !newest.status(at).is_open()))
+        Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking)))
     }
 
-    /// Decodes the ids in the set.
+    /// Decodes the ids in both sets.
     pub(crate) fn may_wait(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
-        Ok(self.row(item).get_optional("ids")?.unwrap_or_default())
+        let mut ids = self.waiting_ids(item, PAYMENTS)?;
+        ids.append(&mut self.waiting_ids(item, INCREASES)?);
+        Ok(ids)
     }
 
-    /// Creates an update that adds a new approval if the set has fewer than `most` ids.
+    fn waiting_ids(&self, item: &Item, set: &'static str) -> Result<BTreeSet<ApprovalId>> {
+        Ok(self.row(item).get_optional(set)?.unwrap_or_default())
+    }
+
+    /// Creates an update that adds a new approval if its set has fewer than `most` ids.
     pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
+        let set = set_of(approval);
         self.update(&Key::waiting(approval.agent))
-            .update_expression("ADD ids :id")
-            .condition_expression("attribute_not_exists(ids) OR size(ids) < :most")
+            .update_expression(format!("ADD {set} :id"))
+            .condition_expression(format!("attribute_not_exists({set}) OR size({set}) < :most"))
             .expression_attribute_values(":id", BTreeSet::from([approval.id]).write())
             .expression_attribute_values(":most", most.write())
     }
 
-    /// Removes the approvals that are no longer pending from a full set. Returns `false` if all are still pending. The
-    /// write is a transaction, like every write by the calling function.
-    pub(crate) async fn make_room(
-        &self,
-        agent: AgentId,
-        full: &Item,
-        at: Timestamp,
-        backoff: &mut Backoff,
-    ) -> Result<bool> {
-        let ids = self.may_wait(full)?;
-        let waiting = self.still_waiting(&ids, at).await?;
+    /// Removes the approvals that are no longer pending from the full set of a new approval. Returns `false` if all are
+    /// still pending. The write is a transaction, like every write by the calling function.
+    pub(crate) async fn make_room(&self, new: &Approval, full: &Item, backoff: &mut Backoff) -> Result<bool> {
+        let set = set_of(new);
+        let ids = self.waiting_ids(full, set)?;
+        let waiting = self.still_waiting(&ids, new.created_at).await?;
         let gone: BTreeSet<ApprovalId> = ids.difference(&waiting).copied().collect();
         if gone.is_empty() {
             return Ok(false);
         }
         let update = self
-            .update(&Key::waiting(agent))
-            .update_expression("DELETE ids :gone")
+            .update(&Key::waiting(new.agent))
+            .update_expression(format!("DELETE {set} :gone"))
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.update((), update)?;

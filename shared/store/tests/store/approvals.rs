@@ -2,8 +2,8 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{
-    Approval, ApprovalId, ApprovalResolution, ApprovalStatus, CallDescription, DecisionRecord, Duration, Fingerprint,
-    Network, RaiseRequest, RaisedCaps, Reason, Timestamp, TransactionId,
+    Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AskingKind, AskingLimit, CallDescription, DecisionRecord,
+    Duration, Fingerprint, Network, RaiseRequest, RaisedCaps, Reason, Resolution, Timestamp, TransactionId,
 };
 use purser_store::{
     ApprovalDecision, Backoff, DecisionKeys, EscalateResult, Ledger, RaiseAsked, ReserveResult, ResolveResult,
@@ -356,7 +356,7 @@ async fn kept(emulator: &Emulator) -> usize {
 
 async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     let fingerprint = question(n, "k").fingerprint();
-    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, MAX_WAITING, now);
+    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, &[], MAX_WAITING, now);
     refused.await.unwrap()
 }
 
@@ -454,37 +454,12 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
 async fn a_key_is_bound_by_one_decision() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
-    let intent = sample::intent(50, "k");
-    let decision = |number: u8| DecisionRecord {
-        transaction: TransactionId::at(start, [number; 8]),
-        agent: sample::agent_id(1),
-        key: sample::KEY,
-        owner: sample::OWNER.to_owned(),
-        transfers: 0,
-        service: sample::service_id(1),
-        operation: Some(sample::operation().slug),
-        amount: intent.offer.amount(),
-        pay_to: intent.offer.pay_to(),
-        fingerprint: intent.fingerprint,
-        call: CallDescription::new(&intent, Some(&sample::operation()), Network::BaseSepolia, start),
-        at: start,
-        reason: Reason::ApprovalRequired {
-            approval: None,
-            amount: intent.offer.amount(),
-            threshold: sample::units(10),
-            rule: None,
-        },
-        policy_version: Some(1),
-        inputs: None,
-        approval: None,
-        checks: vec![],
-        latency_ms: 1,
-    };
     let key = Fingerprint::for_text("k");
     let mut answers = Vec::new();
     for number in [1, 1, 2] {
         let expires_at = start.after(Duration::DAY);
-        let answer = ledger.escalate(&key, &decision(number), expires_at, MAX_WAITING).await;
+        let decision = escalation(number, start, &[limit(None, AskingKind::Threshold)]);
+        let answer = ledger.escalate(&key, &decision, None, expires_at, MAX_WAITING).await;
         answers.push(match answer.unwrap() {
             EscalateResult::Staged(_) => "staged",
             EscalateResult::Joined(_) => "joined",
@@ -497,32 +472,155 @@ async fn a_key_is_bound_by_one_decision() {
     assert_sound(&emulator).await;
 }
 
-/// A request for a limit increase is pending like an approval, and counts once.
+fn limit(rule: Option<u8>, kind: AskingKind) -> AskingLimit {
+    AskingLimit {
+        rule: rule.map(|number| sample::rule_id(number.into())),
+        above: sample::units(10),
+        kind,
+    }
+}
+
+/// Returns a decision about one request that requires an approval of these limits.
+fn escalation(number: u8, at: Timestamp, asking: &[AskingLimit]) -> DecisionRecord {
+    let intent = sample::intent(50, "k");
+    DecisionRecord {
+        transaction: TransactionId::at(at, [number; 8]),
+        agent: sample::agent_id(1),
+        key: sample::KEY,
+        owner: sample::OWNER.to_owned(),
+        transfers: 0,
+        service: sample::service_id(1),
+        operation: Some(sample::operation().slug),
+        amount: intent.offer.amount(),
+        pay_to: intent.offer.pay_to(),
+        fingerprint: intent.fingerprint,
+        call: CallDescription::new(&intent, Some(&sample::operation()), Network::BaseSepolia, at),
+        at,
+        reason: Reason::ApprovalRequired {
+            approval: None,
+            amount: intent.offer.amount(),
+            threshold: sample::units(10),
+            asking: asking.to_vec(),
+        },
+        policy_version: Some(1),
+        inputs: None,
+        approval: None,
+        checks: vec![],
+        latency_ms: 1,
+    }
+}
+
+/// If a request exceeds another limit than its open approval waives, the approval ends and a new approval names all limits,
+/// for an undecided and for an approved request. A request that exceeds fewer limits uses the open approval.
 #[tokio::test]
-async fn requests_for_raises_are_limited_with_approvals() {
+async fn an_approval_of_other_limits_is_replaced() {
+    let (emulator, ledger) = ledger_with(1_000, 10).await;
+    let threshold = limit(None, AskingKind::Threshold);
+    let payee = limit(Some(1), AskingKind::NewPayee);
+    let duplicate = limit(Some(2), AskingKind::DuplicateGuard);
+    let at = |secs| sample::start().after(Duration::from_secs_u32(secs));
+    let escalate = async |number: u8, key: &str, carried, asking: &[AskingLimit]| {
+        let now = at(number.into());
+        let (key, decision) = (Fingerprint::for_text(key), escalation(number, now, asking));
+        let answer = ledger.escalate(&key, &decision, carried, at(100), MAX_WAITING).await;
+        match answer.unwrap() {
+            EscalateResult::Staged(approval) => ("staged", approval),
+            EscalateResult::Joined(approval) => ("joined", approval),
+            other => panic!("{other:?}"),
+        }
+    };
+    let status = async |of: &Approval, now| ledger.approval(of.id).await.unwrap().unwrap().status(now);
+
+    let (_, first) = escalate(1, "a", None, &[threshold, payee]).await;
+    assert_eq!(first.asking, [threshold, payee]);
+    let (result, joined) = escalate(2, "b", None, &[payee]).await;
+    assert_eq!((result, joined.id), ("joined", first.id));
+    let (result, second) = escalate(3, "c", None, &[threshold, duplicate]).await;
+    assert_eq!((result, second.id.sequence()), ("staged", 1));
+    assert_eq!(status(&first, at(2)).await, ApprovalStatus::Pending);
+    assert_eq!(status(&first, at(3)).await, ApprovalStatus::Expired);
+
+    approve(&ledger, second.id, at(4)).await;
+    // The key "c" is bound to the approval that the call carries, and then to its successor.
+    let all = [threshold, duplicate, payee];
+    let (result, third) = escalate(5, "c", Some(second.id), &all).await;
+    assert_eq!((result, third.id.sequence()), ("staged", 2));
+    assert_eq!(third.asking, all);
+    assert_eq!(status(&second, at(4)).await, ApprovalStatus::Approved);
+    assert_eq!(status(&second, at(5)).await, ApprovalStatus::Expired);
+    let stale = escalation(6, at(6), &all);
+    let key = Fingerprint::for_text("c");
+    let stale = ledger
+        .escalate(&key, &stale, Some(second.id), at(100), MAX_WAITING)
+        .await;
+    assert!(matches!(stale.unwrap(), EscalateResult::IdempotencyRecord(_)));
+    assert_eq!(kept(&emulator).await, 3);
+    assert_sound(&emulator).await;
+}
+
+/// An agent has one pending request for an increase per service, which takes no room from approvals of payments. A rejected
+/// request stands for a day, and an approved request does not stand for the next.
+#[tokio::test]
+async fn a_service_has_one_pending_request_for_an_increase() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
-    let ids = fill(&ledger, start).await;
-    let first = ledger.approval(ids[0]).await.unwrap().unwrap();
-    let fingerprint = Approval::fingerprint_of_raise(first.transaction);
-    let asked = Approval {
-        id: ApprovalId::derive(first.agent, &fingerprint, 0),
-        fingerprint,
-        raise: Some(RaiseRequest {
-            caps: RaisedCaps::default(),
-            until: start.after(Duration::DAY),
-            reason: "more".to_owned(),
-            asked_of: sample::OWNER.to_owned(),
-        }),
-        ..first
+    let payments = fill(&ledger, start).await;
+    let first = ledger.approval(payments[0]).await.unwrap().unwrap();
+    let raise = RaiseRequest {
+        caps: RaisedCaps::default(),
+        until: start.after(Duration::from_secs_u32(6 * 86_400)),
+        reason: "more".to_owned(),
+        asked_of: sample::OWNER.to_owned(),
     };
-    let ask = || ledger.ask_for_raise(&asked, MAX_WAITING);
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::TooMany));
-    assert_eq!(ledger.approval(asked.id).await.unwrap(), None);
-    approve(&ledger, ids[0], start).await;
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::New(_)));
-    assert!(matches!(ask().await.unwrap(), RaiseAsked::Already(found) if found == asked));
-    assert_eq!(ledger.approval(asked.id).await.unwrap(), Some(asked.clone()));
-    assert_eq!(kept(&emulator).await, 20);
+    let ask = async |service: u128, at: Timestamp, of: &str, most| {
+        let service = sample::service_id(service);
+        let raise = RaiseRequest {
+            asked_of: of.to_owned(),
+            ..raise.clone()
+        };
+        let asked = Approval {
+            fingerprint: Approval::fingerprint_of_raise(service),
+            owner: of.to_owned(),
+            service,
+            created_at: at,
+            expires_at: raise.until,
+            resolution: Resolution::Pending,
+            ..first.clone()
+        };
+        match ledger.ask_for_raise(&asked, &raise, most).await.unwrap() {
+            RaiseAsked::New(approval) => ("new", Some(approval)),
+            RaiseAsked::Already(approval) => ("already", Some(approval)),
+            RaiseAsked::TooMany => ("too many", None),
+        }
+    };
+    let secs = |secs| start.after(Duration::from_secs_u32(secs));
+    let (result, asked) = ask(1, start, sample::OWNER, 2).await;
+    let asked = asked.unwrap();
+    assert_eq!((result, asked.id.sequence()), ("new", 0));
+    assert_eq!(
+        ask(1, secs(1), sample::OWNER, 2).await,
+        ("already", Some(asked.clone()))
+    );
+    assert_eq!(ask(2, start, sample::OWNER, 2).await.0, "new");
+    assert_eq!(ask(3, start, sample::OWNER, 2).await, ("too many", None));
+    assert_eq!(kept(&emulator).await, 20, "the payments");
+
+    let (decide, ruling) = (ApprovalDecision::Reject, sample::ruling(secs(10)));
+    ledger
+        .resolve_approval(asked.id, decide, &ruling, &sample::audit())
+        .await
+        .unwrap();
+    let day = Duration::DAY.secs();
+    let day = u32::try_from(day).unwrap();
+    let (result, rejected) = ask(1, secs(10 + day - 1), sample::OWNER, 2).await;
+    assert_eq!((result, rejected.unwrap().id), ("already", asked.id));
+    assert_eq!(ask(1, secs(11), "another owner", 2).await.0, "new");
+    let (result, second) = ask(2, secs(10 + day), sample::OWNER, 2).await;
+    assert_eq!((result, second.unwrap().id.sequence()), ("already", 0));
+    let (result, again) = ask(1, secs(10 + day), sample::OWNER, 3).await;
+    let again = again.unwrap();
+    assert_eq!((result, again.id.sequence()), ("new", 2));
+    approve(&ledger, again.id, secs(11 + day)).await;
+    assert_eq!(ask(1, secs(12 + day), sample::OWNER, 3).await.0, "new");
     assert_sound(&emulator).await;
 }
