@@ -544,7 +544,7 @@ mod tests {
         assert_eq!(told(&plan), expected);
         let body = json!({"service_id": "never", "max_per_day_units": 4});
         assert_eq!(plan.edits[1].write, Write::Enable(body));
-        let others_off = planned(&["services: {a: {}, '*': {enabled: false}}"], &state(&[]));
+        let others_off = planned(&["services: {a: {enabled: true}, '*': {enabled: false}}"], &state(&[]));
         let expected = ["b", "c", "id-of-x"].map(|name| format!("{name} enabled: true -> false by first"));
         assert_eq!(told(&others_off), expected);
     }

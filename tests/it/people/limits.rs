@@ -163,7 +163,8 @@ async fn a_limit_counts_the_payments_before_the_limit() {
         let shadow = home.edit(Method::PUT, "/shadow", json!({"rules": [limit]})).await.ok();
         let (path, tag) = (home.agent.path("/shadow/promote"), format!("\"{}\"", shadow["version"]));
         let world = &home.world;
-        let promote = world.person_edits_version(&home.kim, Method::POST, &path, &tag, &json!({}));
+        let empty = json!({});
+        let promote = world.person_edits_version(&home.kim, Method::POST, &path, &tag, &empty);
         promote.await.ok();
         let promoted = only_rule().await;
         home.refuses(&seventh, kind, &promoted).await;

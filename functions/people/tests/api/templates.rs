@@ -436,7 +436,7 @@ async fn a_new_agent_starts_with_its_template() {
     let world = World::start().await;
     world
         .template(
-            json!({"lab": {"max_per_call_units": 5}, "*": {"enabled": false}}),
+            json!({"lab": {"enabled": true, "max_per_call_units": 5}, "*": {"enabled": false}}),
             json!([budget(50)]),
         )
         .await;
