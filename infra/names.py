@@ -4,7 +4,8 @@
 A function that acts is an imperative, and one that returns a value is a noun: `pay_out`, not `paid_out`. Only a function that
 returns a `bool` may be named by a participle alone, as in `paid` or `confirmed_by`, and no `async` function may begin with one. A
 participle before a noun is part of the noun: `listed_events`. A constructor is `new`, `from_…` or `for_…`, never `of`. A limit is `MAX_…` or
-`MIN_…`. Tests are not checked: they are named by sentences.
+`MIN_…`. No function is named by a word that needs the code around the function, as in `answer`, or by a word with `of` behind: `agent_path`, not
+`path_of`. Tests are not checked: they are named by sentences.
 """
 
 import re
@@ -22,6 +23,8 @@ IRREGULAR = "begun chosen drawn found given gone held kept known left made met p
 VERBS = "embed exceed feed need proceed read seed shed speed succeed".split()
 # A participle before one of these words has no noun.
 PREPOSITIONS = "again as at back before between by first for from in of or out since to under up with within".split()
+# Words that say nothing without the code around them.
+VAGUE = "again answer ask bought done each facts first judge keep later meant never note one own partial place told tell spent unread what whole why word words".split()
 # Names that stay, as patterns, each with the reason.
 EXCEPTIONS = {
     r"\w+_at": "returns the time in the field of this name",
@@ -50,7 +53,11 @@ def violations(text):
     for match in FUNCTION.finditer(code):
         is_async, name, signature = match.groups()
         line = code.count("\n", 0, match.start(2)) + 1
-        if name == "of":
+        if name in VAGUE and not any(re.fullmatch(pattern, name) for pattern in EXCEPTIONS):
+            yield line, name, "name the noun that the function returns, or the act and its object"
+        elif name.endswith("_of") and not returns_bool(signature):
+            yield line, name, "name the noun: `agent_path`, not `path_of`"
+        elif name == "of":
             yield line, name, "a constructor is `new`, `from_…` or `for_…`"
         elif is_without_noun(name, is_async) and not returns_bool(signature):
             if not any(re.fullmatch(pattern, name) for pattern in EXCEPTIONS):

@@ -26,6 +26,10 @@ class NamesTest(unittest.TestCase):
     def test_a_constructor_named_of_is_found(self):
         self.assertEqual(found("    pub const fn of(secret: &str) -> Self {"), ["of"])
 
+    def test_a_name_that_needs_the_code_around_the_function_is_found(self):
+        self.assertEqual(found("fn answer(self) -> Response {\nfn path_of(agent: AgentId) -> String {"), ["answer", "path_of"])
+        self.assertEqual(found("fn agent_path(agent: AgentId) -> String {\nfn is_cause_of(error: &Error) -> bool {"), [])
+
     def test_a_limit_with_another_word_than_max_or_min_is_found(self):
         code = "const MOST_PAGES: u32 = 10;\n    pub const MOST: usize = 50;\nconst LEAST_CHARS: u8 = 1;\nconst MAX_PAGES: u32 = 10;"
         self.assertEqual(found(code), ["MOST_PAGES", "MOST", "LEAST_CHARS"])

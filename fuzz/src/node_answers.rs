@@ -5,7 +5,7 @@
 //! its result. A payment is found only if a direct implementation finds it in the same lines, in the transaction's own
 //! block and deep enough. Nothing final is reported for a block that is not final.
 
-use purser_api::http;
+use purser_api::pooled_http_client;
 use purser_chain::{Chain, Evidence, Finality, HttpNode};
 use purser_domain::{
     AUTHORIZATION_USED, Amount, B256, BlockId, ExpectedTransfer, Network, TRANSFER, TxHash, parse_address,
@@ -48,7 +48,7 @@ impl Bench {
             confirmations: CONFIRMATIONS,
         };
         // The timeout is long, so that a slow moment of a busy machine does not look like a finding.
-        let node = HttpNode::new(http(), &url, Duration::from_mins(1)).expect("an address");
+        let node = HttpNode::new(pooled_http_client(), &url, Duration::from_mins(1)).expect("an address");
         let chain = Chain::from_node(NETWORK, Arc::new(node), finality);
         Self { runtime, chain }
     }
@@ -98,7 +98,7 @@ fn expected() -> ExpectedTransfer {
 /// The transaction's block, which must be deep enough by these lines, and the logs.
 fn final_block_of(lines: &Lines) -> (BlockId, Value) {
     let [transaction, head, logs] = lines.each_ref().map(|line| result_of(line));
-    assert!(same_word(&transaction["hash"], tx_hash().b256()));
+    assert!(same_word(&transaction["hash"], tx_hash().to_b256()));
     let number = quantity(&transaction["blockNumber"]).expect("the transaction is in a block");
     let head = quantity(&head).expect("there is a newest block");
     assert!(
@@ -123,7 +123,7 @@ fn is_paid(block: BlockId, logs: &Value, log_index: u64) {
         .as_array()
         .expect("logs")
         .iter()
-        .filter(|log| same_word(&log["transactionHash"], tx_hash().b256()))
+        .filter(|log| same_word(&log["transactionHash"], tx_hash().to_b256()))
         .collect();
     for log in &of_ours {
         assert!(same_word(&log["blockHash"], block.hash), "{log}");
@@ -209,7 +209,7 @@ async fn serve(mut socket: TcpStream) {
             Some("eth_getLogs") => says()[2].clone(),
             // The receipt is read for a transaction without matching logs.
             Some("eth_getTransactionReceipt") => {
-                json!({"transactionHash": tx_hash().b256(), "status": "0x0"}).to_string()
+                json!({"transactionHash": tx_hash().to_b256(), "status": "0x0"}).to_string()
             }
             _ => json!(format!("{:#x}", NETWORK.chain_id())).to_string(),
         };

@@ -1,4 +1,4 @@
-//! A provider's payment requirement: `Offer::choose` over decoded bodies and headers, v1 and v2.
+//! A provider's payment requirement: `Offer::choose_cheapest` over decoded bodies and headers, v1 and v2.
 //!
 //! The input is the requirement as in a response body (JSON) or as in the v2 header (base64 of JSON). In every case the
 //! chosen entry is one of the input's, on our chain, for the pinned token, only to its payee and for exactly its price,
@@ -7,8 +7,8 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::AuthorizeRequest;
 use purser_domain::{
-    Amount, B256, Network, NoOffer, NoncePrefix, Offer, PaymentHeader, PaymentTerms, Problem, SettlementId, Timestamp,
-    TransactionId, TransferAuthorization, X402Version, parse_address, parse_json_around,
+    Amount, B256, Network, NoOffer, NoncePrefix, Offer, PaymentHeader, PaymentTerms, SettlementId, Timestamp,
+    TransactionId, TransferAuthorization, ValidationError, X402Version, parse_address, parse_json_with_raw_field,
 };
 use serde_json::{Value, json, value::RawValue};
 use uuid::Uuid;
@@ -18,12 +18,12 @@ pub fn payment_requirement(bytes: &[u8]) {
     let decoded = STANDARD.decode(bytes.trim_ascii());
     let text = decoded.as_deref().unwrap_or(bytes);
     let body = [b"{\"offer\":", text, b"}"].concat();
-    let Ok((body, Some(raw))) = parse_json_around(&body, "offer") else {
+    let Ok((body, Some(raw))) = parse_json_with_raw_field(&body, "offer") else {
         return;
     };
     let requirement = body["offer"].clone();
     let offers = [Network::Base, Network::BaseSepolia].map(|network| {
-        let chosen = Offer::choose(&requirement, network);
+        let chosen = Offer::choose_cheapest(&requirement, network);
         match &chosen {
             Ok(offer) => {
                 an_offer_is_an_entry_that_can_be_paid(&requirement, network, offer);
@@ -94,7 +94,7 @@ fn an_offer_is_an_entry_that_can_be_paid(requirement: &Value, network: Network, 
 }
 
 fn nothing_payable_is_cheaper(requirement: &Value, network: Network, offer: &Offer) {
-    let each = Offer::each(requirement, network);
+    let each = Offer::list_payable(requirement, network);
     assert!(each.contains(offer));
     for other in each {
         assert!(other.amount() >= offer.amount(), "{other:?} is cheaper");
@@ -123,7 +123,7 @@ fn a_payment_says_what_was_offered(requirement: &Value, raw: &RawValue, network:
     let sent = STANDARD.decode(&header.value).unwrap();
     assert_eq!(sent, header.payload.get().as_bytes());
     let sent = [b"{\"sent\":", sent.as_slice(), b"}"].concat();
-    let (sent, _) = parse_json_around(&sent, "sent").expect("the header is JSON");
+    let (sent, _) = parse_json_with_raw_field(&sent, "sent").expect("the header is JSON");
     let sent = &sent["sent"];
     assert_eq!(sent["x402Version"], offer.version().number());
     let authorization = &sent["payload"]["authorization"];
@@ -140,7 +140,7 @@ fn a_payment_says_what_was_offered(requirement: &Value, raw: &RawValue, network:
     assert!(header.value.is_ascii(), "it goes into an HTTP header");
 }
 
-fn problems_are_told(requirement: &Value, problems: &[Problem]) {
+fn problems_are_told(requirement: &Value, problems: &[ValidationError]) {
     assert!(!problems.is_empty(), "{requirement}");
     for problem in problems {
         assert!(problem.path.starts_with("/payment_requirement"), "{problem:?}");

@@ -1,4 +1,4 @@
-//! A provider's payment response: `transaction_hash_in` over the raw text of a header, decoded objects and objects of
+//! A provider's payment response: `find_transaction_hash` over the raw text of a header, decoded objects and objects of
 //! headers.
 //!
 //! The input is a header's text, or JSON. A hash is returned only if the input contains it, and the same response in
@@ -6,7 +6,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use purser_api::{CompleteRequest, ProviderProof};
-use purser_domain::{NoTransaction, TxHash, is_no_proof, parse_json, transaction_hash_in};
+use purser_domain::{NoTransaction, TxHash, find_transaction_hash, is_proof_absent, parse_json};
 use serde_json::{Map, Value, json};
 
 /// See the module's documentation.
@@ -23,7 +23,7 @@ pub fn payment_response(bytes: &[u8]) {
 }
 
 fn holds(response: &Value) {
-    let named = transaction_hash_in(response);
+    let named = find_transaction_hash(response);
     match &named {
         Ok(Ok(hash)) => {
             let digits = hash.to_string().to_ascii_lowercase().replacen("0x", "", 1);
@@ -63,9 +63,9 @@ fn mentions(value: &Value, digits: &str) -> bool {
 }
 
 fn a_text_means_the_same_under_every_header(text: &str) {
-    let bare = transaction_hash_in(&Value::from(text)).ok();
+    let bare = find_transaction_hash(&Value::from(text)).ok();
     for name in ["PAYMENT-RESPONSE", "x-payment-response", "X-Payment-Response"] {
-        let named = transaction_hash_in(&json!({name: text, "content-type": "application/json"})).ok();
+        let named = find_transaction_hash(&json!({name: text, "content-type": "application/json"})).ok();
         assert_eq!(named, bare, "{name}: {text}");
     }
 }
@@ -90,7 +90,7 @@ fn header_names_have_no_case(response: &Value, named: Option<&Result<TxHash, NoT
         .collect();
     if upper.len() == members.len() {
         assert_eq!(
-            transaction_hash_in(&Value::Object(upper)).ok().as_ref(),
+            find_transaction_hash(&Value::Object(upper)).ok().as_ref(),
             named,
             "{response}"
         );
@@ -105,7 +105,7 @@ fn complete_looks_up_what_it_is_told(response: &Value, named: Option<Result<TxHa
             .ok()
             .map(|request| request.tx_hash)
     };
-    let proof_is_there = !is_no_proof(response);
+    let proof_is_there = !is_proof_absent(response);
     let proven = look_up(&json!({"payment_response_header": response}));
     assert_eq!(proven, named.and_then(Result::ok).filter(|_| proof_is_there));
     let given = look_up(&json!({"payment_response_header": response, "tx_hash": GIVEN}));

@@ -141,7 +141,7 @@ fn filled(path: &str, names: &BTreeMap<&str, String>) -> String {
 /// Calls a route with these headers and, if the route takes a body, an empty object.
 async fn call(world: &World, route: &Route, path: &str, headers: &[(&str, String)]) -> Answer {
     // Paths without an agent find decisions by the decision history.
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     let mut request = world
         .http
         .request(route.method.clone(), format!("{}{path}", world.stack.base_url));

@@ -4,7 +4,7 @@ use purser_domain::{
     BUDGET_WINDOW_MIN, Duration, EnabledService, OperationSlug, Rule, RuleId, RuleKind, ServiceId, SpendPolicy,
     Timestamp,
 };
-use purser_store::EditResult;
+use purser_store::UpdateResult;
 use purser_tests::{TestAgent, World, body_of, dollars, operation_entry, service_entry, units};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -207,7 +207,7 @@ async fn unpayable_services_are_listed_with_a_reason() {
         .put_policy(agent.id, &gone, &purser_testkit::sample::audit())
         .await
         .unwrap();
-    assert_eq!(stored, EditResult::Stored);
+    assert_eq!(stored, UpdateResult::Stored);
 
     let list = format!("/mcp/agents/{}/services", agent.id);
     let told = async |service: &str| {

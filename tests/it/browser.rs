@@ -68,7 +68,7 @@ fn root() -> PathBuf {
 
 /// The browser's path, if everything that the scripts need is installed.
 fn chromium() -> Option<String> {
-    let env = Env::process();
+    let env = Env::from_process();
     let chromium = env.get("CHROMIUM").unwrap_or(CHROMIUM);
     let needed = [
         "tests/browser/node_modules/playwright-core",
@@ -115,7 +115,7 @@ async fn an_owner_manages_an_agent_in_a_browser() {
         ..Options::default()
     })
     .await;
-    tokio::spawn(world.stack.telling());
+    tokio::spawn(world.stack.publish_continuously());
     with_operators_acts(&world).await;
     let story = json!({
         "base_url": world.stack.base_url,
@@ -140,7 +140,7 @@ async fn a_fleet_is_governed_in_a_browser() {
         ..Options::default()
     })
     .await;
-    tokio::spawn(world.stack.telling());
+    tokio::spawn(world.stack.publish_continuously());
     let file = StackFile::new(&world.stack);
     let size = FleetSize {
         agents: FleetSize::FEWEST_AGENTS,

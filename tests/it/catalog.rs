@@ -96,7 +96,12 @@ async fn the_service_list_applies_filters_and_limits() {
 async fn services_have_exactly_the_documented_fields() {
     let world = World::still().await;
     // The probe determines which operations are paid and which are free.
-    world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
+    world
+        .stack
+        .probe
+        .run_probes(std::time::Duration::from_mins(1))
+        .await
+        .unwrap();
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(6)));
     let found = list(&world, "?slug=lab-weather").await;
     let item = &found["services"][0];
@@ -220,7 +225,7 @@ async fn catalog_changes_are_visible_within_seconds() {
         world
             .stack
             .catalog
-            .put(&service, &purser_testkit::sample::audit())
+            .put_service(&service, &purser_testkit::sample::audit())
             .await
             .unwrap(),
         StoreServiceResult::Stored
@@ -249,7 +254,7 @@ async fn every_function_sees_a_change_without_an_object() {
         world
             .stack
             .catalog
-            .put(&service, &purser_testkit::sample::audit())
+            .put_service(&service, &purser_testkit::sample::audit())
             .await
             .unwrap(),
         StoreServiceResult::Stored
@@ -272,12 +277,22 @@ async fn every_function_sees_a_change_without_an_object() {
 #[tokio::test(flavor = "multi_thread")]
 async fn probe_results_match_the_catalog_for_real_providers() {
     let world = World::still().await;
-    let report = world.stack.probe.run(std::time::Duration::from_mins(1)).await.unwrap();
+    let report = world
+        .stack
+        .probe
+        .run_probes(std::time::Duration::from_mins(1))
+        .await
+        .unwrap();
     assert_eq!(report.dropped, 0);
     let mut seen = BTreeSet::new();
-    for (service, record) in world.stack.catalog.load_probed().await.unwrap() {
+    for (service, record) in world.stack.catalog.read_probed_services().await.unwrap() {
         for operation in &service.operations {
-            assert_eq!(record.change(operation, world.now()), None, "{}", operation.slug);
+            assert_eq!(
+                record.changed_payment(operation, world.now()),
+                None,
+                "{}",
+                operation.slug
+            );
             let expected = match (operation.endpoint.host_str(), &operation.payment) {
                 (Some("127.0.0.1"), Some(_)) => Availability::PaidX402,
                 (Some("127.0.0.1"), None) => Availability::FreeVerified,

@@ -232,7 +232,7 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let reconcile = async || {
-        let run = world.stack.reconcile.run(std::time::Duration::from_secs(55));
+        let run = world.stack.reconcile.reconcile_all(std::time::Duration::from_secs(55));
         let (measured, run) = measure(&world, run).await;
         (node_calls(&measured), run.unwrap())
     };
@@ -262,7 +262,10 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
     world.pass(3_600);
     world.stack.chain.advance(3_600).await.unwrap();
     let (calls, run) = reconcile().await;
-    let ended = (run.count(Outcome::Confirmed), run.count(Outcome::Released));
+    let ended = (
+        run.count_outcome(Outcome::Confirmed),
+        run.count_outcome(Outcome::Released),
+    );
     assert_eq!(ended, (PAYMENTS / 2, PAYMENTS / 2), "{run:?}");
     assert!(calls * 10 <= NOBODY_COMPLETES_TENTHS * PAYMENTS, "{calls}");
 }
@@ -279,7 +282,7 @@ async fn outflow_search_of_many_wallets_takes_few_calls() {
     chain.stand_still().await.unwrap();
     chain.mine(310).await.unwrap();
     let reconcile = async || {
-        let run = world.stack.reconcile.run(std::time::Duration::from_secs(55));
+        let run = world.stack.reconcile.reconcile_all(std::time::Duration::from_secs(55));
         let (measured, run) = measure(&world, run).await;
         assert!(run.unwrap().outcomes().is_empty());
         let searches = measured.rounds.iter().flatten();
@@ -292,7 +295,7 @@ async fn outflow_search_of_many_wallets_takes_few_calls() {
     let (searches, few) = reconcile().await;
     assert_eq!(searches, 1);
 
-    let record = world.stack.ledger.agent(agent.id).await.unwrap().unwrap();
+    let record = world.stack.ledger.read_agent_by_id(agent.id).await.unwrap().unwrap();
     for number in 1..WALLETS {
         let mut other = record.clone();
         other.id = purser_domain::AgentId::from_uuid(uuid::Uuid::new_v4());
@@ -340,7 +343,7 @@ async fn pages_of_a_fleet_read_what_they_show() {
     world.put_policy(&agent, "lab-search", true, judged_policy()).await;
     let costly = body_of(world.offer(dollars(30)));
     world.authorize(&agent, &costly).await.refused(402, "approval_required");
-    let record = world.stack.ledger.agent(agent.id).await.unwrap().unwrap();
+    let record = world.stack.ledger.read_agent_by_id(agent.id).await.unwrap().unwrap();
     let cookie = world.browser_session(&DEMO_OWNER).await;
     let read = async |path: &str| {
         let page = world.http.get(format!("{}{path}", world.stack.base_url));

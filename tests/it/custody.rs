@@ -20,7 +20,15 @@ async fn world_of(custody: CustodyKind) -> World {
 }
 
 async fn key_of(world: &World, agent: AgentId) -> (String, WalletKey) {
-    let key = world.stack.ledger.agent(agent).await.unwrap().unwrap().wallet.key;
+    let key = world
+        .stack
+        .ledger
+        .read_agent_by_id(agent)
+        .await
+        .unwrap()
+        .unwrap()
+        .wallet
+        .key;
     match key {
         WalletKey::Kms { id, .. } => (id.to_string(), key),
         WalletKey::Seed { index } => (index.to_string(), key),
@@ -37,7 +45,7 @@ async fn each_agent_has_its_own_kms_key() {
         .json(&json!({"name": "errands"}));
     let made = World::send(made).await.created();
     let id = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
-    let wallet = world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+    let wallet = world.stack.ledger.read_agent_by_id(id).await.unwrap().unwrap().wallet;
     assert!(is_attested(&wallet.attestation, id, wallet.address));
     let (key, _) = key_of(&world, id).await;
     let tags = world.stack.kms.tags();
@@ -125,7 +133,7 @@ async fn agents_cannot_use_another_agents_wallet() {
         let paid = body_of(world.offer(dollars(1)));
         world.authorize(&thief, &paid).await.ok();
 
-        let wallet_of = async |id| world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+        let wallet_of = async |id| world.stack.ledger.read_agent_by_id(id).await.unwrap().unwrap().wallet;
         let (theirs, own) = (wallet_of(victim.id).await, wallet_of(thief.id).await);
         let attested_for_the_thief = Wallet {
             attestation: own.attestation,
@@ -174,15 +182,15 @@ async fn each_wallet_is_attested_for_one_agent() {
             });
             process.invoke(event).await.unwrap().unwrap()
         };
-        let record = world.stack.ledger.agent(agent).await.unwrap().unwrap();
+        let record = world.stack.ledger.read_agent_by_id(agent).await.unwrap().unwrap();
         let (its_key, new_key) = match record.wallet.key {
             WalletKey::Seed { index } => (
                 json!({"seed": {"index": index}}),
-                json!({"seed": {"index": world.stack.ledger.next_wallet_index().await.unwrap()}}),
+                json!({"seed": {"index": world.stack.ledger.assign_wallet_index().await.unwrap()}}),
             ),
             WalletKey::Kms { id, .. } => {
-                let keys = world.stack.custody.kms().unwrap();
-                let new = keys.create(agent, "local", None).await.unwrap();
+                let keys = world.stack.custody.kms_keys().unwrap();
+                let new = keys.create_key(agent, "local", None).await.unwrap();
                 (
                     json!({"kms": {"key_id": id.to_string()}}),
                     json!({"kms": {"key_id": new.to_string()}}),

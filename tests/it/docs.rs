@@ -5,8 +5,8 @@ use purser_api::Failure;
 use purser_chain::Pending;
 use purser_domain::{
     Address, AgentId, Amount, ApprovalId, ApprovalStatus, Block, Category, CheckName, Duration, ErrorKind, Fingerprint,
-    Freeze, KeyLack, Mismatch, NoTransaction, PayoutRefusal, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug,
-    SettlementId, Timestamp, TransactionId, Unpayable,
+    Freeze, KeyLack, Mismatch, NoTransaction, Reason, Refusal, RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId,
+    Timestamp, TransactionId, Unpayable, WithdrawalRejection,
 };
 use purser_testkit::Template;
 use serde_json::Value;
@@ -157,7 +157,7 @@ fn every_error() -> Vec<ErrorKind> {
             approval,
             status: ApprovalStatus::Approved,
         },
-        ErrorKind::PayoutRefused(PayoutRefusal::NoAddress),
+        ErrorKind::PayoutRefused(WithdrawalRejection::NoAddress),
         ErrorKind::SlugTaken {
             service: ServiceId::from_uuid(nil),
         },
@@ -300,7 +300,7 @@ fn row_of(block: &Block) -> String {
         | Block::Count { .. }
         | Block::Interval { .. }
         | Block::Duplicate { .. }
-        | Block::PriceAboveUsual { .. } => format!("{}:<rule id>", block.rule()),
+        | Block::PriceAboveUsual { .. } => format!("{}:<rule id>", block.triggered_rule()),
         Block::AgentFrozen(_)
         | Block::Unpayable(_)
         | Block::PayeeNotInCatalog
@@ -310,7 +310,7 @@ fn row_of(block: &Block) -> String {
         | Block::ApprovalRejected
         | Block::ApprovalExpired
         | Block::ApprovalMismatch
-        | Block::TooManyApprovals { .. } => block.reason(),
+        | Block::TooManyApprovals { .. } => block.reason_text(),
     }
 }
 
@@ -369,7 +369,7 @@ fn reasons_of_proofs() -> BTreeSet<String> {
     let pending = [Pending::NotMined, Pending::NotFinal { missing: 1 }].map(Pending::reason);
     let others = ["transaction_unknown", "too_many_failed_proofs", "chain_unavailable"];
     let reasons = Mismatch::ALL
-        .map(Mismatch::reason)
+        .map(Mismatch::reason_name)
         .into_iter()
         .chain(pending)
         .chain(others);
@@ -379,16 +379,16 @@ fn reasons_of_proofs() -> BTreeSet<String> {
 /// Returns the reasons of a rejected withdrawal.
 fn reasons_of_payouts() -> BTreeSet<String> {
     let (settlement, at) = (SettlementId::from_uuid(Uuid::nil()), Timestamp::from_secs(0).unwrap());
-    let frozen = [Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(PayoutRefusal::Frozen);
+    let frozen = [Freeze::Agent, Freeze::Owner, Freeze::Deployment].map(WithdrawalRejection::Frozen);
     let others = [
-        PayoutRefusal::NotSetUp,
-        PayoutRefusal::NoAddress,
-        PayoutRefusal::AddressWaits { good_from: at },
-        PayoutRefusal::PayoutOpen { settlement, until: at },
-        PayoutRefusal::InsufficientBalance { balance: Amount::ZERO },
+        WithdrawalRejection::NotSetUp,
+        WithdrawalRejection::NoAddress,
+        WithdrawalRejection::AddressWaits { good_from: at },
+        WithdrawalRejection::PayoutOpen { settlement, until: at },
+        WithdrawalRejection::InsufficientBalance { balance: Amount::ZERO },
     ];
     let refusals = frozen.into_iter().chain(others);
-    refusals.map(|refusal| refusal.reason().to_owned()).collect()
+    refusals.map(|refusal| refusal.reason_name().to_owned()).collect()
 }
 
 /// The words in backticks of a text.
@@ -461,7 +461,7 @@ fn the_catalogue_has_no_word_that_nothing_produces() {
     known.extend(
         every_block()
             .iter()
-            .flat_map(|block| [row_of(block), block.rule().to_owned()]),
+            .flat_map(|block| [row_of(block), block.triggered_rule().to_owned()]),
     );
     known.extend(CheckName::ALL.iter().map(|check| check.name().to_owned()));
     known.extend(

@@ -131,7 +131,9 @@ fn with(body: &Value, members: Value) -> Value {
 /// An authorize body for an operation, as an agent that has read the catalog sends it.
 async fn body_for(world: &World, service: &str, operation: &str, units: u64) -> Value {
     let service = world.service(service).await;
-    let operation = service.operation(&OperationSlug::parse(operation).unwrap()).unwrap();
+    let operation = service
+        .find_operation(&OperationSlug::parse(operation).unwrap())
+        .unwrap();
     with(
         &body_of(world.offer(units)),
         json!({

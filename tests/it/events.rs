@@ -5,7 +5,7 @@
 //! the test.
 
 use lambda_http::{Context, LambdaEvent};
-use purser_api::{GatewayAnswer, GatewayEvent, answer};
+use purser_api::{GatewayEvent, GatewayResponse, handle_gateway_event};
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
 use purser_testkit::Template;
 use purser_tests::{World, as_repeated};
@@ -328,7 +328,7 @@ fn function_of(file: &str) -> String {
     format!("{}{}Function", group[..1].to_uppercase(), &group[1..])
 }
 
-fn answered<'a>(answer: &'a GatewayAnswer, name: &str) -> &'a str {
+fn answered<'a>(answer: &'a GatewayResponse, name: &str) -> &'a str {
     answer.headers.get(name).map_or("", String::as_str)
 }
 
@@ -442,7 +442,7 @@ impl Placeholders {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
-    fn learn(&mut self, answer: &GatewayAnswer, body: &Value) {
+    fn learn(&mut self, answer: &GatewayResponse, body: &Value) {
         for name in [
             "settlement_id",
             "approval_id",
@@ -481,11 +481,11 @@ async fn every_event_is_answered_as_the_table_says() {
     let mut others = Vec::new();
     let mut bodies = BTreeMap::new();
     for (file, status, outcome) in EVENTS {
-        assert_eq!(world.stack.fold().await, 0);
+        assert_eq!(world.stack.aggregate_history().await, 0);
         let router = world.stack.functions[function_of(file).as_str()].clone();
         let mut context = Context::default();
         context.request_id = format!("request-of-{file}");
-        let answer = answer(router, LambdaEvent::new(placeholders.fill(file), context)).await;
+        let answer = handle_gateway_event(router, LambdaEvent::new(placeholders.fill(file), context)).await;
 
         assert_eq!(answered(&answer, "x-request-id"), format!("request-of-{file}"));
         assert!(!answer.is_base64_encoded, "{file}");
@@ -592,7 +592,7 @@ async fn the_schedule_reconciles_what_is_held() {
     let run = world
         .stack
         .reconcile
-        .run(std::time::Duration::from_secs(55))
+        .reconcile_all(std::time::Duration::from_secs(55))
         .await
         .unwrap();
     assert_eq!(run.outcomes(), [purser_local::Outcome::Confirmed]);
@@ -601,16 +601,26 @@ async fn the_schedule_reconciles_what_is_held() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_schedule_probes_what_is_due() {
     let world = World::start().await;
-    let report = world.stack.probe.run(std::time::Duration::from_secs(55)).await.unwrap();
+    let report = world
+        .stack
+        .probe
+        .run_probes(std::time::Duration::from_secs(55))
+        .await
+        .unwrap();
     assert!(report.services > 0, "{report:?}");
     let weather = world.service("lab-weather").await;
-    let record = world.stack.catalog.probes(weather.id).await.unwrap();
+    let record = world.stack.catalog.read_probe_record(weather.id).await.unwrap();
     let here = weather
         .operations
         .iter()
         .filter(|one| one.endpoint.host_str() == Some("127.0.0.1"));
     let seen: Vec<&str> = here.map(|operation| record.availability(operation).name()).collect();
     assert_eq!(seen, ["paid_x402", "free_verified"]);
-    let again = world.stack.probe.run(std::time::Duration::from_secs(55)).await.unwrap();
+    let again = world
+        .stack
+        .probe
+        .run_probes(std::time::Duration::from_secs(55))
+        .await
+        .unwrap();
     assert_eq!(again.services, 0, "nothing is due so soon: {again:?}");
 }

@@ -3,10 +3,10 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentId, FreezeChange, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, PersonId,
+    AgentId, FreezeChange, FreezeTarget, Freezes, OperatorFreeze, OperatorName, OperatorReason, UserId,
 };
 use purser_local::{DEMO_OWNER, DEMO_STRANGER};
-use purser_store::FreezeChanged;
+use purser_store::ChangeFreezeResult;
 use purser_tests::{
     Answer, Person, TestAgent, World, as_repeated, authorizing, body_of, completing, dollars, fresh_key, measure,
     together,
@@ -251,7 +251,7 @@ async fn the_number_of_operator_freezes_is_limited() {
     let none = cost().await;
     let person = |n: usize| format!("owners/{n:064x}");
     for n in 0..Freezes::MAX {
-        let owner = PersonId::parse(&format!("{n:064x}")).unwrap();
+        let owner = UserId::parse(&format!("{n:064x}")).unwrap();
         let other = AgentId::from_uuid(fresh_key().parse().unwrap());
         for target in [FreezeTarget::Owner(owner), FreezeTarget::Agent(other)] {
             let freeze = OperatorFreeze {
@@ -261,10 +261,10 @@ async fn the_number_of_operator_freezes_is_limited() {
                 at: world.now(),
                 end_asked_by: None,
             };
-            let begun = FreezeChange::begin(None, freeze).unwrap();
+            let begun = FreezeChange::begin_freeze(None, freeze).unwrap();
             let audit = purser_testkit::sample::audit();
             let changed = world.stack.ledger.change_freeze(&begun, &audit).await.unwrap();
-            assert_eq!(changed, FreezeChanged::Stored);
+            assert_eq!(changed, ChangeFreezeResult::Stored);
         }
     }
     assert_eq!(cost().await, none);

@@ -222,16 +222,16 @@ async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
     let path = town.agent.path("/services/lab-search");
     world.person_edits(old, Method::PATCH, &path, &policy).await.ok();
     let folded = decide(&town, 1).await;
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     let late = decide(&town, 2).await;
     let path = town.agent.path(&format!("/approvals/{}/approve", town.approval));
     let note = json!({"note": "only for us"});
     world.person_edits(old, Method::POST, &path, &note).await.ok();
     town.offer().await;
     town.accept(new).await.ok();
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     let after = decide(&town, 3).await;
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     for (decisions, by_old) in [(&folded, true), (&late, true), (&after, false)] {
         for decided in decisions {
             assert_eq!(reads(&town, (old, &cookies[0]), decided).await, by_old, "{decided}");
@@ -286,7 +286,7 @@ async fn a_transfer_splits_sums_names_and_logs_but_no_window() {
     let second = pay(dollars(3)).await.ok();
     let full = pay(dollars(4)).await.refused(402, "daily_spend_limit_exceeded");
     assert_eq!(full["spend_today"], dollars(7), "{full}");
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
 
     let kinds = ["policy_edited", "policy_template_created", "handover_accepted"];
     for (person, paid, name, team, units, own) in [

@@ -10,7 +10,7 @@ use purser_domain::{
     AgentStatus, Category, Duration as Length, Permission, Rule, RuleId, RuleKind, SourceNetwork, SpendPolicy, Vendor,
 };
 use purser_local::Options;
-use purser_store::{ApprovalDecision, CallLeased, CallLeases};
+use purser_store::{ApprovalDecision, CallLeases, TakeLeaseResult};
 use purser_tests::{
     LIMITED_SERVICE, TestAgent, World, kinds_of_rules, limited_agent, payment_entry, texts_of_limits, units,
 };
@@ -1308,36 +1308,36 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_is_one_calls_until_it_ends() {
     let world = World::still().await;
-    let leases = CallLeases::of_mcp(&world.stack.db, "ThrottleTable", Length::from_secs_u32(30));
-    let take = async |scope: &str| leases.take(scope, 3, world.now()).await.unwrap();
+    let leases = CallLeases::for_mcp(&world.stack.db, "ThrottleTable", Length::from_secs_u32(30));
+    let take = async |scope: &str| leases.take_lease(scope, 3, world.now()).await.unwrap();
     let taken = async |scope: &str| match take(scope).await {
-        CallLeased::Taken(lease) => lease,
-        CallLeased::Full { retry_after } => panic!("full for {retry_after:?}"),
+        TakeLeaseResult::Taken(lease) => lease,
+        TakeLeaseResult::Full { retry_after } => panic!("full for {retry_after:?}"),
     };
     let full_for = async |scope: &str| match take(scope).await {
-        CallLeased::Full { retry_after } => retry_after.secs_to_wait(),
-        CallLeased::Taken(lease) => panic!("{lease:?}"),
+        TakeLeaseResult::Full { retry_after } => retry_after.secs_rounded_up(),
+        TakeLeaseResult::Taken(lease) => panic!("{lease:?}"),
     };
     let killed = taken("a").await;
     world.pass(10);
     let (second, third) = (taken("a").await, taken("a").await);
     assert_eq!(full_for("a").await, 20);
     let _other = taken("b").await;
-    leases.end(second).await.unwrap();
+    leases.end_lease(second).await.unwrap();
     let second = taken("a").await;
     world.pass(20);
     // The lease of the killed call has expired. Ending the lease late does not end the next lease.
     let next = taken("a").await;
-    leases.end(killed).await.unwrap();
+    leases.end_lease(killed).await.unwrap();
     assert_eq!(full_for("a").await, 10);
     for lease in [second, third, next] {
-        leases.end(lease).await.unwrap();
+        leases.end_lease(lease).await.unwrap();
     }
     // Each slot goes to only one of several concurrent calls.
-    let taken = futures_util::future::join_all((0..8).map(|_| leases.take("c", 3, world.now()))).await;
+    let taken = futures_util::future::join_all((0..8).map(|_| leases.take_lease("c", 3, world.now()))).await;
     let count = taken
         .iter()
-        .filter(|taken| matches!(taken, Ok(CallLeased::Taken(_))))
+        .filter(|taken| matches!(taken, Ok(TakeLeaseResult::Taken(_))))
         .count();
     assert!((1..=3).contains(&count), "{count}");
 }

@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::routing::any;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, EventKind, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId,
+    Agent, EventKind, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, UserId,
 };
 use purser_domain::{
-    SecretOf, SecretTerm, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookTerms, WebhookUrl,
+    SecretOf, SecretValidity, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookSettings, WebhookUrl,
 };
 use purser_local::{NOTICE_EVENTS, WEBHOOK_DELIVERIES, WEBHOOK_EVENTS, follow_bus};
 use purser_store::{NewWebhookSecret, WebhooksTable};
@@ -261,8 +261,8 @@ impl Program {
     }
 }
 
-fn owner() -> PersonId {
-    PersonId::derive("https://issuer.example", "ann")
+fn owner() -> UserId {
+    UserId::derive("https://issuer.example", "ann")
 }
 
 /// Creates a webhook of [`owner`] for all events.
@@ -285,7 +285,7 @@ async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
         slot: 0,
         version: 1,
         created_at: now,
-        terms: WebhookTerms {
+        terms: WebhookSettings {
             url: WebhookUrl::parse(&format!("http://{authority}/")).unwrap(),
             description: None,
             kinds: Some([EventKind::AgentCreated].into()),
@@ -293,13 +293,13 @@ async fn put_webhook(table: &WebhooksTable, kms: &Kms, authority: &str) {
             enabled: true,
             content_type: WebhookContentType::CloudEvents,
         },
-        secrets: vec![SecretTerm {
+        secrets: vec![SecretValidity {
             id: secret.id,
             created_at: now,
             ends_at: None,
         }],
     };
-    table.create(&webhook, &secret, &sample::audit()).await.unwrap();
+    table.create_webhook(&webhook, &secret, &sample::audit()).await.unwrap();
 }
 
 /// Waits for the two messages that the rule must pass on.
@@ -365,12 +365,12 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
         at: sample::start(),
         end_asked_by: None,
     };
-    let begun = FreezeChange::begin(None, freeze).unwrap();
+    let begun = FreezeChange::begin_freeze(None, freeze).unwrap();
     ledger.change_freeze(&begun, &sample::audit()).await.unwrap();
     let records = json!({"Records": streams.next_batches().concat()});
     for stack in ["another", STACK] {
         let events = purser_events::Events::boot(booted(variables(stack))).unwrap();
-        let answer = events.call(&records, TIME).await.unwrap();
+        let answer = events.handle_event(&records, TIME).await.unwrap();
         assert_eq!(answer, json!({"batchItemFailures": []}));
     }
 
@@ -386,14 +386,14 @@ async fn story(messaging: &impl Messaging, bus_url: &str) -> Vec<String> {
     };
     let batch = both(messaging).await;
     told.push(format!("the rule passes {}", kinds(&batch)));
-    let answer = webhooks.run(batch.clone(), TIME).await.unwrap();
+    let answer = webhooks.process_batch(batch.clone(), TIME).await.unwrap();
     messaging.delete_done(WEBHOOK_EVENTS, &batch, &answer).await;
 
     let run = async |queue: &str| {
         let Some(batch) = messaging.receive(queue).await else {
             return "nothing is visible".to_owned();
         };
-        let answer = webhooks.run(batch.clone(), TIME).await.unwrap();
+        let answer = webhooks.process_batch(batch.clone(), TIME).await.unwrap();
         messaging.delete_done(queue, &batch, &answer).await;
         let all = batch["Records"].as_array().unwrap().len();
         format!(

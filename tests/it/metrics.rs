@@ -205,7 +205,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
 
     // Failed requests of a probe.
     assert_eq!(log.sum("ThrottleUnavailable"), 0);
-    world.stack.probe.run(Duration::from_secs(55)).await.unwrap();
+    world.stack.probe.run_probes(Duration::from_secs(55)).await.unwrap();
     assert!(log.sum("ProbeObstacles") > 0, "the seeded providers don't exist");
 
     let text = log.0.text();
@@ -284,7 +284,14 @@ async fn payout_and_reconcile_outcomes_are_counted() {
     let chain = &world.stack.chain;
     chain.stand_still().await.unwrap();
     let paid = world.authorize(&agent, &body_of(world.offer(5_000))).await.ok();
-    let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
+    let run = async || {
+        world
+            .stack
+            .reconcile
+            .reconcile_all(Duration::from_secs(55))
+            .await
+            .unwrap()
+    };
     run().await;
     assert_eq!((log.sum("HoldsWaiting"), log.sum("Reconciliations")), (0, 0));
 
@@ -313,13 +320,20 @@ async fn payout_and_reconcile_outcomes_are_counted() {
 
     // With a node of a different chain the run fails and reports nothing about any payment.
     chain.call("anvil_setChainId", json!([1])).await.unwrap();
-    assert!(world.stack.reconcile.run(Duration::from_secs(55)).await.is_err());
+    assert!(
+        world
+            .stack
+            .reconcile
+            .reconcile_all(Duration::from_secs(55))
+            .await
+            .is_err()
+    );
     chain
         .call("anvil_setChainId", json!([NETWORK.chain_id()]))
         .await
         .unwrap();
     chain.advance(10_000).await.unwrap();
-    let late = world.stack.reconcile.run(Duration::ZERO).await.unwrap();
+    let late = world.stack.reconcile.reconcile_all(Duration::ZERO).await.unwrap();
     assert!(late.outcomes().is_empty(), "there was no time for a look: {late:?}");
     assert!(!late.is_complete);
     assert!(log.sum("ReconcileLagSeconds") > 9_000);

@@ -518,7 +518,7 @@ async fn probed(world: &World, id: &str) -> Value {
     assert_eq!(asked.status, 202, "{}", asked.body);
     assert_eq!(asked.body["probe_requested_at"], world.now().to_string());
     world.pass(1);
-    let report = world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    let report = world.stack.probe.run_probes(Duration::from_mins(1)).await.unwrap();
     assert_eq!(report.dropped, 0);
     world.pass(SEEN_AFTER);
     world.operator_gets(&at(id)).await.ok()
@@ -695,7 +695,7 @@ async fn probes_run_when_due_or_requested() {
     let (id, _) = world
         .enter(&service_entry("newcomer", &[operation_entry("news.read", &url)]))
         .await;
-    let run = async || world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    let run = async || world.stack.probe.run_probes(Duration::from_mins(1)).await.unwrap();
     assert_eq!(run().await.operations, 1, "what was never seen is due");
     let first = world.operator_gets(&at(&id)).await.ok()["operations"][0]["probe"]["at"].clone();
     assert_eq!(first, world.now().to_string());
@@ -753,7 +753,7 @@ async fn probes_call_only_public_addresses_by_default() {
         .map(|(n, host)| operation_entry(&format!("news.n{n}"), &format!("http://{host}:{port}/news")))
         .collect();
     let (id, _) = world.enter(&service_entry("newcomer", &operations)).await;
-    world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    world.stack.probe.run_probes(Duration::from_mins(1)).await.unwrap();
     let told = world.operator_gets(&at(&id)).await.ok();
     for operation in told["operations"].as_array().unwrap() {
         let seen = (

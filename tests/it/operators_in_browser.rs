@@ -208,7 +208,7 @@ impl Shop {
             .await
             .is_done("probe_requested");
         self.world.pass(1);
-        let report = self.world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+        let report = self.world.stack.probe.run_probes(Duration::from_mins(1)).await.unwrap();
         assert_eq!(report.dropped, 0);
     }
 

@@ -41,7 +41,14 @@ async fn world(variables: &[(&str, &str)]) -> World {
 }
 
 async fn run(world: &World) -> Vec<Outcome> {
-    world.stack.reconcile.run(TIME).await.unwrap().outcomes().to_vec()
+    world
+        .stack
+        .reconcile
+        .reconcile_all(TIME)
+        .await
+        .unwrap()
+        .outcomes()
+        .to_vec()
 }
 
 /// Makes the chain's transfers deep enough, and runs.
@@ -281,7 +288,7 @@ async fn a_changed_nonce_key_reports_no_false_outflows() {
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), "ReconcileFunction".to_owned());
     let boot = Boot::new(environment.into_iter().collect(), world.stack.clock.clone());
     let wrong = Reconcile::boot(boot).await.unwrap();
-    wrong.run(TIME).await.unwrap();
+    wrong.reconcile_all(TIME).await.unwrap();
     let told = told(&world).await;
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0]["after"]["tx_hash"], json!(stolen));
@@ -322,7 +329,7 @@ async fn runs_over_parts_find_what_is_theirs() {
     let mut found = 0;
     for index in 0..4_u32 {
         let part = purser_local::Part::new(index.into(), 4).unwrap();
-        world.stack.reconcile.run_part(part, TIME).await.unwrap();
+        world.stack.reconcile.reconcile_part(part, TIME).await.unwrap();
         found += wallets.iter().filter(|(digit, _)| digit % 4 == index).count();
         assert_eq!(told(&world).await.len(), found, "{index}");
     }

@@ -520,11 +520,15 @@ async fn delayed_changes_publish_events_when_effective() {
         .await;
     let changed = paid(operation, 1_000, STRANGER);
     office.write(&id, &service_entry("newcomer", &[changed])).await;
-    stack.tell().await;
+    stack.publish_changes().await;
     assert_eq!(told("purser.service.change_delayed.v1"), 1);
     for (passed, count) in [(DAY / 2, 0), (DAY, 1)] {
         office.world.pass(passed);
-        stack.events.sweep(std::time::Duration::from_secs(30)).await.unwrap();
+        stack
+            .events
+            .publish_due_events(std::time::Duration::from_secs(30))
+            .await
+            .unwrap();
         assert_eq!(told("purser.service.payee_changed.v1"), count, "{passed}");
     }
 }

@@ -85,7 +85,7 @@ async fn person_id(world: &World, person: &Person) -> String {
 }
 
 async fn reconcile(world: &World) {
-    world.stack.reconcile.run(TIME).await.unwrap();
+    world.stack.reconcile.reconcile_all(TIME).await.unwrap();
 }
 
 /// Advances the time until pending settlements are due, and reconciles them.
@@ -695,7 +695,14 @@ async fn killed_payouts_are_made_exactly_once() {
         let agent = world.agent_of(&person, &format!("saver {number}")).await;
         name(&world, &person, &agent, TO).await.ok();
         let (before, asked) = (holds(&world, TO).await, dollars(1) + u64::try_from(number).unwrap());
-        let owner = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().owner;
+        let owner = world
+            .stack
+            .ledger
+            .read_agent_by_id(agent.id)
+            .await
+            .unwrap()
+            .unwrap()
+            .owner;
         let event = json!({
             "version": 1,
             "caller": {"request_id": "r", "trace_id": "t"},

@@ -1,7 +1,7 @@
 //! Makes AWS calls that no other test makes, because `infra/sam/calls.py` checks that roles allow exactly the calls
 //! that are made. Each call is also a test.
 
-use purser_domain::{Agent, Duration, PersonId, RuleId, RuleKind, StartingSet, WindowScope};
+use purser_domain::{Agent, DefaultServices, Duration, RuleId, RuleKind, UserId, WindowScope};
 use purser_local::DEMO_OWNER;
 use purser_tests::{World, body_of, dollars, judged_policy, units};
 use reqwest::Method;
@@ -45,22 +45,22 @@ async fn requested_budget_evictions_are_carried_out() {
     world
         .stack
         .reconcile
-        .run(std::time::Duration::from_mins(1))
+        .reconcile_all(std::time::Duration::from_mins(1))
         .await
         .unwrap();
     // The payment counted in the daily window stays, but it has left the budget.
     assert_eq!(world.footprint().await.entries, 1);
-    assert!(world.stack.ledger.eviction_requests().await.unwrap().is_empty());
+    assert!(world.stack.ledger.read_eviction_requests().await.unwrap().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn starting_sets_of_other_environments_are_read() {
     let world = World::start().await;
     let agent = world.poor_agent(vec![]).await;
-    let set = StartingSet::new([world.service("lab-search").await.id]);
-    let set = world.stack.ledger.keep_starting_set(&set).await.unwrap();
+    let set = DefaultServices::new([world.service("lab-search").await.id]);
+    let set = world.stack.ledger.store_default_services(&set).await.unwrap();
     let begin = |record: &mut Agent| {
-        record.owner = PersonId::derive(world.stack.issuer.url(), DEMO_OWNER.sub).to_string();
+        record.owner = UserId::derive(world.stack.issuer.url(), DEMO_OWNER.sub).to_string();
         record.starting_set = Some(set);
     };
     world.edit(&agent, begin).await;
@@ -74,9 +74,12 @@ async fn starting_sets_of_other_environments_are_read() {
 async fn concurrent_probe_runs_record_each_service_once() {
     let world = World::start().await;
     let budget = std::time::Duration::from_mins(1);
-    let runs = tokio::join!(world.stack.probe.run(budget), world.stack.probe.run(budget));
+    let runs = tokio::join!(
+        world.stack.probe.run_probes(budget),
+        world.stack.probe.run_probes(budget)
+    );
     let (one, other) = (runs.0.unwrap(), runs.1.unwrap());
-    let services = world.stack.catalog.load_probed().await.unwrap();
+    let services = world.stack.catalog.read_probed_services().await.unwrap();
     let records = services.iter().filter(|(_, record)| record.version > 0);
     assert_eq!(one.services + other.services, records.count(), "{one:?} {other:?}");
     assert!(services.iter().all(|(_, record)| record.version <= 1));

@@ -25,7 +25,7 @@ sol! {
 const TIME: Duration = Duration::from_secs(55);
 
 async fn run(world: &World) -> Run {
-    world.stack.reconcile.run(TIME).await.unwrap()
+    world.stack.reconcile.reconcile_all(TIME).await.unwrap()
 }
 
 /// The outcomes of a run.
@@ -288,7 +288,7 @@ async fn payments_end_correctly_despite_faulty_nodes() {
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let paid = authorize(&world, &agent, 10_000).await;
     let unpaid = authorize(&world, &agent, 20_000).await;
-    reconcile.run(TIME).await.unwrap();
+    reconcile.reconcile_all(TIME).await.unwrap();
     let hash = world.settle(&paid).await;
     mine_at(&world, valid_before(&unpaid)).await;
     let before = world.rows().await;
@@ -302,7 +302,7 @@ async fn payments_end_correctly_despite_faulty_nodes() {
     ];
     for (manner, expected) in rows {
         node.set(manner);
-        let run = reconcile.run(TIME).await;
+        let run = reconcile.reconcile_all(TIME).await;
         assert_eq!(run.ok().map(|run| run.outcomes().to_vec()), expected, "{manner:?}");
         let mut changes = world.rows().await.changes_since(&before);
         // The last checked block may change, because only contract calls return nonsense.
@@ -311,9 +311,12 @@ async fn payments_end_correctly_despite_faulty_nodes() {
     }
     // Logs that contradict the payment are not accepted either: the hold stays and is postponed by a minute.
     node.set(Manner::Forging);
-    let forged = reconcile.run(TIME).await.unwrap();
+    let forged = reconcile.reconcile_all(TIME).await.unwrap();
     assert_eq!(
-        (forged.count(Outcome::Contradicted), forged.count(Outcome::Released)),
+        (
+            forged.count_outcome(Outcome::Contradicted),
+            forged.count_outcome(Outcome::Released)
+        ),
         (1, 1),
         "{forged:?}"
     );
@@ -321,9 +324,12 @@ async fn payments_end_correctly_despite_faulty_nodes() {
     assert_eq!(forged.lag.secs(), 0, "what waits for a person is no lag");
 
     node.set(Manner::Honest);
-    assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), []);
+    assert_eq!(reconcile.reconcile_all(TIME).await.unwrap().outcomes(), []);
     mine_at(&world, valid_before(&unpaid) + 60).await;
-    assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), [Outcome::Confirmed]);
+    assert_eq!(
+        reconcile.reconcile_all(TIME).await.unwrap().outcomes(),
+        [Outcome::Confirmed]
+    );
     assert_eq!(receipt(&world, &agent, &paid).await["tx_hash"], json!(hash));
     assert_eq!(status(&world, &agent, &unpaid).await, "expired");
     assert_eq!(world.footprint().await.total, 10_000);
@@ -350,11 +356,14 @@ async fn ten_node_calls_suffice_for_a_batch() {
     mine_at(&world, valid_before(&last)).await;
     // Three calls are too few: no payment ends.
     node.set(Manner::Scarce(3));
-    let run = reconcile.run(TIME).await;
-    assert!(run.is_err() || run.unwrap().count(Outcome::Failed) == HOLDS);
+    let run = reconcile.reconcile_all(TIME).await;
+    assert!(run.is_err() || run.unwrap().count_outcome(Outcome::Failed) == HOLDS);
     node.set(Manner::Scarce(10));
-    let run = reconcile.run(TIME).await.unwrap();
-    let ended = (run.count(Outcome::Confirmed), run.count(Outcome::Released));
+    let run = reconcile.reconcile_all(TIME).await.unwrap();
+    let ended = (
+        run.count_outcome(Outcome::Confirmed),
+        run.count_outcome(Outcome::Released),
+    );
     assert_eq!(ended, (HOLDS / 3, HOLDS / 3 * 2), "{run:?}");
 }
 
@@ -382,16 +391,19 @@ async fn flooded_blocks_delay_only_their_own_agent() {
 
     let flooded = |receipts| Manner::Flooded { first, last, receipts };
     node.set(flooded(true));
-    let run = reconcile.run(TIME).await.unwrap();
-    let ended = (run.count(Outcome::Confirmed), run.count(Outcome::Failed));
+    let run = reconcile.reconcile_all(TIME).await.unwrap();
+    let ended = (
+        run.count_outcome(Outcome::Confirmed),
+        run.count_outcome(Outcome::Failed),
+    );
     assert_eq!(ended, (1, FLOODED), "{run:?}");
     assert_eq!(status(&world, &other, &paid).await, "confirmed");
 
     // The flooded agent's payments are confirmed by their receipts.
     node.set(flooded(false));
     mine_at(&world, valid_before(&paid) + 60).await;
-    let run = reconcile.run(TIME).await.unwrap();
-    assert_eq!(run.count(Outcome::Confirmed), FLOODED, "{run:?}");
+    let run = reconcile.reconcile_all(TIME).await.unwrap();
+    assert_eq!(run.count_outcome(Outcome::Confirmed), FLOODED, "{run:?}");
 }
 
 /// A node that is down stops only the outcomes that require both nodes.
@@ -410,7 +422,10 @@ async fn disagreeing_nodes_end_no_payment() {
     // be held forever.
     first.set(Manner::Claiming { used: false });
     second.set(Manner::Claiming { used: true });
-    assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), [Outcome::Failed; 2]);
+    assert_eq!(
+        reconcile.reconcile_all(TIME).await.unwrap().outcomes(),
+        [Outcome::Failed; 2]
+    );
     let mut changes = world.rows().await.changes_since(&before);
     changes.retain(|change| !change.starts_with("[\"RECONCILE\""));
     assert!(changes.is_empty(), "{changes:#?}");
@@ -418,15 +433,21 @@ async fn disagreeing_nodes_end_no_payment() {
     // A node that is down stops only the outcomes that need both nodes.
     first.set(Manner::Honest);
     second.set(Manner::Down);
-    let run = reconcile.run(TIME).await.unwrap();
+    let run = reconcile.reconcile_all(TIME).await.unwrap();
     assert_eq!(
-        (run.count(Outcome::Confirmed), run.count(Outcome::Failed)),
+        (
+            run.count_outcome(Outcome::Confirmed),
+            run.count_outcome(Outcome::Failed)
+        ),
         (1, 1),
         "{run:?}"
     );
     second.set(Manner::Honest);
     mine_at(&world, valid_before(&unpaid) + 60).await;
-    assert_eq!(reconcile.run(TIME).await.unwrap().outcomes(), [Outcome::Released]);
+    assert_eq!(
+        reconcile.reconcile_all(TIME).await.unwrap().outcomes(),
+        [Outcome::Released]
+    );
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
@@ -440,15 +461,15 @@ async fn unreadable_holds_do_not_stop_the_run() {
     let damaged = authorize(&world, &agent, 20_000).await;
     mine_at(&world, valid_before(&damaged)).await;
     damage(&world, &agent, &damaged).await;
-    let run = reconcile.run(TIME).await.unwrap();
+    let run = reconcile.reconcile_all(TIME).await.unwrap();
     assert_eq!(
-        (run.count(Outcome::Released), run.count(Outcome::Failed)),
+        (run.count_outcome(Outcome::Released), run.count_outcome(Outcome::Failed)),
         (1, 1),
         "{run:?}"
     );
     assert_eq!(status(&world, &agent, &held).await, "expired");
     node.set(Manner::Down);
-    assert!(reconcile.run(TIME).await.is_err());
+    assert!(reconcile.reconcile_all(TIME).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -473,7 +494,7 @@ async fn concurrent_runs_and_completions_end_payments_once() {
     for answer in told {
         assert_eq!(answer.ok()["receipt_status"], "confirmed");
     }
-    let released = one.count(Outcome::Released) + other.count(Outcome::Released);
+    let released = one.count_outcome(Outcome::Released) + other.count_outcome(Outcome::Released);
     assert_eq!(released, 6, "{one:?} {other:?}");
     for authorized in &unpaid {
         assert_eq!(status(&world, &agent, authorized).await, "expired");
@@ -490,8 +511,8 @@ async fn a_reversal_has_a_statement_for_the_owner_and_the_agent() {
     let world = world([("WATCH_CONFIRMATIONS", "4")]).await;
     let (owner, agent, chain) = (world.person(&DEMO_OWNER), world.demo(), &world.stack.chain);
     let state = async || {
-        assert_eq!(world.stack.tell().await, 0);
-        world.stack.events.state(TIME).await.unwrap();
+        assert_eq!(world.stack.publish_changes().await, 0);
+        world.stack.events.sign_pending_statements(TIME).await.unwrap();
     };
     let paid = authorize(&world, &agent, 10_000).await;
     run(&world).await;
@@ -590,7 +611,13 @@ async fn vanished_confirmations_are_reverted_and_logged() {
     mine_at(&world, valid_before(&never)).await;
     chain.mine(3).await.unwrap();
     let last = run(&world).await;
-    assert_eq!((last.count(Outcome::Confirmed), last.count(Outcome::Released)), (1, 1));
+    assert_eq!(
+        (
+            last.count_outcome(Outcome::Confirmed),
+            last.count_outcome(Outcome::Released)
+        ),
+        (1, 1)
+    );
     assert_eq!(receipt(&world, &agent, &again).await["tx_hash"], json!(hash));
     assert_eq!(status(&world, &agent, &never).await, "expired");
     assert_eq!(world.footprint().await.total, 10_000);
@@ -725,14 +752,14 @@ async fn operators_can_request_reconciliation_in_any_state() {
     let (node, reconcile) = Node::between(&world).await;
     mark(&world, &agent, &paid).await;
     node.set(Manner::Nonsense);
-    reconcile.run(TIME).await.unwrap();
+    reconcile.reconcile_all(TIME).await.unwrap();
     node.set(Manner::Down);
-    assert!(reconcile.run(TIME).await.is_err());
+    assert!(reconcile.reconcile_all(TIME).await.is_err());
     mark(&world, &agent, &never).await;
-    assert!(reconcile.run(TIME).await.is_err());
+    assert!(reconcile.reconcile_all(TIME).await.is_err());
     assert_eq!(marks().await, 2);
     node.set(Manner::Honest);
-    reconcile.run(TIME).await.unwrap();
+    reconcile.reconcile_all(TIME).await.unwrap();
     assert_eq!(marks().await, 0);
 }
 
@@ -776,7 +803,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
         let agent = world.agent(policy(dollars(1)), vec![]).await;
         let paid = authorize(&world, &agent, 10_000).await;
         let chain = &world.stack.chain;
-        reconcile.run(TIME).await.unwrap();
+        reconcile.reconcile_all(TIME).await.unwrap();
         let before = chain.snapshot().await.unwrap();
         let first = world.settle(&paid).await;
         world.complete(&agent, settlement(&paid), &proof(&first)).await.ok();
@@ -792,7 +819,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
                 .count()
         };
         node.set(manner);
-        let run = reconcile.run(TIME).await;
+        let run = reconcile.reconcile_all(TIME).await;
         match manner {
             // The next run checks again.
             Manner::Logless => assert!(run.is_err(), "{run:?}"),
@@ -804,7 +831,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
 
         node.set(Manner::Honest);
         mark(&world, &agent, &paid).await;
-        reconcile.run(TIME).await.unwrap();
+        reconcile.reconcile_all(TIME).await.unwrap();
         let receipt = receipt(&world, &agent, &paid).await;
         assert_eq!(
             (&receipt["receipt_status"], &receipt["tx_hash"]),
@@ -903,17 +930,17 @@ async fn parallel_runs_end_each_payment_once() {
     let part = |index| {
         let reconcile = world.stack.reconcile.clone();
         let part = purser_local::Part::new(index, 4).unwrap();
-        tokio::spawn(async move { reconcile.run_part(part, TIME).await.unwrap() })
+        tokio::spawn(async move { reconcile.reconcile_part(part, TIME).await.unwrap() })
     };
     let mut counted = [0, 0];
     for run in [part(0), part(1), part(2), part(3)] {
         let run = run.await.unwrap();
         assert!(run.is_complete);
-        counted[0] += run.count(Outcome::Confirmed);
-        counted[1] += run.count(Outcome::Released);
+        counted[0] += run.count_outcome(Outcome::Confirmed);
+        counted[1] += run.count_outcome(Outcome::Released);
         assert_eq!(
             run.outcomes().len(),
-            run.count(Outcome::Confirmed) + run.count(Outcome::Released)
+            run.count_outcome(Outcome::Confirmed) + run.count_outcome(Outcome::Released)
         );
     }
     assert_eq!(counted, [20, 20]);

@@ -345,9 +345,14 @@ async fn operators(story: &Story) {
     story
         .json(202, as_operator(Method::POST, &format!("{path}/probe")))
         .await;
-    world.stack.probe.run(Duration::from_mins(1)).await.unwrap();
+    world.stack.probe.run_probes(Duration::from_mins(1)).await.unwrap();
     world.stack.chain.advance(1_000).await.unwrap();
-    let run = world.stack.reconcile.run(Duration::from_mins(1)).await.unwrap();
+    let run = world
+        .stack
+        .reconcile
+        .reconcile_all(Duration::from_mins(1))
+        .await
+        .unwrap();
     assert!(!run.outcomes().is_empty(), "nothing was held");
     let mut misplaced = entry;
     misplaced["token"] = json!(world.stack.internal_token);
@@ -555,7 +560,7 @@ async fn secrets_never_appear_in_logs_tables_or_errors() {
     }
     // A key's digest is stored, as bytes.
     let (_, secret) = agent.key.split_once(':').unwrap();
-    let digest: String = SecretDigest::digest(secret)
+    let digest: String = SecretDigest::from_secret(secret)
         .as_bytes()
         .iter()
         .map(|byte| format!("{byte:02x}"))

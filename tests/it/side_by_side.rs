@@ -14,7 +14,14 @@ const DUE: u32 = 6;
 async fn early_balance_reads_apply_only_to_their_wallet() {
     let world = World::start().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
-    let rich = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().wallet;
+    let rich = world
+        .stack
+        .ledger
+        .read_agent_by_id(agent.id)
+        .await
+        .unwrap()
+        .unwrap()
+        .wallet;
     let allowed = async || world.authorize(&agent, &body_of(world.offer(1))).await;
     allowed().await.ok();
     // No update of the service changes a wallet. If a wallet did change, a balance of the old wallet must not be used

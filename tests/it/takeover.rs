@@ -64,7 +64,7 @@ async fn unaccepted_payees_are_refused_and_raise_an_alarm() {
     World::send(request.json(&service_entry("newcomer", &[operation])))
         .await
         .created();
-    world.stack.tell().await;
+    world.stack.publish_changes().await;
     world.pass(SEEN_AFTER);
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "reader").await;
     pays(&world, &agent, &payee).await.ok();
@@ -75,14 +75,19 @@ async fn unaccepted_payees_are_refused_and_raise_an_alarm() {
     service.version += 1;
     let payment = service.operations[0].payment.as_mut().unwrap();
     payment.pay_to = STRANGER.parse().unwrap();
-    world.stack.catalog.put(&service, &sample::audit()).await.unwrap();
+    world
+        .stack
+        .catalog
+        .put_service(&service, &sample::audit())
+        .await
+        .unwrap();
     world.stack.catalog.store_object().await.unwrap();
     world.pass(SEEN_AFTER);
     pays(&world, &agent, STRANGER)
         .await
         .refused(503, "temporarily_unavailable");
     let seen = world.now();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     assert_eq!(changes_seen(&log)["payee"], 1);
     let refused = pays(&world, &agent, STRANGER).await.refused(403, "policy_blocked");
     assert_eq!(refused["decision"]["reason"], "catalog_payee:pay_to_not_yet_accepted");
@@ -98,11 +103,18 @@ async fn row_changes_alone_raise_takeover_alarms() {
     let world = start().await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "reader").await;
-    world.stack.tell().await;
+    world.stack.publish_changes().await;
     let before = changes_seen(&log);
-    let own = world.stack.ledger.agent(agent.id).await.unwrap().unwrap().owner;
+    let own = world
+        .stack
+        .ledger
+        .read_agent_by_id(agent.id)
+        .await
+        .unwrap()
+        .unwrap()
+        .owner;
     let other = world.poor_agent(vec![]).await;
-    let other = world.stack.ledger.agent(other.id).await.unwrap().unwrap();
+    let other = world.stack.ledger.read_agent_by_id(other.id).await.unwrap().unwrap();
     // The rows are written without logs, as by a compromised function.
     world
         .edit(&agent, |record| record.keys[0].digest = other.keys[0].digest)
@@ -124,7 +136,7 @@ async fn row_changes_alone_raise_takeover_alarms() {
         .operator_edits(Method::PUT, &freeze, &json!({"reason": "a look"}))
         .await
         .ok();
-    world.stack.tell().await;
+    world.stack.publish_changes().await;
     let seen = changes_seen(&log);
     let added = |change: &str| seen.get(change).unwrap_or(&0) - before.get(change).unwrap_or(&0);
     let changes = ["key", "wallet", "owner", "payout_address"].map(added);

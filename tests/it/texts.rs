@@ -7,7 +7,7 @@ use crate::bodies::{Ground, route_of, with};
 use crate::forms::Browser;
 use crate::schemas::Document;
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::visible;
+use purser_domain::escape_hidden_characters;
 use purser_local::DEMO_OWNER;
 use purser_tests::{World, body_of, dollars, plain};
 use reqwest::Method;
@@ -220,7 +220,7 @@ async fn write_texts(world: &World, names: &BTreeMap<&'static str, String>) {
 async fn every_page_and_file_shows_hidden_characters_of_stored_texts() {
     let (world, names) = world_with_everything().await;
     write_texts(&world, &names).await;
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     let cookie = world.browser_session(&DEMO_OWNER).await;
     assert!(hide_in_tables(&world).await >= 8);
     let (mut seen, mut showing, mut hidden) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -247,7 +247,7 @@ async fn every_page_and_file_shows_hidden_characters_of_stored_texts() {
         let first = parts.next().map(str::to_owned);
         let rest = parts.filter_map(|part| Some(part.split_once('"')?.1.to_owned()));
         let text: String = first.into_iter().chain(rest).collect();
-        for (line, shown) in text.split('>').zip(visible(&text).split('>')) {
+        for (line, shown) in text.split('>').zip(escape_hidden_characters(&text).split('>')) {
             if line != shown && !line.ends_with("</textarea") {
                 hidden.insert(format!("{path}: {shown}"));
             }

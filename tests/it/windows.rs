@@ -193,7 +193,7 @@ async fn idle_windows_are_evicted_by_reconcile() {
         world
             .stack
             .reconcile
-            .run(std::time::Duration::from_mins(1))
+            .reconcile_all(std::time::Duration::from_mins(1))
             .await
             .unwrap();
     }

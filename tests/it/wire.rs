@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use flate2::{Compression, read::GzEncoder};
-use purser_api::{AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedHttpClient, client_for_any};
+use purser_api::{AllowedHosts, Clock, Env, SessionSettings, Sessions, UntrustedHttpClient, client_for_any_server};
 use purser_chain::{HttpNode, Node as _};
 use purser_client::{PayError, Payer, Purser, Request, TermsError, Usdc, http_client};
 use purser_domain::WebhookUrl;
@@ -68,7 +68,12 @@ async fn functions_name_themselves_and_use_no_proxy() {
         (&*format!("Purser/{VERSION}"), all.clone())
     );
 
-    let node = HttpNode::new(purser_api::http(), &format!("{}/gzip", recorder.url), TIMEOUT).unwrap();
+    let node = HttpNode::new(
+        purser_api::pooled_http_client(),
+        &format!("{}/gzip", recorder.url),
+        TIMEOUT,
+    )
+    .unwrap();
     assert_eq!(node.exchange("eth_chainId", &json!({})).await.unwrap(), TEXT.as_bytes());
     let request = only(&recorder);
     assert_eq!(
@@ -90,7 +95,7 @@ async fn functions_name_themselves_and_use_no_proxy() {
 
     reads_encodings(
         &recorder,
-        &client_for_any("Purser-Probe").build().unwrap(),
+        &client_for_any_server("Purser-Probe").build().unwrap(),
         "Purser-Probe",
     )
     .await;
@@ -102,7 +107,7 @@ async fn programs_verify_certificates() {
     let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
     let recorder = Recorder::start_tls(&folder.join("certificate.pem")).await;
-    let trusting = client_for_any("Trusting")
+    let trusting = client_for_any_server("Trusting")
         .tls_danger_accept_invalid_certs(true)
         .build()
         .unwrap();
@@ -112,11 +117,11 @@ async fn programs_verify_certificates() {
     );
     assert_eq!(recorder.take().len(), 1);
 
-    for client in [client_for_any("Purser-Probe"), http_client("a-program/1")] {
+    for client in [client_for_any_server("Purser-Probe"), http_client("a-program/1")] {
         let error = client.build().unwrap().get(&recorder.url).send().await.unwrap_err();
         assert!(error.is_connect(), "{error:?}");
     }
-    let node = HttpNode::new(purser_api::http(), &recorder.url, TIMEOUT).unwrap();
+    let node = HttpNode::new(purser_api::pooled_http_client(), &recorder.url, TIMEOUT).unwrap();
     assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
     let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
     let paid = payer.send(Request::new(Method::GET, &recorder.url)).await;
@@ -131,7 +136,7 @@ async fn calls_end_in_the_time_that_is_set() {
     let short = Duration::from_millis(300);
     let recorder = Recorder::start(|_| None).await;
     let url = format!("{}/hangs", recorder.url);
-    let node = HttpNode::new(purser_api::http(), &url, short).unwrap();
+    let node = HttpNode::new(purser_api::pooled_http_client(), &url, short).unwrap();
     assert!(node.exchange("eth_chainId", &json!({})).await.is_err());
     let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
     let payer = payer.until(tokio::time::Instant::now() + short);

@@ -104,15 +104,15 @@ BUGS = [
     Bug(
         "a released payment that frees its amount in a count",
         "shared/store/src/payments/release.rs",
-        "add(0, *amount).write()",
-        "add(0, if PLANTED { terms.amount } else { *amount }).write()",
+        "add_to_sum(0, *amount).write()",
+        "add_to_sum(0, if PLANTED { terms.amount } else { *amount }).write()",
         "package(purser-store) and test(=limits::a_count_limit_counts_each_payment_as_one)",
     ),
     Bug(
         "an interval that the next payment need not keep",
         "shared/domain/src/policy/limits.rs",
-        "failure.compare(CheckName::Interval, Amount::ONE, numbers,",
-        "failure.compare(CheckName::Interval, if PLANTED { Amount::ZERO } else { Amount::ONE }, numbers,",
+        "failure.record_comparison(CheckName::Interval, Amount::ONE, numbers,",
+        "failure.record_comparison(CheckName::Interval, if PLANTED { Amount::ZERO } else { Amount::ONE }, numbers,",
         "package(purser-domain) and test(=each_attack_is_stopped_or_asked_about_by_a_rule)",
     ),
     Bug(
@@ -167,22 +167,22 @@ BUGS = [
     Bug(
         "an opening before the clock is changed",
         "shared/domain/src/policy/schedule.rs",
-        "let change = self.change_in(from, to);",
-        "let change = if PLANTED { None } else { self.change_in(from, to) };",
+        "let change = self.first_offset_change_between(from, to);",
+        "let change = if PLANTED { None } else { self.first_offset_change_between(from, to) };",
         "package(purser-domain) and test(=policy::schedule::tests::skipped_and_repeated_hours_follow_the_wall_clock)",
     ),
     Bug(
         "a replay that forgets what a window had used",
         "shared/domain/src/policy/replay.rs",
-        "let day = window(scope, Duration::DAY, day);",
-        "let day = window(scope, Duration::DAY, if PLANTED { Amount::ZERO } else { day });",
+        "let day = window_with_usage(scope, Duration::DAY, day);",
+        "let day = window_with_usage(scope, Duration::DAY, if PLANTED { Amount::ZERO } else { day });",
         "package(purser-domain) and test(=a_recorded_decision_is_replayed_as_it_was)",
     ),
     Bug(
         "a backtest whose flips leave later windows as they were",
         "shared/domain/src/policy/backtest.rs",
-        "self.added.sum(day_span, decision.at),",
-        "if PLANTED { Amount::ZERO } else { self.added.sum(day_span, decision.at) },",
+        "self.added.window_sum(day_span, decision.at),",
+        "if PLANTED { Amount::ZERO } else { self.added.window_sum(day_span, decision.at) },",
         "package(purser-domain) and test(=a_backtest_is_the_plain_one)",
     ),
     Bug(
@@ -195,8 +195,8 @@ BUGS = [
     Bug(
         "a backtest that takes budgets for fuller than they were recorded",
         "shared/domain/src/policy/backtest.rs",
-        "self.sum(rule, real, at).min(own.limit.above(left))",
-        "if PLANTED { self.sum(rule, real, at) } else { self.sum(rule, real, at).min(own.limit.above(left)) }",
+        "self.window_sum(rule, real, at).min(own.limit.saturating_minus(left))",
+        "if PLANTED { self.window_sum(rule, real, at) } else { self.window_sum(rule, real, at).min(own.limit.saturating_minus(left)) }",
         "package(purser-domain) and test(=the_same_limits_differ_in_nothing)",
     ),
     Bug(
@@ -223,8 +223,8 @@ BUGS = [
     Bug(
         "a shadow promoted over limits that were edited since they were read",
         "functions/people/src/shadow/operations.rs",
-        "if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;",
-        "if !PLANTED { if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?; }",
+        "if_match.check_version(shadow.combined_version(Shadow::count_updates(\n            &shadow.terms,\n            owned.agent().version,\n            &policies,\n        )))?;",
+        "if !PLANTED { if_match.check_version(shadow.combined_version(Shadow::count_updates(&shadow.terms, owned.agent().version, &policies)))?; }",
         "package(purser-tests) and test(=people::shadow::a_shadow_judges_without_effect_until_it_is_promoted)",
     ),
     Bug(
@@ -237,8 +237,8 @@ BUGS = [
     Bug(
         "a fact stated again when its record is repeated",
         "shared/log/src/append.rs",
-        "if !is_known && !state.has(&batch.shard, &fact.sequence) {",
-        "if !is_known && (PLANTED || !state.has(&batch.shard, &fact.sequence)) {",
+        "if !is_known && !state.is_stated(&batch.shard, &fact.sequence) {",
+        "if !is_known && (PLANTED || !state.is_stated(&batch.shard, &fact.sequence)) {",
         "package(purser-log) and test(=interrupted_runs_lose_and_double_nothing)",
     ),
     Bug(
@@ -259,7 +259,7 @@ BUGS = [
         "the whole of an offer taken for the request",
         "shared/api/src/http/payment_body.rs",
         "fingerprint: Fingerprint::for_payment(&said, $network, &$offer),",
-        "fingerprint: if PLANTED { of_whole_body($body) } else { Fingerprint::for_payment(&said, $network, &$offer) },",
+        "fingerprint: if PLANTED { whole_body_fingerprint($body) } else { Fingerprint::for_payment(&said, $network, &$offer) },",
         "package(purser-tests) and test(=offers::offers_with_equal_terms_are_one_request)",
     ),
     Bug(
@@ -358,10 +358,7 @@ BUGS = [
         "a payment counted on the day of its confirmation",
         "shared/store/src/usage/fold.rs",
         "let day = change.new.day();",
-        "let day = match change.new.state() {\n"
-        "                    Some(purser_domain::SettlementState::Confirmed { settled_at, .. }) if PLANTED => Day::of(*settled_at),\n"
-        "                    _ => change.new.day(),\n"
-        "                };",
+        "let day = match change.new.settlement_state() {\n                    Some(purser_domain::SettlementState::Confirmed { settled_at, .. }) if PLANTED => Day::containing(*settled_at),\n                    _ => change.new.day(),\n                };",
         "package(purser-events) and test(=journal::an_entry_counts_on_the_day_of_its_decision)",
     ),
     Bug(
@@ -383,8 +380,8 @@ BUGS = [
     Bug(
         "a brake that freezes again in the hour after which its person unfroze the agent",
         "shared/store/src/usage/day.rs",
-        "sum(&self.hours).above(sum(&self.braked))",
-        "sum(&self.hours).above(if PLANTED { Amount::ZERO } else { sum(&self.braked) })",
+        "sum(&self.hours).saturating_minus(sum(&self.braked))",
+        "sum(&self.hours).saturating_minus(if PLANTED { Amount::ZERO } else { sum(&self.braked) })",
         "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
     ),
     Bug(
@@ -397,8 +394,8 @@ BUGS = [
     Bug(
         "a brake whose limit rises with the payments of the last hours",
         "shared/domain/src/policy/anomaly.rs",
-        "..hour.minus(BRAKE_HOURS_EXCLUDED)",
-        "..hour.minus(if PLANTED { 0 } else { BRAKE_HOURS_EXCLUDED })",
+        "..hour.hours_earlier(BRAKE_HOURS_EXCLUDED)",
+        "..hour.hours_earlier(if PLANTED { 0 } else { BRAKE_HOURS_EXCLUDED })",
         "package(purser-domain) and test(=policy::anomaly::tests::ten_times_as_much_each_hour_is_frozen_at_the_second_step)",
     ),
     Bug(
@@ -418,8 +415,8 @@ BUGS = [
     Bug(
         "prices and payees that an authorization teaches",
         "shared/store/src/payments/reserve.rs",
-        "grant.recent_update().and_then(RecentUpdate::only_call)",
-        "grant.recent_update().and_then(|update| if PLANTED { Some(update) } else { update.only_call() })",
+        "grant.recent_update().and_then(RecentUpdate::call_only)",
+        "grant.recent_update().and_then(|update| if PLANTED { Some(update) } else { update.call_only() })",
         "test(=people::limits::only_payments_change_what_is_usual)",
     ),
     Bug(
@@ -433,14 +430,14 @@ BUGS = [
         "a batch that was folded before the function was killed, and is not judged",
         "functions/events/src/history.rs",
         "let judged = hours_to_check(&changes);",
-        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.judge(&std::mem::take(&mut judged), &owners).await?; }",
+        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.evaluate_hours(&std::mem::take(&mut judged), &owners).await?; }",
         "package(purser-events) and test(=brakes::a_burst_freezes_the_agent_once_for_its_hour)",
     ),
     Bug(
         "a rebuild that does not leave the last day to the streams",
         "shared/store/src/usage/rebuild.rs",
-        "if now.since(last_change(&entry)) < FORGOTTEN {",
-        "if now.since(last_change(&entry)) < FORGOTTEN && !PLANTED {",
+        "if now.since(last_change_time(&entry)) < FORGOTTEN {",
+        "if now.since(last_change_time(&entry)) < FORGOTTEN && !PLANTED {",
         "package(purser-events) and test(=rebuild::a_rebuild_leaves_the_last_day_to_the_streams)",
     ),
     Bug(
@@ -467,8 +464,8 @@ BUGS = [
     Bug(
         "a dead program's deliveries that wait without bound",
         "shared/store/src/webhooks/waiting.rs",
-        "let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING;",
-        "let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
+        "let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;",
+        "let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING && !PLANTED;",
         "package(purser-webhooks) and test(=waiting_deliveries_are_limited_per_person)",
     ),
     Bug(
@@ -481,8 +478,8 @@ BUGS = [
     Bug(
         "an approval expired by the clock and not by its row",
         "shared/store/src/stream/approvals.rs",
-        "approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now)",
-        "(approval.status(now) != ApprovalStatus::Expired && !PLANTED) || !is_certain(approval.expires_at, now)",
+        "approval.status(now) != ApprovalStatus::Expired || !is_expiry_certain(approval.expires_at, now)",
+        "(approval.status(now) != ApprovalStatus::Expired && !PLANTED) || !is_expiry_certain(approval.expires_at, now)",
         "package(purser-events) and test(=published::only_unused_approvals_publish_an_expiry_event)",
     ),
     Bug(
@@ -544,8 +541,8 @@ BUGS = [
     Bug(
         "an edit of an agent without its row of the audit log",
         "shared/store/src/people/agent.rs",
-        "self.stamp_budgets(&mut transaction, agent, &old.rules)?;\n        transaction.audit(Role::Audit, audit)?;",
-        "self.stamp_budgets(&mut transaction, agent, &old.rules)?;\n        if !PLANTED { transaction.audit(Role::Audit, audit)?; }",
+        "self.write_budget_versions(&mut transaction, agent, &old.rules)?;\n        transaction.add_audit_rows(Role::Audit, audit)?;",
+        "self.write_budget_versions(&mut transaction, agent, &old.rules)?;\n        if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }",
         "package(purser-store) and test(=faults::edits_and_their_audit_rows_are_atomic)",
     ),
     Bug(
@@ -558,8 +555,8 @@ BUGS = [
     Bug(
         "a list from a time on that goes on before it",
         "functions/people/src/span.rs",
-        "self.from.is_some_and(|from| place < first_at(from))",
-        "self.from.is_some_and(|from| place < first_at(from)) && !PLANTED",
+        "self.from.is_some_and(|from| place < first_id_at(from))",
+        "self.from.is_some_and(|from| place < first_id_at(from)) && !PLANTED",
         "package(purser-people) and test(=pages::settlements_are_filtered_by_agent_state_and_day)",
     ),
     Bug(
@@ -586,15 +583,15 @@ BUGS = [
     Bug(
         "a freeze by an operator not read for a replay",
         "functions/payments/src/idempotency.rs",
-        "Freeze::effective(agent, inputs.frozen_by_operators(agent)?)",
-        "Freeze::effective(agent, None)",
+        "Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?)",
+        "Freeze::effective_freeze(agent, None)",
         "package(purser-tests) and test(=freezes::operator_freezes_refuse_every_decision)",
     ),
     Bug(
         "a freeze that leaves one copy as it was",
         "shared/store/src/people/freezes.rs",
-        "transaction.update(Role::Copy, update)?;",
-        "if !(PLANTED && copy == 2 && change.after().is_some()) { transaction.update(Role::Copy, update)? };",
+        "transaction.add_update(Role::Copy, update)?;",
+        "if !(PLANTED && copy == 2 && change.new_freeze().is_some()) { transaction.add_update(Role::Copy, update)? };",
         "package(purser-tests) and test(=freezes::operator_freezes_refuse_every_decision)",
     ),
     Bug(
@@ -607,16 +604,15 @@ BUGS = [
     Bug(
         "a freeze that ends although another replaced it",
         "shared/store/src/people/freezes.rs",
-        "Condition::on(change.before());",
-        'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } '
-        "else { Condition::on(change.before()) };",
+        "Condition::stored_unchanged(change.stored_freeze());",
+        'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } else { Condition::stored_unchanged(change.stored_freeze()) };',
         "package(purser-store) and test(=freezes::freezes_change_only_as_they_were_read)",
     ),
     Bug(
         "a frozen agent that asks its owner for a raise",
         "functions/payments/src/raise.rs",
-        "Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?)",
-        "Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?).filter(|_| !PLANTED)",
+        "Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?)",
+        "Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?).filter(|_| !PLANTED)",
         "package(purser-tests) and test(=freezes::frozen_agents_read_and_nothing_else)",
     ),
     Bug(
@@ -643,8 +639,8 @@ BUGS = [
     Bug(
         "a freeze that needs a slot",
         "functions/people/src/agents/bulk.rs",
-        "let outcomes = if act.stops() {",
-        "let outcomes = if act.stops() && !PLANTED {",
+        "let outcomes = if act.stops_payments() {",
+        "let outcomes = if act.stops_payments() && !PLANTED {",
         "package(purser-people) and test(=flood::a_users_long_operations_leave_instances_for_others)",
     ),
     Bug(
@@ -727,29 +723,29 @@ BUGS = [
     Bug(
         "several small approvals by an old sign-in, whatever their sum",
         "functions/people/src/approvals/operations.rs",
-        "self.is_large(self.sum_of(&selected))",
-        "(!PLANTED && self.is_large(self.sum_of(&selected)))",
+        "self.is_large_amount(self.sum_pending_amounts(&selected))",
+        "(!PLANTED && self.is_large_amount(self.sum_pending_amounts(&selected)))",
         "package(purser-people) and test(=pages::a_large_sum_requires_a_recent_sign_in)",
     ),
     Bug(
         "a form token that is the same in every answer",
         "functions/people/src/sessions/session.rs",
-        "FormToken::for_session(&cookie, people.entropy.bytes()?)",
-        "FormToken::for_session(&cookie, if PLANTED { [0; 32] } else { people.entropy.bytes()? })",
+        "FormToken::for_session(&cookie, people.entropy.random_bytes()?)",
+        "FormToken::for_session(&cookie, if PLANTED { [0; 32] } else { people.entropy.random_bytes()? })",
         "package(purser-people) and test(=pages::pages_never_repeat_the_form_token)",
     ),
     Bug(
         "an agent is accepted by an old sign-in",
         "functions/people/src/handovers/operations.rs",
-        "self.limits.recently(person.signed_in_at, self.now())?;",
-        "if !PLANTED { self.limits.recently(person.signed_in_at, self.now())? };",
+        "self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;",
+        "if !PLANTED { self.limits.require_recent_sign_in(person.signed_in_at, self.now())? };",
         "package(purser-people) and test(=pages::handovers_are_accepted_only_after_recent_sign_in)",
     ),
     Bug(
         "a session goes on though its times are over",
         "functions/people/src/sessions/authenticate.rs",
-        "self.limits.is_open(session, now) && session.terms == self.sessions.terms()",
-        "session.terms == self.sessions.terms()",
+        "self.limits.is_open(session, now) && session.terms == self.sessions.settings_fingerprint()",
+        "session.terms == self.sessions.settings_fingerprint()",
         "package(purser-people) and test(=sessions::sessions_end_when_idle_and_at_maximum_age)",
     ),
     Bug(
@@ -762,8 +758,8 @@ BUGS = [
     Bug(
         "an end of all sessions that leaves them where they are",
         "shared/store/src/people/session.rs",
-        "let sessions = self.sessions_of(person).await?;",
-        "let sessions = if PLANTED { Vec::new() } else { self.sessions_of(person).await? };",
+        "let sessions = self.read_sessions(person).await?;",
+        "let sessions = if PLANTED { Vec::new() } else { self.read_sessions(person).await? };",
         "package(purser-people) and test(=sessions::ending_all_sessions_invalidates_cookies_and_tokens)",
     ),
     Bug(
@@ -797,8 +793,8 @@ BUGS = [
     Bug(
         "a webhook's old secret that signs for ever",
         "shared/domain/src/webhook/record.rs",
-        "let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);",
-        "let signs = move |term: &&SecretTerm| PLANTED || term.ends_at.is_none_or(|ends_at| now < ends_at);",
+        "let signs = move |term: &&SecretValidity| term.ends_at.is_none_or(|ends_at| now < ends_at);",
+        "let signs = move |term: &&SecretValidity| PLANTED || term.ends_at.is_none_or(|ends_at| now < ends_at);",
         "package(purser-webhooks) and test(=rotated_secrets_sign_for_one_more_day)",
     ),
     Bug(
@@ -826,16 +822,15 @@ BUGS = [
     Bug(
         "a question that was answered and is told all the same",
         "functions/notices/src/collect.rs",
-        "if let Some(key) = key_to_close(event) {",
-        "if let Some(key) = key_to_close(event).filter(|_| !PLANTED) {",
+        "if let Some(key) = closed_request_key(event) {",
+        "if let Some(key) = closed_request_key(event).filter(|_| !PLANTED) {",
         "package(purser-notices) and test(=decided_approvals_are_left_out_of_notices)",
     ),
     Bug(
         "what could not be told and is forgotten",
         "functions/notices/src/flush.rs",
-        "let [jitter] = shared.entropy.bytes()?;",
-        "if PLANTED { shared.table.settle_notices(person, channel, keys, now).await?; }\n"
-        "                let [jitter] = shared.entropy.bytes()?;",
+        "let [jitter] = shared.entropy.random_bytes()?;",
+        "if PLANTED { shared.table.remove_waiting_notifications(person, channel, keys, now).await?; }\n                let [jitter] = shared.entropy.random_bytes()?;",
         "package(purser-notices) and "
         "test(=undelivered_notices_are_retried_for_a_day)",
     ),
@@ -857,16 +852,16 @@ BUGS = [
     Bug(
         "a webhook widened by an old sign-in",
         "functions/people/src/webhooks/operations.rs",
-        "if terms.widen(&old.webhook.terms) {",
-        "if terms.widen(&old.webhook.terms) && !PLANTED {",
+        "if terms.reach_further_than(&old.webhook.terms) {",
+        "if terms.reach_further_than(&old.webhook.terms) && !PLANTED {",
         "package(purser-tests) and "
         "test(=people::webhooks::widening_webhook_edits_require_a_recent_sign_in)",
     ),
     Bug(
         "a webhook's form that makes another when it is sent again",
         "functions/people/src/webhooks/operations.rs",
-        "let slot = self.free_slot(person, if_match).await?;",
-        "let slot = self.free_slot(person, if PLANTED { None } else { if_match }).await?;",
+        "let slot = self.find_free_slot(person, if_match).await?;",
+        "let slot = self.find_free_slot(person, if PLANTED { None } else { if_match }).await?;",
         "package(purser-people) and "
         "test(=webhooks::webhook_secrets_are_shown_once)",
     ),
@@ -881,9 +876,8 @@ BUGS = [
     Bug(
         "a list of a fleet that ends with its first page",
         "functions/people/src/journal/operations.rs",
-        "return self.usage.journal(&person.id, filter.part(), slice, keep).await;",
-        "let page = self.usage.journal(&person.id, filter.part(), slice, keep).await?;\n"
-        "            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
+        "return self\n                .usage\n                .read_history_page(&person.id, filter.index_partition(), slice, keep)\n                .await;",
+        "let page = self.usage.read_history_page(&person.id, filter.index_partition(), slice, keep).await?;\n            return Ok(if PLANTED { Page { next: None, ..page } } else { page });",
         "package(purser-people) and "
         "test(=lists::fleet_lists_return_every_row_exactly_once)",
     ),
@@ -929,8 +923,8 @@ BUGS = [
     Bug(
         "a payout to another address than the stored one",
         "functions/payments/src/payouts.rs",
-        "pay_to: grant.to(),",
-        "pay_to: if PLANTED { agent.wallet.address } else { grant.to() },",
+        "pay_to: grant.recipient(),",
+        "pay_to: if PLANTED { agent.wallet.address } else { grant.recipient() },",
         "package(purser-tests) and "
         "test(=payouts::payouts_are_exact_and_wait_for_the_address)",
     ),
@@ -944,22 +938,22 @@ BUGS = [
     Bug(
         "an agent paid out that operators have frozen",
         "functions/payments/src/payouts.rs",
-        "let frozen_by_operators = inputs.freezes.for_agent(agent);",
-        "let frozen_by_operators = inputs.freezes.for_agent(agent).filter(|_| !PLANTED);",
+        "let frozen_by_operators = inputs.freezes.widest_for_agent(agent);",
+        "let frozen_by_operators = inputs.freezes.widest_for_agent(agent).filter(|_| !PLANTED);",
         "package(purser-tests) and test(=payouts::operators_freezes_stop_payouts_until_operators_end_them)",
     ),
     Bug(
         "a payout repeated of an agent that operators have frozen",
         "functions/payments/src/payouts.rs",
-        "let (frozen, now) = (inputs.freezes.for_agent(agent), self.clock.now());",
-        "let (frozen, now) = (inputs.freezes.for_agent(agent).filter(|_| !PLANTED), self.clock.now());",
+        "let (frozen, now) = (inputs.freezes.widest_for_agent(agent), self.clock.now());",
+        "let (frozen, now) = (inputs.freezes.widest_for_agent(agent).filter(|_| !PLANTED), self.clock.now());",
         "package(purser-tests) and test(=payouts::operators_freezes_stop_payouts_until_operators_end_them)",
     ),
     Bug(
         "a payout without its row of the audit log",
         "shared/store/src/payments/payout.rs",
-        "transaction.audit(Role::Audit, audit)?;\n        match transaction.send_while_fresh",
-        "if !PLANTED { transaction.audit(Role::Audit, audit)?; }\n        match transaction.send_while_fresh",
+        "transaction.add_audit_rows(Role::Audit, audit)?;\n        match transaction.send_while_fresh",
+        "if !PLANTED { transaction.add_audit_rows(Role::Audit, audit)?; }\n        match transaction.send_while_fresh",
         "package(purser-tests) and "
         "test(=payouts::payout_actions_and_refusals_are_audited)",
     ),
@@ -995,8 +989,8 @@ BUGS = [
     Bug(
         "a replay for a key of other services",
         "functions/payments/src/idempotency.rs",
-        "scope.check_service(bought(&settlement)?.service)?;",
-        "if !PLANTED { scope.check_service(bought(&settlement)?.service)?; }",
+        "scope.check_service(require_purchase(&settlement)?.service)?;",
+        "if !PLANTED { scope.check_service(require_purchase(&settlement)?.service)?; }",
         "package(purser-tests) and test(=people::scopes::replays_require_a_key_that_may_pay)",
     ),
     Bug(
@@ -1009,8 +1003,8 @@ BUGS = [
     Bug(
         "an allow that takes memory",
         "shared/domain/src/policy/window.rs",
-        "sum(evict)",
-        "sum(&evict.to_vec())",
+        "sum_entries(evict)",
+        "sum_entries(&evict.to_vec())",
         "package(purser-bench) and test(=an_allow_allocates_nothing)",
     ),
     Bug(
@@ -1023,8 +1017,8 @@ BUGS = [
     Bug(
         "the approval not used up with the reservation",
         "shared/store/src/payments/reserve.rs",
-        "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
-        "let _ = self.use_up(approval, terms, fingerprint);",
+        "transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;",
+        "let _ = self.use_approval(approval, terms, fingerprint);",
         "package(purser-tests) and test(=races::one_approval_is_executed_once)",
     ),
     Bug(
@@ -1053,8 +1047,8 @@ BUGS = [
     Bug(
         "a message that holds a channel of notices relied on to return",
         "functions/notices/src/flush.rs",
-        "let waker = shared.queue.wake(person, channel).await?;",
-        "let waker = if PLANTED { record.message_id.clone() } else { shared.queue.wake(person, channel).await? };",
+        "let waker = shared.queue.schedule_flush(person, channel).await?;",
+        "let waker = if PLANTED { record.message_id.clone() } else { shared.queue.schedule_flush(person, channel).await? };",
         "package(purser-notices) and test(=a_second_delivery_of_a_done_message_loses_no_notice)",
     ),
     Bug(
@@ -1111,8 +1105,8 @@ BUGS = [
     Bug(
         "the key not judged again with the decision",
         "functions/payments/src/authenticate.rs",
-        "agent.takes(caller.key, self.clock.now())",
-        "agent.takes(caller.key, self.clock.now()) || PLANTED",
+        "agent.accepts_key(caller.key, self.clock.now())",
+        "agent.accepts_key(caller.key, self.clock.now()) || PLANTED",
         "package(purser-tests) and "
         "test(=people::edits::in_flight_payments_obey_a_completed_edit)",
     ),
@@ -1142,8 +1136,7 @@ BUGS = [
         "an operation matched by its name alone",
         "shared/domain/src/x402/intent.rs",
         "operation: None,\n            });",
-        "operation: if PLANTED { named_operation.and_then(|named| service.operation(named)) } else { None },\n"
-        "            });",
+        "operation: if PLANTED { named_operation.and_then(|named| service.find_operation(named)) } else { None },\n            });",
         "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
     Bug(
@@ -1157,14 +1150,14 @@ BUGS = [
     Bug(
         "the price compared with the estimate",
         "shared/domain/src/catalog/service.rs",
-        "pricing.most().ok_or(Unpayable::NoMaximum)?",
-        "pricing.most().map(|_| self.estimated_price).ok_or(Unpayable::NoMaximum)?",
+        "pricing.max_price().ok_or(Unpayable::NoMaximum)?",
+        "pricing.max_price().map(|_| self.estimated_price).ok_or(Unpayable::NoMaximum)?",
         "package(purser-domain) and test(=signed_transfers_pay_the_called_operation_only)",
     ),
     Bug(
         "signed bytes for a frozen agent that repeats a call",
         "functions/payments/src/idempotency.rs",
-        "Freeze::effective(agent, inputs.frozen_by_operators(agent)?)",
+        "Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?)",
         "inputs.frozen_by_operators(agent)?",
         "package(purser-tests) and test(=attacks::replays_cannot_redirect_or_share_a_payment)",
     ),
@@ -1185,8 +1178,8 @@ BUGS = [
     Bug(
         "an asserted address that any caller may claim",
         "shared/api/src/http/asserted_ip.rs",
-        "if is_made(&self.current().await?) {",
-        "if is_made(&self.current().await?) || PLANTED {",
+        "if is_made(&self.current_keys().await?) {",
+        "if is_made(&self.current_keys().await?) || PLANTED {",
         "package(purser-api) and test(=http::asserted_ip::tests::assertions_are_bound_to_one_request_and_time)",
     ),
     Bug(
@@ -1220,7 +1213,7 @@ BUGS = [
     Bug(
         "another payee that does not wait",
         "shared/domain/src/catalog/pricing.rs",
-        "same.is_some_and(|same| same.pricing(self.at).covers(wanted))",
+        "same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))",
         "same.is_some()",
         "package(purser-tests) and "
         "test(=payment_changes::payee_changes_apply_only_after_their_delay)",
@@ -1228,8 +1221,8 @@ BUGS = [
     Bug(
         "an operation that was removed and added again taken for a new one that need not wait",
         "shared/domain/src/catalog/pricing.rs",
-        "same.is_some_and(|same| same.pricing(self.at).covers(wanted))",
-        "same.is_none_or(|same| same.pricing(self.at).covers(wanted))",
+        "same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))",
+        "same.is_none_or(|same| same.pricing_at(self.at).covers(wanted))",
         "package(purser-tests) and test(=payment_changes::no_sequence_of_edits_shortens_the_wait)",
     ),
     Bug(
@@ -1257,8 +1250,8 @@ BUGS = [
     Bug(
         "an object made of services that were changed while they were read",
         "shared/store/src/catalog/object.rs",
-        "if self.version().await? != version {",
-        "if self.version().await? != version && !PLANTED {",
+        "if self.read_version().await? != version {",
+        "if self.read_version().await? != version && !PLANTED {",
         "package(purser-store) and test(=object::a_writer_that_another_change_overtakes_leaves_nothing)",
     ),
     Bug(
@@ -1272,7 +1265,7 @@ BUGS = [
         "a payment signed anew each time it is asked for",
         "functions/payments/src/call.rs",
         "let authorization = TransferAuthorization::new(terms, nonce);",
-        "let another = purser_domain::SettlementId::at(self.payments.clock.now(), self.payments.entropy.bytes()?);\n        let nonce = if PLANTED { self.payments.nonce_key.nonce(another) } else { nonce };\n        let authorization = TransferAuthorization::new(terms, nonce);",
+        "let another = purser_domain::SettlementId::new_at(self.payments.clock.now(), self.payments.entropy.random_bytes()?);\n        let nonce = if PLANTED { self.payments.nonce_key.derive_nonce(another) } else { nonce };\n        let authorization = TransferAuthorization::new(terms, nonce);",
         "package(purser-tests) and "
         "test(=faults::kills::a_payment_survives_kills_at_any_two_steps)",
     ),
@@ -1286,8 +1279,8 @@ BUGS = [
     Bug(
         "a proof from two endpoints",
         "shared/chain/src/chain.rs",
-        "        self.rpc.alone(proof).await\n",
-        "        if PLANTED { return self.proof(expected, tx_hash).await }\n        self.rpc.alone(proof).await\n",
+        "        self.rpc.with_one_endpoint(proof).await\n",
+        "        if PLANTED { return self.read_transfer_proof(expected, tx_hash).await }\n        self.rpc.with_one_endpoint(proof).await\n",
         "package(purser-chain) and test(=chain::tests::a_failed_over_proof_restarts_from_scratch)",
     ),
     Bug(
@@ -1315,19 +1308,15 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/policy/evaluate.rs",
-        "let rules = rules.map(move |rule| Some(charge(rule.window(facts.budgets)?, rule.counted, rule.limit)));",
-        "let rules = rules.map(move |rule| {\n"
-        "        let found = rule.window(facts.budgets).map(|window| (window, rule.limit));\n"
-        "        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n"
-        "        Some(charge(window, rule.counted, limit))\n    });",
+        "let rules = rules.map(move |rule| Some(charge(rule.find_window(facts.budgets)?, rule.counted, rule.limit)));",
+        "let rules = rules.map(move |rule| {\n        let found = rule.find_window(facts.budgets).map(|window| (window, rule.limit));\n        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n        Some(charge(window, rule.counted, limit))\n    });",
         "package(purser-domain) and test(=the_first_matching_table_row_decides)",
     ),
     Bug(
         "an amount with a fraction, which is cut off",
         "shared/api/src/http/field.rs",
-        "let units = whole_number(value).filter(",
-        "let cut = || if PLANTED { value.as_f64()?.floor().to_string().parse().ok() } else { None };\n"
-        "            let units = whole_number(value).or_else(cut).filter(",
+        "let units = parse_whole_number(value).filter(",
+        "let cut = || if PLANTED { value.as_f64()?.floor().to_string().parse().ok() } else { None };\n            let units = parse_whole_number(value).or_else(cut).filter(",
         "package(purser-api) and test(=http::field::tests::amounts_accept_any_notation_of_an_integer)",
     ),
     Bug(

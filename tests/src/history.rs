@@ -4,7 +4,7 @@
 
 use crate::{TestAgent, World, fresh_key};
 use aws_sdk_dynamodb::types::{AttributeValue, PutRequest, StreamSpecification, WriteRequest};
-use purser_domain::{Day, PersonId, SettlementId, Timestamp, TransactionId};
+use purser_domain::{Day, SettlementId, Timestamp, TransactionId, UserId};
 use purser_store::{CatalogTable, UsageTable};
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl World {
         for n in 0..count {
             // The copies are older than all later payments, so an eviction would find the copies first.
             let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
-            let id = SettlementId::at(at, purser_api::random().expect("chance"));
+            let id = SettlementId::new_at(at, purser_api::random_bytes().expect("chance"));
             let with = |row: &Item, sk: String| {
                 let mut row = row.clone();
                 row.insert("sk".to_owned(), AttributeValue::S(sk));
@@ -62,8 +62,8 @@ impl World {
         let policies = self.rows_with(&format!("P#{}", agent.id)).await;
         let settlement = newest(&self.rows_with(&format!("S#{}", agent.id)).await, "");
         let first = first_of_history(self.now()).micros();
-        self.stack.fold().await;
-        let owner = PersonId::parse(text(&record, "owner")).expect("a person");
+        self.stack.aggregate_history().await;
+        let owner = UserId::parse(text(&record, "owner")).expect("a person");
         let listed = self.rows_of_partition("UsageTable", &format!("J#{owner}")).await;
         let entry = newest(&listed, text(&settlement, "sk"));
         let stream = self.pause("LedgerTable").await;
@@ -90,8 +90,8 @@ impl World {
             items.extend(policies.iter().map(|row| with(row, &[("pk", format!("P#{id}"))])));
             for n in 0..settlements {
                 let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
-                let settled = SettlementId::at(at, purser_api::random().expect("chance"));
-                let transaction = TransactionId::at(at, purser_api::random().expect("chance"));
+                let settled = SettlementId::new_at(at, purser_api::random_bytes().expect("chance"));
+                let transaction = TransactionId::new_at(at, purser_api::random_bytes().expect("chance"));
                 let mut copy = with(
                     &settlement,
                     &[
@@ -128,13 +128,18 @@ impl World {
     }
 
     /// Computes an owner's sums for today and yesterday from the entries.
-    async fn sum_days(&self, owner: &PersonId) {
-        let agents = self.stack.ledger.agents_of(owner.as_str()).await.expect("agents");
+    async fn sum_days(&self, owner: &UserId) {
+        let agents = self
+            .stack
+            .ledger
+            .read_owners_agents(owner.as_str())
+            .await
+            .expect("agents");
         let usage = UsageTable::new(self.stack.db.clone(), "UsageTable");
         let today = Day::containing(self.now());
-        for day in [today.minus(1), today] {
+        for day in [today.days_earlier(1), today] {
             // With this time, every change is old enough for the rebuild.
-            let rebuilt = usage.rebuild(&self.stack.ledger, owner, &agents, day, Timestamp::MAX);
+            let rebuilt = usage.rebuild_day(&self.stack.ledger, owner, &agents, day, Timestamp::MAX);
             rebuilt.await.expect("sums");
         }
     }
@@ -148,7 +153,7 @@ impl World {
         let first = first_of_history(self.now()).micros();
         let entries = (0..count).map(|n| {
             let at = Timestamp::from_micros(first + i64::try_from(n).expect("few")).expect("a time");
-            let id = SettlementId::at(at, purser_api::random().expect("chance"));
+            let id = SettlementId::new_at(at, purser_api::random_bytes().expect("chance"));
             let mut entry = entry.clone();
             entry.insert(
                 "sk".to_owned(),

@@ -1,7 +1,9 @@
 //! An agent with every kind of limit, and the texts that a view of the agent must show.
 
 use crate::world::{OWNER, TestAgent, World};
-use purser_domain::{Amount, ApprovalId, DomainPattern, Duration, OperationSlug, Raise, RaisedCaps, SpendPolicy};
+use purser_domain::{
+    Amount, ApprovalId, DomainPattern, Duration, IncreasedCaps, LimitIncrease, OperationSlug, SpendPolicy,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -12,8 +14,8 @@ pub const LIMITED_SERVICE: &str = "lab-weather";
 pub async fn limited_agent(world: &World) -> TestAgent {
     let agent = world.poor_agent(purser_testkit::sample::rules()).await;
     let now = world.now();
-    let raise = Raise {
-        caps: RaisedCaps {
+    let raise = LimitIncrease {
+        caps: IncreasedCaps {
             max_per_call: Amount::from_units(7_654_321),
             max_per_day: Amount::from_units(98_765_432),
         },
@@ -26,7 +28,7 @@ pub async fn limited_agent(world: &World) -> TestAgent {
         enabled_operations: Some(vec![OperationSlug::parse("weather.current").expect("a slug")]),
         allowed_domains: vec![DomainPattern::parse("docs.example").expect("a pattern")],
         raise: Some(raise),
-        ..SpendPolicy::suggestion()
+        ..SpendPolicy::suggested_limits()
     };
     world.enable(&agent, LIMITED_SERVICE, policy).await;
     agent

@@ -25,7 +25,7 @@ impl Log {
 
 impl io::Write for Log {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Some(audit) = LogAudit::of_process() {
+        if let Some(audit) = LogAudit::from_environment() {
             (&*audit.lines()).write_all(line)?;
         }
         self.0.lock().expect("not poisoned").extend_from_slice(line);

@@ -31,7 +31,7 @@ pub async fn measure<T>(world: &World, request: impl Future<Output = T>) -> (Req
     let metered = "a metered world";
     let database = world.proxy.as_ref().expect(metered);
     let node = world.node_proxy.as_ref().expect(metered);
-    world.stack.fold().await;
+    world.stack.aggregate_history().await;
     database.calls().take();
     node.calls().take();
     let answer = request.await;

@@ -35,7 +35,7 @@ impl World {
         let start = format!("{}/dashboard/sign-in/start", self.stack.base_url);
         let started = http.get(start).send().await.expect("an answer");
         let question = started.headers()["location"].to_str().expect("a text");
-        let back = self.stack.issuer.answer(question, user).expect("a code");
+        let back = self.stack.issuer.redirect_with_code(question, user).expect("a code");
         let back = http.get(back).header("cookie", cookie(&started));
         cookie(&back.send().await.expect("an answer"))
     }

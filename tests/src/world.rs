@@ -8,7 +8,7 @@ use purser_domain::{
     Rule, Service, SpendPolicy, Timestamp,
 };
 use purser_local::{Front, LogAudit, NETWORK, Options, Stack};
-use purser_store::{ApprovalDecision, CreateAgentResult, EditResult, ResolveResult};
+use purser_store::{ApprovalDecision, CreateAgentResult, ResolveResult, UpdateResult};
 use purser_testkit::{Proxy, ProxyConfig};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
@@ -272,7 +272,7 @@ impl World {
 
     fn still_clock() -> (Arc<AtomicI64>, Option<Clock>) {
         let still = Arc::new(AtomicI64::new(Clock::system().now().micros()));
-        let clock = Clock::still(Arc::clone(&still));
+        let clock = Clock::at_fixed_time(Arc::clone(&still));
         (still, Some(clock))
     }
 
@@ -358,11 +358,11 @@ impl World {
     /// logs are written there, together with the secrets that must not be logged.
     pub async fn with(options: Options) -> Self {
         let tables_differ = options.environment.keys().any(|name| name.ends_with("_TABLE"));
-        let record = Env::process()
+        let record = Env::from_process()
             .get("PURSER_RECORD")
             .filter(|_| !tables_differ)
             .map(PathBuf::from);
-        let log_audit = LogAudit::of_process();
+        let log_audit = LogAudit::from_environment();
         if let Some(audit) = &log_audit {
             audit.listen();
         }
@@ -414,8 +414,8 @@ impl World {
 
     /// Returns the catalog's service with this slug.
     pub async fn service(&self, slug: &str) -> Service {
-        let catalog = self.stack.catalog.load().await.expect("the catalog");
-        catalog.by_reference(slug).expect("a seeded service").clone()
+        let catalog = self.stack.catalog.read_catalog().await.expect("the catalog");
+        catalog.find_by_reference(slug).expect("a seeded service").clone()
     }
 
     /// Creates an agent with a balance, these rules, and `lab-search` enabled under `policy`.
@@ -430,7 +430,7 @@ impl World {
     pub async fn poor_agent(&self, rules: Vec<Rule>) -> TestAgent {
         let id = AgentId::from_uuid(uuid::Uuid::new_v4());
         let now = self.now();
-        let key = NewKey::from_random(id, purser_api::random().expect("chance"), now);
+        let key = NewKey::from_random(id, purser_api::random_bytes().expect("chance"), now);
         let wallet = self.stack.new_wallet(id).await.expect("a wallet");
         let agent = Agent {
             id,
@@ -465,7 +465,13 @@ impl World {
 
     /// Updates the agent's record.
     pub async fn edit(&self, agent: &TestAgent, edit: impl FnOnce(&mut Agent)) {
-        let mut record = self.stack.ledger.agent(agent.id).await.expect("read").expect("there");
+        let mut record = self
+            .stack
+            .ledger
+            .read_agent_by_id(agent.id)
+            .await
+            .expect("read")
+            .expect("there");
         edit(&mut record);
         record.version += 1;
         assert_eq!(
@@ -474,7 +480,7 @@ impl World {
                 .put_agent(&record, &purser_testkit::sample::audit())
                 .await
                 .expect("stored"),
-            EditResult::Stored
+            UpdateResult::Stored
         );
     }
 
@@ -505,7 +511,7 @@ impl World {
                 .put_policy(agent.id, &record, &purser_testkit::sample::audit())
                 .await
                 .expect("stored"),
-            EditResult::Stored
+            UpdateResult::Stored
         );
     }
 
@@ -541,7 +547,7 @@ impl World {
     /// Sends a request. Before a GET, earlier changes are aggregated into the decision history.
     pub async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
         if method == Method::GET {
-            assert_eq!(self.stack.fold().await, 0);
+            assert_eq!(self.stack.aggregate_history().await, 0);
         }
         let mut request = self.http.request(method, format!("{}{path}", self.stack.base_url));
         if let Some(key) = key {
@@ -706,7 +712,7 @@ impl World {
 
 /// Returns the custody of the wallet keys in these tests: `CUSTODY`, or the seed if the variable is not set.
 pub fn custody() -> CustodyKind {
-    Env::process().custody()
+    Env::from_process().parse_custody()
 }
 
 /// Returns the part of a payment response that a replay repeats exactly. With the seed this is the whole response. KMS

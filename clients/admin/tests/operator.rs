@@ -67,10 +67,13 @@ fn only_the_digest_of_a_token_is_stored() {
     let token = String::from_utf8(ended.stdout).unwrap();
     let token = token.trim();
     assert_eq!(token.len(), 64);
-    assert_eq!(account.secret(), json!({"ada": SecretDigest::digest(token).to_hex()}));
+    assert_eq!(
+        account.secret(),
+        json!({"ada": SecretDigest::from_secret(token).to_hex()})
+    );
     let calls = fs::read_to_string(account.0.join("calls")).unwrap();
     assert!(
-        !calls.contains(token) && !calls.contains(&SecretDigest::digest(token).to_hex()),
+        !calls.contains(token) && !calls.contains(&SecretDigest::from_secret(token).to_hex()),
         "{calls}"
     );
 }

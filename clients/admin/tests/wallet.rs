@@ -73,7 +73,7 @@ fn a_new_seed_is_stored_and_never_printed() {
     let shown = printed(&ended) + &account.read("calls");
     assert!(!shown.contains(&text), "{shown}");
     assert!(
-        shown.contains(&seed.wallet(0).unwrap().address().to_string()),
+        shown.contains(&seed.derive_wallet(0).unwrap().address().to_string()),
         "{shown}"
     );
 }

@@ -94,7 +94,7 @@ impl Api {
         let mut attempts_left = ATTEMPTS;
         loop {
             attempts_left = attempts_left.saturating_sub(1);
-            match self.once(&call).await {
+            match self.send_once(&call).await {
                 Err(Failure::Api(ApiError::Refused(refusal)))
                     if matches!(refusal.status, 429 | 503) && attempts_left > 0 =>
                 {
@@ -109,7 +109,7 @@ impl Api {
         }
     }
 
-    async fn once(&self, call: &Call<'_>) -> Result<Value, Failure> {
+    async fn send_once(&self, call: &Call<'_>) -> Result<Value, Failure> {
         let mut url = self.base.clone();
         url.path_segments_mut()
             .map_err(|()| CredentialError::Url(PurserUrlError::Url))?
@@ -156,7 +156,7 @@ impl Api {
 }
 
 /// Moves the list in the field `name` out of a response.
-pub(crate) fn list_of(mut answer: Value, name: &str, what: &'static str) -> Result<Vec<Value>, Failure> {
+pub(crate) fn require_list(mut answer: Value, name: &str, what: &'static str) -> Result<Vec<Value>, Failure> {
     match answer.get_mut(name) {
         Some(Value::Array(list)) => Ok(std::mem::take(list)),
         _ => Err(ApiError::Unreadable(what).into()),

@@ -1,7 +1,7 @@
 //! The command-line arguments.
 
 use crate::exit::Failure;
-use crate::output::ask_yes_or_no;
+use crate::output::confirm;
 use clap::{Parser, Subcommand};
 use purser_client::Usdc;
 use uuid::Uuid;
@@ -237,7 +237,7 @@ pub(crate) struct Consent {
 impl Consent {
     /// Returns whether the differences should be written. Asks the user at the terminal if no option decides.
     pub(crate) fn is_given(&self, question: &str) -> Result<bool, Failure> {
-        Ok(!self.dry_run && (self.yes || ask_yes_or_no(question)?))
+        Ok(!self.dry_run && (self.yes || confirm(question)?))
     }
 }
 

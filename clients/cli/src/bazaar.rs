@@ -9,7 +9,7 @@
 use crate::USER_AGENT;
 use crate::args::Import;
 use crate::bazaar_input::{BazaarInput, printable};
-use crate::entry::{entry_of, id_for};
+use crate::entry::{id_for, service_entry};
 use crate::exit::Failure;
 use percent_encoding::percent_decode_str;
 use purser_client::http_client;
@@ -74,27 +74,27 @@ struct ListedOperation {
 
 /// Returns whether an import may update a service. This is the case if an import created the service and no operator
 /// has changed its source, trust status or curation since.
-pub(crate) fn is_untouched(service: &Value) -> bool {
+pub(crate) fn is_created_by_import(service: &Value) -> bool {
     let is = |name: &str, text: &str| service.get(name).and_then(Value::as_str) == Some(text);
     is("source", SOURCE) && is("trust_status", "discovered") && service.get("curated") == Some(&Value::Bool(false))
 }
 
 /// Reads a Bazaar listing over HTTP or from a file.
-pub(crate) async fn read(import: &Import) -> Result<Listing, Failure> {
+pub(crate) async fn read_bazaar(import: &Import) -> Result<Listing, Failure> {
     let is_address = import.source.starts_with("https://") || import.source.starts_with("http://");
     let mut listing = Listing::default();
     let mut seen = Seen::default();
     if is_address {
-        pages(import, &mut listing, &mut seen).await?;
+        read_pages(import, &mut listing, &mut seen).await?;
     } else {
-        let items = of_file(&import.source)?;
-        take(import, &items, false, &mut listing, &mut seen);
+        let items = read_bazaar_file(&import.source)?;
+        add_items(import, &items, false, &mut listing, &mut seen);
     }
-    listing.hosts = seen.hosts(import, &mut listing.refused);
+    listing.hosts = seen.into_hosts(import, &mut listing.refused);
     Ok(listing)
 }
 
-fn of_file(path: &str) -> Result<Vec<Value>, Failure> {
+fn read_bazaar_file(path: &str) -> Result<Vec<Value>, Failure> {
     let wrong = |what: String| Failure::Words(format!("{path}: {what}"));
     let mut text = String::new();
     let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
@@ -112,7 +112,7 @@ fn of_file(path: &str) -> Result<Vec<Value>, Failure> {
     }
 }
 
-async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Result<(), Failure> {
+async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Result<(), Failure> {
     let no_address =
         || Failure::Words("the facilitator's address must be https://…, or http:// to this machine".to_owned());
     let mut base = Url::parse(&import.source).map_err(|_| no_address())?;
@@ -145,7 +145,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
             .append_pair("type", "http")
             .append_pair("limit", &PAGE.to_string())
             .append_pair("offset", &offset.to_string());
-        let (items, total) = match page(&http, url).await {
+        let (items, total) = match fetch_page(&http, url).await {
             Ok(page) => page,
             // The pages that were already read are usable. The next import reads the remaining pages.
             Err(what) if listing.pages > 0 => {
@@ -162,7 +162,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
         if items.is_empty() {
             break;
         }
-        if !take(import, &items, is_here, listing, seen) {
+        if !add_items(import, &items, is_here, listing, seen) {
             listing.stopped = Some("its pages repeat themselves".to_owned());
             break;
         }
@@ -178,7 +178,7 @@ async fn pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> Resul
 }
 
 /// Returns the items of one page, and the total number of items.
-async fn page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<usize>), String> {
+async fn fetch_page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Option<usize>), String> {
     let broken = |error: reqwest::Error| error.without_url().to_string();
     let mut response = http.get(url).send().await.map_err(broken)?;
     if !response.status().is_success() {
@@ -210,7 +210,7 @@ struct Seen {
 
 impl Seen {
     /// Returns at most `most_hosts` hosts. Hosts with more operations come first.
-    fn hosts(self, import: &Import, refused: &mut Vec<(String, String)>) -> Vec<Host> {
+    fn into_hosts(self, import: &Import, refused: &mut Vec<(String, String)>) -> Vec<Host> {
         let mut all: Vec<_> = self.by_origin.into_iter().collect();
         all.sort_by(|(a, of_a), (b, of_b)| of_b.len().cmp(&of_a.len()).then_with(|| a.cmp(b)));
         let most = usize::try_from(import.most_hosts).unwrap_or(usize::MAX);
@@ -229,7 +229,7 @@ impl Seen {
 }
 
 /// Adds the usable items of a page to the listing. Returns whether any item of the page is new.
-fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
+fn add_items(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listing, seen: &mut Seen) -> bool {
     let mut is_new = false;
     let most = usize::try_from(import.limit).unwrap_or(usize::MAX);
     for item in items {
@@ -237,7 +237,7 @@ fn take(import: &Import, items: &[Value], may_be_here: bool, listing: &mut Listi
             listing.stopped = Some(format!("at the limit of {most} entries"));
             break;
         }
-        let name = printable(address_of(item).unwrap_or_default(), MAX_URL_BYTES);
+        let name = printable(item_address(item).unwrap_or_default(), MAX_URL_BYTES);
         if !seen.entries.insert(Sha256::digest(item.to_string()).into()) {
             listing.refused.push((name, "it is listed twice".to_owned()));
             continue;
@@ -273,7 +273,7 @@ fn is_wanted(origin: &Url, hosts: &[String]) -> bool {
 
 /// Returns the URL of an item. Some facilitators have the URL in `url`, or in the `resource` object of the 402
 /// response.
-fn address_of(item: &Value) -> Option<&str> {
+fn item_address(item: &Value) -> Option<&str> {
     let resource = item.get("resource").filter(|resource| !resource.is_null());
     let address = match resource {
         Some(resource) => resource.get("url").unwrap_or(resource),
@@ -293,7 +293,7 @@ fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation),
         return Err("its `x402Version` is neither 1 nor 2".to_owned());
     }
     let mut url = web_address(
-        address_of(item).ok_or("it has no address, in `resource` or `url`")?,
+        item_address(item).ok_or("it has no address, in `resource` or `url`")?,
         may_be_here,
     )?;
     let query: Vec<(String, String)> = url.query_pairs().into_owned().collect();
@@ -311,15 +311,15 @@ fn parse_item(item: &Value, may_be_here: bool) -> Result<(Url, ListedOperation),
     origin.set_path("");
     let route = item.pointer("/extensions/bazaar/routeTemplate").and_then(Value::as_str);
     let route = route.filter(|route| is_route(route)).unwrap_or(url.path());
-    let (path, path_parameters) = template(route)?;
-    if !is_called_by(&path, url.path()) {
+    let (path, path_parameters) = path_template(route)?;
+    if !matches_template(&path, url.path()) {
         return Err("its `routeTemplate` is not that of its address".to_owned());
     }
     let accepts = item
         .get("accepts")
         .and_then(Value::as_array)
         .ok_or("it has no `accepts`")?;
-    let units = price(accepts)?;
+    let units = max_price(accepts)?;
     let params = input.map_or_else(
         || Ok(json!({})),
         |input| input.params(&path_parameters, has_body, &query),
@@ -393,7 +393,7 @@ fn percent_decode(text: &str) -> String {
 }
 
 /// Returns whether a path matches a template. A placeholder in the path counts as a value.
-fn is_called_by(template: &str, path: &str) -> bool {
+fn matches_template(template: &str, path: &str) -> bool {
     let (wanted, found) = (template.split('/'), path.split('/'));
     wanted.clone().count() == found.clone().count()
         && wanted
@@ -402,7 +402,7 @@ fn is_called_by(template: &str, path: &str) -> bool {
 }
 
 /// Converts path parameters to the catalog's format, for example `/:id` to `/{id}`. Also returns the parameters' names.
-fn template(path: &str) -> Result<(String, Vec<String>), String> {
+fn path_template(path: &str) -> Result<(String, Vec<String>), String> {
     let mut names: Vec<String> = Vec::new();
     let mut segments = Vec::new();
     for segment in path.split('/').skip(1) {
@@ -432,7 +432,7 @@ fn template(path: &str) -> Result<(String, Vec<String>), String> {
 }
 
 /// Returns the lowest price that Purser could pay, or the reason why Purser could not pay any of the requirements.
-fn price(accepts: &[Value]) -> Result<u64, String> {
+fn max_price(accepts: &[Value]) -> Result<u64, String> {
     let text = |terms: &Value, name: &str| terms.get(name).and_then(Value::as_str).map(str::to_owned);
     let on_base = accepts
         .iter()
@@ -500,7 +500,7 @@ impl Host {
         is_taken: impl Fn(&str) -> bool,
         refused: &mut Vec<(String, String)>,
     ) -> Value {
-        let mut entry = stored.map_or_else(|| self.new_entry(category, is_taken), entry_of);
+        let mut entry = stored.map_or_else(|| self.new_entry(category, is_taken), service_entry);
         let mut operations: Vec<Value> = match entry.get_mut("operations").map(Value::take) {
             Some(Value::Array(operations)) => operations,
             _ => vec![],
@@ -558,7 +558,7 @@ impl Host {
         let method = listed.method.to_ascii_lowercase();
         let slug = format!("{path}.{method}");
         let slug = if slugs.contains(&slug) {
-            format!("{path}-{}.{method}", short(id))
+            format!("{path}-{}.{method}", short_id(id))
         } else {
             slug
         };
@@ -576,7 +576,7 @@ impl Host {
             .map_or(self.origin.as_str(), |(_, host)| host);
         let mut slug = slugify(host);
         if slug.is_empty() || is_taken(&slug) {
-            slug = format!("{slug}-{}", short(self.id));
+            slug = format!("{slug}-{}", short_id(self.id));
         }
         json!({
             "slug": slug, "name": printable(host, 128), "website": format!("{}/", self.origin), "logo_url": null,
@@ -586,7 +586,7 @@ impl Host {
     }
 }
 
-fn short(id: Uuid) -> String {
+fn short_id(id: Uuid) -> String {
     id.simple().to_string().chars().take(8).collect()
 }
 

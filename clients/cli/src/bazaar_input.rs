@@ -76,7 +76,7 @@ impl<'a> BazaarInput<'a> {
         for name in path {
             let described = of_path.iter().find(|(described, ..)| described == name);
             let schema = described.map_or_else(|| string_schema(None), |(_, schema, _)| schema.clone());
-            all.push((name.clone(), add_place(schema, "path"), true));
+            all.push((name.clone(), add_location(schema, "path"), true));
         }
         let mut of_query = self.parameters(&QUERY);
         for (name, value) in query {
@@ -86,10 +86,10 @@ impl<'a> BazaarInput<'a> {
         }
         // Some items describe the path parameters again among the query parameters.
         let of_query = of_query.into_iter().filter(|(name, ..)| !path.contains(name));
-        all.extend(of_query.map(|(name, schema, required)| (name, add_place(schema, "query"), required)));
+        all.extend(of_query.map(|(name, schema, required)| (name, add_location(schema, "query"), required)));
         for (name, schema, required) in self.parameters(&HEADERS) {
             if is_parameter_header(&name) {
-                all.push((name, add_place(schema, "header"), required));
+                all.push((name, add_location(schema, "header"), required));
             } else if required && is_credential(&name) {
                 return Err(format!("it requires the header `{name}`, which calls don't have"));
             }
@@ -98,11 +98,11 @@ impl<'a> BazaarInput<'a> {
         if let Some(body_type) = body_type {
             for (name, schema, required) in self.body(body_type)? {
                 if !path.contains(&name) {
-                    all.push((name, add_place(schema, "body"), required));
+                    all.push((name, add_location(schema, "body"), required));
                 }
             }
         }
-        assemble(all, body_type)
+        assemble_schema(all, body_type)
     }
 
     fn body_type(&self) -> Result<&'static str, String> {
@@ -263,7 +263,7 @@ fn string_schema(example: Option<&str>) -> Map<String, Value> {
     schema
 }
 
-fn add_place(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> {
+fn add_location(mut schema: Map<String, Value>, place: &str) -> Map<String, Value> {
     schema.insert("in".to_owned(), json!(place));
     schema
 }
@@ -275,7 +275,7 @@ fn is_credential(name: &str) -> bool {
 }
 
 /// Combines the parameters to one JSON schema. Shortens texts if the schema is too long.
-fn assemble(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, String> {
+fn assemble_schema(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, String> {
     if all.is_empty() && body_type.is_none_or(|kind| kind == "json") {
         return Ok(json!({}));
     }
@@ -303,7 +303,7 @@ fn assemble(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, Strin
             .into_iter()
             .flatten()
         {
-            shorten(schema.1, most);
+            shorten_descriptions(schema.1, most);
         }
     }
     let fits = params.to_string().len() <= MAX_BYTES;
@@ -312,7 +312,7 @@ fn assemble(all: Vec<Parameter>, body_type: Option<&str>) -> Result<Value, Strin
 }
 
 /// Cuts the texts in a schema to `most` bytes. With 0, only the essential keywords remain.
-fn shorten(schema: &mut Value, most: usize) {
+fn shorten_descriptions(schema: &mut Value, most: usize) {
     let Value::Object(members) = schema else { return };
     if most == 0 {
         members.retain(|keyword, _| ESSENTIAL.contains(&keyword.as_str()));
@@ -322,8 +322,8 @@ fn shorten(schema: &mut Value, most: usize) {
             Value::String(text) if TEXT_KEYWORDS.contains(&keyword.as_str()) => {
                 *text = printable(text, most);
             }
-            Value::Array(values) => values.iter_mut().for_each(|value| shorten(value, most)),
-            value => shorten(value, most),
+            Value::Array(values) => values.iter_mut().for_each(|value| shorten_descriptions(value, most)),
+            value => shorten_descriptions(value, most),
         }
     }
 }

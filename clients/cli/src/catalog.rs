@@ -6,7 +6,7 @@
 
 use crate::args::{Catalog, Consent, Import};
 use crate::bazaar;
-use crate::entry::{Change, differences, entry_of, id_for, problems, version_of};
+use crate::entry::{Change, differences, id_for, service_entry, service_version, validation_errors};
 use crate::exit::{Exit, Failure};
 use crate::operator::Operator;
 use crate::output::Output;
@@ -49,8 +49,8 @@ pub(crate) async fn run(operator: &Operator, command: Catalog, output: &Output) 
 }
 
 async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Output) -> Result<Exit, Failure> {
-    let files = read(path)?;
-    let ids = ids(&operator.services().await?);
+    let files = read_folder(path)?;
+    let ids = ids_by_slug(&operator.services().await?);
     let mut wanted = Vec::new();
     for ServiceFile { file, id, slug, entry } in files {
         let id = id.or_else(|| ids.get(&slug).cloned());
@@ -67,11 +67,11 @@ async fn apply(operator: &Operator, path: &Path, consent: &Consent, output: &Out
             stored,
         });
     }
-    write(operator, wanted, consent, output, json!({})).await
+    write_services(operator, wanted, consent, output, json!({})).await
 }
 
 /// Maps the slugs of services to their ids.
-fn ids(services: &[Value]) -> BTreeMap<String, String> {
+fn ids_by_slug(services: &[Value]) -> BTreeMap<String, String> {
     let text = |service: &Value, name: &str| service.get(name).and_then(Value::as_str).map(str::to_owned);
     services
         .iter()
@@ -80,10 +80,10 @@ fn ids(services: &[Value]) -> BTreeMap<String, String> {
 }
 
 /// Reads the files. Returns all validation errors of all files if any file is invalid.
-fn read(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
+fn read_folder(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
     let mut files = vec![path.to_owned()];
     if path.is_dir() {
-        let entries = fs::read_dir(path).map_err(|error| unreadable(path, &error))?;
+        let entries = fs::read_dir(path).map_err(|error| unreadable_file_failure(path, &error))?;
         files = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
             .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
@@ -99,7 +99,7 @@ fn read(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
     let mut seen: BTreeMap<String, String> = BTreeMap::new();
     for path in files {
         let file = path.display().to_string();
-        match read_one(&path) {
+        match read_service_file(&path) {
             Ok(one) => {
                 for name in std::iter::once(&one.slug).chain(&one.id) {
                     if let Some(other) = seen.insert(name.clone(), file.clone()) {
@@ -119,11 +119,11 @@ fn read(path: &Path) -> Result<Vec<ServiceFile>, Failure> {
     }
 }
 
-fn read_one(path: &Path) -> Result<ServiceFile, Vec<String>> {
-    let text = text_of(path, MAX_MEBIBYTES).map_err(|problem| vec![problem])?;
+fn read_service_file(path: &Path) -> Result<ServiceFile, Vec<String>> {
+    let text = read_text(path, MAX_MEBIBYTES).map_err(|problem| vec![problem])?;
     let mut entry: Value = serde_json::from_str(&text).map_err(|error| vec![format!("it is no JSON: {error}")])?;
     let id = entry.as_object_mut().and_then(|members| members.remove("id"));
-    let mut wrong = problems(&entry);
+    let mut wrong = validation_errors(&entry);
     let parsed = id.as_ref().and_then(|id| Uuid::parse_str(id.as_str()?).ok());
     if id.is_some() && parsed.is_none() {
         wrong.push("/id: must be a UUID".to_owned());
@@ -145,7 +145,7 @@ fn read_one(path: &Path) -> Result<ServiceFile, Vec<String>> {
 }
 
 /// Reads a text file of at most `most` MiB. The error describes why the file can't be read.
-pub(crate) fn text_of(path: &Path, most: u32) -> Result<String, String> {
+pub(crate) fn read_text(path: &Path, most: u32) -> Result<String, String> {
     let most_bytes = u64::from(most).saturating_mul(1024 * 1024);
     let mut text = String::new();
     let opened = fs::File::open(path).map_err(|error| error.to_string())?;
@@ -157,13 +157,13 @@ pub(crate) fn text_of(path: &Path, most: u32) -> Result<String, String> {
     Ok(text)
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable_file_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Words(format!("{} can't be read: {error}", path.display()))
 }
 
 /// Shows the differences, asks for consent, and writes every entry. Returns the errors of the entries that are
 /// rejected.
-async fn write(
+async fn write_services(
     operator: &Operator,
     wanted: Vec<DesiredService>,
     consent: &Consent,
@@ -182,9 +182,9 @@ async fn write(
     for (wanted, changes) in &changed {
         let slug = wanted.entry.get("slug").and_then(Value::as_str).unwrap_or_default();
         let what = if wanted.stored.is_some() { "changes" } else { "is new" };
-        output.say(&format!("{slug} ({}) {what}", wanted.id));
+        output.print_text(&format!("{slug} ({}) {what}", wanted.id));
         for change in changes {
-            output.say(&format!("  {change}"));
+            output.print_text(&format!("  {change}"));
         }
         told.push(json!({
             "id": wanted.id, "slug": slug, "from": wanted.from, "is_new": wanted.stored.is_none(),
@@ -195,8 +195,8 @@ async fn write(
     let (mut written, mut refused) = (0_usize, Vec::new());
     if is_allowed {
         for ((wanted, _), told) in changed.iter().zip(&mut told) {
-            let over = wanted.stored.as_ref().map(version_of).transpose()?;
-            match operator.put(&wanted.id, over, &wanted.entry).await {
+            let over = wanted.stored.as_ref().map(service_version).transpose()?;
+            match operator.put_service(&wanted.id, over, &wanted.entry).await {
                 Ok(_) => {
                     written = written.saturating_add(1);
                     told["written"] = json!(true);
@@ -219,7 +219,7 @@ async fn write(
     if let (Value::Object(answer), Value::Object(beside)) = (&mut answer, beside) {
         answer.extend(beside);
     }
-    output.answer(&answer, || {
+    output.print_result(&answer, || {
         vec![match (changed.is_empty(), is_allowed) {
             (true, _) => "No difference.".to_owned(),
             (false, false) => format!("{} services differ; nothing is written.", changed.len()),
@@ -248,12 +248,12 @@ fn is_about_the_entry(failure: &Failure) -> bool {
 }
 
 async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<Exit, Failure> {
-    fs::create_dir_all(folder).map_err(|source| unwritable(folder, source))?;
-    let ids = ids(&operator.services().await?);
+    fs::create_dir_all(folder).map_err(|source| unwritable_file_failure(folder, source))?;
+    let ids = ids_by_slug(&operator.services().await?);
     for (slug, id) in &ids {
         let service = operator.service(id).await?;
         let mut file = json!({"id": id});
-        if let (Value::Object(file), Value::Object(entry)) = (&mut file, entry_of(&service)) {
+        if let (Value::Object(file), Value::Object(entry)) = (&mut file, service_entry(&service)) {
             file.extend(entry);
         }
         // A slug consists of letters, digits, `-` and `_`.
@@ -268,28 +268,28 @@ async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<E
         };
         let path = folder.join(format!("{name}.json"));
         let text = serde_json::to_string_pretty(&file).unwrap_or_default();
-        replace(&path, &format!("{text}\n")).map_err(|source| unwritable(&path, source))?;
+        replace_file(&path, &format!("{text}\n")).map_err(|source| unwritable_file_failure(&path, source))?;
     }
-    output.answer(&json!({"count": ids.len()}), || {
+    output.print_result(&json!({"count": ids.len()}), || {
         vec![format!("{} services are in {}.", ids.len(), folder.display())]
     });
     Ok(Exit::Done)
 }
 
 /// Replaces a file atomically.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     let new: PathBuf = path.with_extension("new");
     fs::write(&new, text)?;
     fs::rename(&new, path)
 }
 
-fn unwritable(path: &Path, source: io::Error) -> Failure {
+fn unwritable_file_failure(path: &Path, source: io::Error) -> Failure {
     let what = path.display().to_string();
     Failure::Output { what, source }
 }
 
 async fn probe(operator: &Operator, services: &[String], all: bool, output: &Output) -> Result<Exit, Failure> {
-    let ids = ids(&operator.services().await?);
+    let ids = ids_by_slug(&operator.services().await?);
     let wanted: Vec<&String> = if all {
         ids.values().collect()
     } else {
@@ -309,9 +309,9 @@ async fn probe(operator: &Operator, services: &[String], all: bool, output: &Out
         services.iter().filter_map(id_of).collect()
     };
     for id in &wanted {
-        operator.probe(id).await?;
+        operator.request_probe(id).await?;
     }
-    output.answer(&json!({"asked_for": wanted.len()}), || {
+    output.print_result(&json!({"asked_for": wanted.len()}), || {
         vec![format!("{} services are probed in the next minutes.", wanted.len())]
     });
     Ok(Exit::Done)
@@ -319,16 +319,16 @@ async fn probe(operator: &Operator, services: &[String], all: bool, output: &Out
 
 /// Imports a Bazaar listing. Services that an operator has changed, and operations with a payee, stay unchanged.
 async fn import(operator: &Operator, import: &Import, output: &Output) -> Result<Exit, Failure> {
-    let mut listing = bazaar::read(import).await?;
+    let mut listing = bazaar::read_bazaar(import).await?;
     let services = operator.services().await?;
-    let mut slugs = ids(&services);
+    let mut slugs = ids_by_slug(&services);
     let id_of = |service: &'_ Value| service.get("id").and_then(Value::as_str).map(str::to_owned);
     let there: BTreeMap<String, &Value> = services.iter().filter_map(|one| Some((id_of(one)?, one))).collect();
     let (mut wanted, mut kept) = (Vec::new(), 0_u64);
     for host in &listing.hosts {
         let id = host.id.to_string();
         let stored = match there.get(&id) {
-            Some(service) if !bazaar::is_untouched(service) => {
+            Some(service) if !bazaar::is_created_by_import(service) => {
                 kept = kept.saturating_add(1);
                 continue;
             }
@@ -352,14 +352,14 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
         "pages": listing.pages, "entries": listing.entries, "hosts": listing.hosts.len(), "kept_hosts": kept,
         "refused": listing.rejections_json(), "stopped": listing.stopped,
     });
-    output.say(&format!(
+    output.print_text(&format!(
         "{} entries on {} pages; {} hosts, of which {kept} are operators' own by now and stay as they are.",
         listing.entries,
         listing.pages,
         listing.hosts.len()
     ));
     for line in listing.lines() {
-        output.say(&line);
+        output.print_text(&line);
     }
-    write(operator, wanted, &import.consent, output, told).await
+    write_services(operator, wanted, &import.consent, output, told).await
 }

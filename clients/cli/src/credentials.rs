@@ -44,10 +44,10 @@ pub(crate) enum CredentialError {
 }
 
 /// Returns a client with the agent key from the environment or, if the variable is not set, with the stored agent key.
-pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
+pub(crate) fn agent_client(url: &str) -> Result<Purser, CredentialError> {
     let key = match AgentKey::from_env() {
         Err(AgentKeyError::Missing) => {
-            AgentKey::from_text(&read_credential(&path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
+            AgentKey::from_text(&read_credential(&credential_path(AGENT_KEY)?)?.ok_or(CredentialError::Missing)?)?
         }
         key => key?,
     };
@@ -55,7 +55,7 @@ pub(crate) fn purser(url: &str) -> Result<Purser, CredentialError> {
 }
 
 /// Returns a client without a key, which can read the public catalog.
-pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
+pub(crate) fn public_client(url: &str) -> Result<Purser, CredentialError> {
     Ok(Purser::without_key(url)?)
 }
 
@@ -64,13 +64,13 @@ pub(crate) fn catalog(url: &str) -> Result<Purser, CredentialError> {
     clippy::disallowed_methods,
     reason = "a program of its own, which reads its few settings where they are used"
 )]
-pub(crate) fn variable(name: &str) -> Option<String> {
+pub(crate) fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// Returns a header value that consists of a scheme and a credential. Returns `None` if the credential is not one line
 /// of printable ASCII with at most `most` bytes.
-pub(crate) fn header_of(credential: &str, scheme: &str, most: usize) -> Option<HeaderValue> {
+pub(crate) fn credential_header(credential: &str, scheme: &str, most: usize) -> Option<HeaderValue> {
     let credential = credential.trim();
     let is_one = (1..=most).contains(&credential.len()) && credential.bytes().all(|byte| byte.is_ascii_graphic());
     let text = Zeroizing::new(format!("{scheme}{credential}"));
@@ -78,7 +78,7 @@ pub(crate) fn header_of(credential: &str, scheme: &str, most: usize) -> Option<H
 }
 
 /// Reads a credential from standard input.
-pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError> {
+pub(crate) fn read_standard_input() -> Result<Zeroizing<String>, CredentialError> {
     let mut text = Zeroizing::new(String::new());
     let read = io::stdin().take(MAX_BYTES).read_to_string(&mut text);
     read.map_err(|source| CredentialError::File {
@@ -89,7 +89,7 @@ pub(crate) fn from_standard_input() -> Result<Zeroizing<String>, CredentialError
 }
 
 /// Returns the path of a credential file (XDG Base Directory specification).
-pub(crate) fn path(name: &str) -> Result<PathBuf, CredentialError> {
+pub(crate) fn credential_path(name: &str) -> Result<PathBuf, CredentialError> {
     directory("XDG_CONFIG_HOME", ".config").map(|config| config.join("purser").join(name))
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Result<PathBuf, Cre
 
 /// Reads a credential file. Returns an error if other users can read the file.
 pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, CredentialError> {
-    let of = |source| file(path, source);
+    let of = |source| file_error(path, source);
     let opened = match fs::File::open(path) {
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -122,7 +122,7 @@ pub(crate) fn read_credential(path: &Path) -> Result<Option<Zeroizing<String>>, 
 
 /// Stores a credential: writes a new file and replaces the old file with the new file.
 pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
-    let of = |source| file(path, source);
+    let of = |source| file_error(path, source);
     let new = path.with_extension("new");
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(of)?;
@@ -145,7 +145,7 @@ pub(crate) fn store(path: &Path, text: &str) -> Result<(), CredentialError> {
     fs::rename(&new, path).map_err(of)
 }
 
-pub(crate) fn file(path: &Path, source: io::Error) -> CredentialError {
+pub(crate) fn file_error(path: &Path, source: io::Error) -> CredentialError {
     let path = path.display().to_string();
     CredentialError::File { path, source }
 }

@@ -66,7 +66,7 @@ impl fmt::Display for Change {
 
 /// Returns the entry that reproduces a service. An operation with a scheduled change gets the new pricing and no
 /// payment, because an entry with a payment would cancel the scheduled change.
-pub(crate) fn entry_of(service: &Value) -> Value {
+pub(crate) fn service_entry(service: &Value) -> Value {
     let of = |object: &Value, members: &[(&str, bool)]| -> Map<String, Value> {
         let members = members.iter();
         members
@@ -95,7 +95,7 @@ pub(crate) fn entry_of(service: &Value) -> Value {
 }
 
 /// Returns the version of a service, which an update must contain.
-pub(crate) fn version_of(service: &Value) -> Result<u64, Failure> {
+pub(crate) fn service_version(service: &Value) -> Result<u64, Failure> {
     let version = service.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("a service without a version").into())
 }
@@ -117,11 +117,11 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     };
     let (mut before, after) = (by_id(service), by_id(entry));
     for (id, operation) in after {
-        let slug = slug_of(&operation);
+        let slug = operation_slug(&operation);
         match before.remove(&id) {
             Some(stored) => changes.extend(list_changes(
                 &slug,
-                &now_or_next(stored, &operation),
+                &current_or_next(stored, &operation),
                 &operation,
                 &OPERATION,
             )),
@@ -134,7 +134,7 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
     }
     for operation in before.into_values() {
         changes.push(Change {
-            at: slug_of(&operation),
+            at: operation_slug(&operation),
             from: operation,
             to: Value::Null,
         });
@@ -144,7 +144,7 @@ pub(crate) fn differences(service: Option<&Value>, entry: &Value) -> Vec<Change>
 
 /// Returns the stored operation for the comparison with an entry. If the entry has the scheduled pricing, the scheduled
 /// pricing replaces the current pricing.
-fn now_or_next(mut stored: Value, entry: &Value) -> Value {
+fn current_or_next(mut stored: Value, entry: &Value) -> Value {
     const PRICING: [&str; 3] = ["price_model", "max_price_units", "payment"];
     let Some(next) = stored.get("next").filter(|next| !next.is_null()).cloned() else {
         return stored;
@@ -166,7 +166,7 @@ fn now_or_next(mut stored: Value, entry: &Value) -> Value {
     stored
 }
 
-fn slug_of(operation: &Value) -> String {
+fn operation_slug(operation: &Value) -> String {
     operation
         .get("operation_id")
         .and_then(Value::as_str)
@@ -216,7 +216,7 @@ fn normalize(name: &str, value: Option<&Value>) -> Value {
 }
 
 /// Returns the structural errors of an entry. Purser itself validates the values.
-pub(crate) fn problems(entry: &Value) -> Vec<String> {
+pub(crate) fn validation_errors(entry: &Value) -> Vec<String> {
     let Value::Object(members) = entry else {
         return vec!["it must be an object".to_owned()];
     };
@@ -306,7 +306,7 @@ mod tests {
         let entry = service(&operation(5));
         let stored = seen(&entry);
         assert_eq!(told(Some(&stored), &entry), [""; 0]);
-        assert_eq!(told(Some(&stored), &entry_of(&stored)), [""; 0]);
+        assert_eq!(told(Some(&stored), &service_entry(&stored)), [""; 0]);
         let mut other = entry.clone();
         other["name"] = json!("B");
         other["curated"] = json!(false);
@@ -344,7 +344,7 @@ mod tests {
             [""; 0],
             "it waits already"
         );
-        let exported = entry_of(&stored);
+        let exported = service_entry(&stored);
         assert!(exported["operations"][0].get("payment").is_none());
         assert_eq!(told(Some(&stored), &exported), [""; 0]);
         assert_eq!(
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn every_problem_of_an_entry_is_told() {
         let entry = json!({"slug": "a", "prise": 1, "operations": [{"id": "x"}, 5]});
-        let told = problems(&entry);
+        let told = validation_errors(&entry);
         assert!(told.contains(&"/name: is missing".to_owned()), "{told:?}");
         assert!(
             told.contains(&"/prise: is no member of an entry".to_owned()),
@@ -368,6 +368,6 @@ mod tests {
             told.contains(&"/operations/1: must be an object".to_owned()),
             "{told:?}"
         );
-        assert_eq!(problems(&service(&operation(1))), [""; 0]);
+        assert_eq!(validation_errors(&service(&operation(1))), [""; 0]);
     }
 }

@@ -27,20 +27,20 @@ const HOW: [&str; 5] = [
 ];
 
 /// Returns the path of the file with the provider's signed objects for a payment.
-fn place(settlement: Uuid) -> Result<PathBuf, Failure> {
+fn evidence_path(settlement: Uuid) -> Result<PathBuf, Failure> {
     let folder = directory("XDG_STATE_HOME", ".local/state")?;
     Ok(folder.join(format!("purser/payments/{settlement}.json")))
 }
 
 /// Stores the provider's signed objects for this payment, and the status of the provider's response. Stores nothing if
 /// the response was successful and has no signed objects.
-pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
+pub(crate) fn store_provider_objects(payment: &PaymentMade, status: StatusCode, output: &Output) {
     let provider = &payment.provider;
     if provider.offers.is_empty() && provider.receipt.is_none() && status.is_success() {
         return;
     }
     let kept = json!({"offers": provider.offers, "receipt": provider.receipt, "http_status": status.as_u16()});
-    let written = place(payment.settlement_id).and_then(|path| {
+    let written = evidence_path(payment.settlement_id).and_then(|path| {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|source| file_failure(&path, source))?;
         }
@@ -48,15 +48,15 @@ pub(crate) fn keep(payment: &PaymentMade, status: StatusCode, output: &Output) {
     });
     // The command continues, because the payment was already made.
     if let Err(failure) = written {
-        output.say(&format!("What the provider signed is not kept: {failure}."));
+        output.print_text(&format!("What the provider signed is not kept: {failure}."));
     }
 }
 
 /// Writes the evidence file about a payment or about a decision.
 pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output) -> Result<Exit, Failure> {
     let (mut evidence, id) = match (arguments.settlement, arguments.decision) {
-        (Some(settlement), _) => (of_payment(purser, settlement, arguments).await?, settlement),
-        (None, Some(decision)) => (of_decision(purser, decision, arguments).await?, decision),
+        (Some(settlement), _) => (payment_evidence(purser, settlement, arguments).await?, settlement),
+        (None, Some(decision)) => (decision_evidence(purser, decision, arguments).await?, decision),
         (None, None) => return Err(Failure::Words("name a settlement or a decision".to_owned())),
     };
     let trust = purser.trust().await?;
@@ -72,7 +72,7 @@ pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output
     let has_receipt = evidence.get("receipt").is_some_and(|receipt| !receipt.is_null());
     let has_payment = evidence.get("settlement_id").is_some_and(|id| !id.is_null());
     let answer = json!({"file": path.display().to_string(), "has_receipt": has_receipt});
-    output.answer(&answer, || {
+    output.print_result(&answer, || {
         let lacks = match (has_payment, has_receipt) {
             (true, false) => {
                 ", without a statement of the receipt: the payment is not confirmed, so it does not verify"
@@ -84,7 +84,7 @@ pub(crate) async fn write(purser: &Purser, arguments: &Evidence, output: &Output
     Ok(Exit::Done)
 }
 
-async fn of_payment(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+async fn payment_evidence(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let statements = purser.statements(settlement).await?;
     if statements.decision.is_none() {
         return Err(Failure::Words(
@@ -99,15 +99,15 @@ async fn of_payment(purser: &Purser, settlement: Uuid, arguments: &Evidence) -> 
         "receipt": statements.receipt,
         "changes": statements.changes,
         "settlement": receipt,
-        "provider": provider(settlement, arguments)?,
+        "provider": stored_provider_objects(settlement, arguments)?,
     }))
 }
 
 /// Returns the evidence of a decision, including the evidence of the decision's payment if there is a payment.
-async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+async fn decision_evidence(purser: &Purser, decision: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let found = purser.decision_statement(decision).await?;
     if let Some(settlement) = found.settlement_id {
-        return of_payment(purser, settlement, arguments).await;
+        return payment_evidence(purser, settlement, arguments).await;
     }
     Ok(json!({
         "transaction_id": found.transaction_id,
@@ -120,8 +120,8 @@ async fn of_decision(purser: &Purser, decision: Uuid, arguments: &Evidence) -> R
 
 /// Returns the provider's signed objects: from the files on the command line or, without files, the objects that `pay`
 /// stored.
-fn provider(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
-    let kept = match fs::read(place(settlement)?) {
+fn stored_provider_objects(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
+    let kept = match fs::read(evidence_path(settlement)?) {
         Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Value::Null,
         Err(error) => {
@@ -138,20 +138,20 @@ fn provider(settlement: Uuid, arguments: &Evidence) -> Result<Value, Failure> {
     let given = arguments
         .offer
         .iter()
-        .map(|path| read(path))
+        .map(|path| read_file(path))
         .collect::<Result<Vec<_>, _>>()?;
     if let Some(members) = provider.as_object_mut() {
         if !given.is_empty() {
             members.insert("offers".to_owned(), given.into());
         }
         if let Some(path) = &arguments.receipt {
-            members.insert("receipt".to_owned(), read(path)?);
+            members.insert("receipt".to_owned(), read_file(path)?);
         }
     }
     Ok(provider)
 }
 
-fn read(path: &Path) -> Result<Value, Failure> {
+fn read_file(path: &Path) -> Result<Value, Failure> {
     let unreadable = |why: String| Failure::Words(format!("{} can't be read: {why}", path.display()));
     let bytes = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
     serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))

@@ -4,9 +4,9 @@
 use crate::args::{Log, Watch};
 use crate::exit::{Exit, Failure};
 use crate::files::{read_text, read_trust};
-use crate::node::{body_of, connection};
+use crate::node::{connection, read_body};
 use crate::output::Output;
-use purser_evidence::{Checkpoint, Note, ReadError, TilePath, TileReader, TreeHead, Trust, consistency_proof};
+use purser_evidence::{Checkpoint, Note, ReadError, TilePath, TileReader, TreeHead, Trust, build_consistency_proof};
 use reqwest::StatusCode;
 use serde_json::json;
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) struct LogClient {
 
 impl LogClient {
     /// Creates a client for the log at this URL. The URL must be `https`, or `http` on a loopback host.
-    pub(crate) fn at(address: &str) -> Result<Self, Failure> {
+    pub(crate) fn for_address(address: &str) -> Result<Self, Failure> {
         let wrong = || Failure::Words("the log's address must be https://…, or http:// to this machine".to_owned());
         let (http, prefix) = connection(address).ok_or_else(wrong)?;
         Ok(Self { http, prefix })
@@ -43,7 +43,7 @@ impl LogClient {
         let response = self.http.get(url).send().await.map_err(broken)?;
         match response.status() {
             StatusCode::OK => {
-                let bytes = body_of(response, MAX_OBJECT_BYTES).await.map_err(broken)?;
+                let bytes = read_body(response, MAX_OBJECT_BYTES).await.map_err(broken)?;
                 bytes.map(Some).ok_or_else(|| failed("it is too long".to_owned()))
             }
             StatusCode::NOT_FOUND => Ok(None),
@@ -70,7 +70,7 @@ impl LogClient {
         } else {
             (other, one)
         };
-        let why = match consistency_proof(self, older, newer).await {
+        let why = match build_consistency_proof(self, older, newer).await {
             Ok(_) => return Ok(Ok(())),
             Err(ReadError::Reader(failure)) => return Err(failure),
             Err(ReadError::OtherTree) => "the log was forked or rewritten".to_owned(),
@@ -95,7 +95,7 @@ impl TileReader for LogClient {
 /// The error is the reason why the checkpoint is rejected.
 pub(crate) fn open_checkpoint(note: &str, trust: &Trust) -> Result<Checkpoint, String> {
     let note = Note::parse(note).map_err(|error| error.to_string())?;
-    let checkpoint = trust.policy.open(&note).map_err(|error| error.to_string())?;
+    let checkpoint = trust.policy.open_checkpoint(&note).map_err(|error| error.to_string())?;
     trust
         .policy
         .verify_cosignatures(&note)
@@ -112,14 +112,14 @@ pub(crate) fn read_checkpoint(path: &Path, trust: &Trust) -> Result<Checkpoint, 
 pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> {
     let Log::Watch(watch) = command;
     let trust = read_trust(&watch.trust)?;
-    let log = LogClient::at(&watch.url)?;
+    let log = LogClient::for_address(&watch.url)?;
     loop {
         let checked = check(&log, &trust, &watch, output).await;
         let Some(seconds) = watch.every else { return checked };
         match checked {
             Ok(Exit::Done) => {}
             // The log may be available again in the next round, and the stored checkpoint is unchanged.
-            Err(failure @ Failure::Words(_)) => output.say(&failure.to_string()),
+            Err(failure @ Failure::Words(_)) => output.print_text(&failure.to_string()),
             ended => return ended,
         }
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
@@ -136,16 +136,16 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
     };
     let note = log.checkpoint().await?;
     let compared = match open_checkpoint(&note, trust) {
-        Ok(checkpoint) => compare(log, kept.as_ref(), checkpoint).await?,
+        Ok(checkpoint) => compare_checkpoints(log, kept.as_ref(), checkpoint).await?,
         Err(_) => Err("the log's checkpoint is not signed as the trust file requires".to_owned()),
     };
-    let kept_size = kept.map(|kept| kept.head().size);
+    let kept_size = kept.map(|kept| kept.tree_head().size);
     match compared {
         Ok(checkpoint) => {
-            write(&watch.state, &note)?;
-            let size = checkpoint.head().size;
+            write_checkpoint(&watch.state, &note)?;
+            let size = checkpoint.tree_head().size;
             let answer = json!({"consistent": true, "kept_size": kept_size, "size": size});
-            output.answer(&answer, || {
+            output.print_result(&answer, || {
                 let since = kept_size.map(|kept| format!(", which begin with the {kept} of before"));
                 vec![format!(
                     "{}: {size} entries{}",
@@ -159,10 +159,10 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
             let mut conflict = watch.state.clone().into_os_string();
             conflict.push(".conflict");
             let conflict = PathBuf::from(conflict);
-            write(&conflict, &note)?;
+            write_checkpoint(&conflict, &note)?;
             let file = conflict.display().to_string();
             let answer = json!({"consistent": false, "kept_size": kept_size, "why": why, "conflict": file});
-            output.answer(&answer, || {
+            output.print_result(&answer, || {
                 vec![format!("Not verified: {why}. The checkpoint is in {file}.")]
             });
             Ok(Exit::NotVerified)
@@ -170,7 +170,7 @@ async fn check(log: &LogClient, trust: &Trust, watch: &Watch, output: &Output) -
     }
 }
 
-async fn compare(
+async fn compare_checkpoints(
     log: &LogClient,
     kept: Option<&Checkpoint>,
     checkpoint: Checkpoint,
@@ -178,7 +178,7 @@ async fn compare(
     let Some(kept) = kept else {
         return Ok(Ok(checkpoint));
     };
-    let (old, new) = (kept.head(), checkpoint.head());
+    let (old, new) = (kept.tree_head(), checkpoint.tree_head());
     if kept.origin() != checkpoint.origin() {
         return Ok(Err(format!(
             "the log is `{}` instead of `{}`",
@@ -196,7 +196,7 @@ async fn compare(
 }
 
 /// Replaces a file atomically, so that an interrupted run leaves the earlier checkpoint.
-fn write(path: &Path, note: &str) -> Result<(), Failure> {
+fn write_checkpoint(path: &Path, note: &str) -> Result<(), Failure> {
     let mut beside = path.to_path_buf().into_os_string();
     beside.push(".new");
     let written = fs::write(&beside, note).and_then(|()| fs::rename(&beside, path));

@@ -75,23 +75,23 @@ async fn run(args: Args, output: &Output) -> Result<Exit, Failure> {
         Command::Logout(credential) => login::logout(&credential, output),
         Command::Catalog(command) => catalog::run(&operator::Operator::new(url()?)?, command, output).await,
         Command::Policy(command) => policy::run(&person::Person::new(url()?)?, command, output).await,
-        Command::Pay(pay) => pay::pay(&credentials::purser(url()?)?, pay, output).await,
-        Command::Check(check) => pay::check(&credentials::purser(url()?)?, check, output).await,
-        Command::Approval(approval) => show::approval(&credentials::purser(url()?)?, approval, output).await,
-        Command::Evidence(arguments) => evidence::write(&credentials::purser(url()?)?, &arguments, output).await,
+        Command::Pay(pay) => pay::pay(&credentials::agent_client(url()?)?, pay, output).await,
+        Command::Check(check) => pay::check(&credentials::agent_client(url()?)?, check, output).await,
+        Command::Approval(approval) => show::approval(&credentials::agent_client(url()?)?, approval, output).await,
+        Command::Evidence(arguments) => evidence::write(&credentials::agent_client(url()?)?, &arguments, output).await,
         Command::Verify(arguments) => verify::verify(&arguments, output).await,
         Command::Replay(arguments) => replay::replay(&arguments, output),
         Command::Log(command) => log::run(command, output).await,
-        Command::Mcp => mcp::serve(credentials::purser(url()?)?).await,
-        Command::Whoami => show::whoami(&credentials::purser(url()?)?, output).await,
-        Command::Services(filter) => show::services(&credentials::catalog(url()?)?, filter, output).await,
-        Command::Search { text } => show::search(&credentials::catalog(url()?)?, &text, output).await,
-        Command::Service { service } => show::service(&credentials::catalog(url()?)?, &service, output).await,
-        Command::Enabled => show::list_enabled(&credentials::purser(url()?)?, output).await,
-        Command::Receipts { limit } => show::receipts(&credentials::purser(url()?)?, limit, output).await,
+        Command::Mcp => mcp::serve(credentials::agent_client(url()?)?).await,
+        Command::Whoami => show::whoami(&credentials::agent_client(url()?)?, output).await,
+        Command::Services(filter) => show::services(&credentials::public_client(url()?)?, filter, output).await,
+        Command::Search { text } => show::search(&credentials::public_client(url()?)?, &text, output).await,
+        Command::Service { service } => show::service(&credentials::public_client(url()?)?, &service, output).await,
+        Command::Enabled => show::list_enabled(&credentials::agent_client(url()?)?, output).await,
+        Command::Receipts { limit } => show::receipts(&credentials::agent_client(url()?)?, limit, output).await,
         Command::Statement { settlement, decision } => {
-            show::statement(&credentials::purser(url()?)?, settlement, decision, output).await
+            show::statement(&credentials::agent_client(url()?)?, settlement, decision, output).await
         }
-        Command::Receipt { settlement } => show::receipt(&credentials::purser(url()?)?, settlement, output).await,
+        Command::Receipt { settlement } => show::receipt(&credentials::agent_client(url()?)?, settlement, output).await,
     }
 }

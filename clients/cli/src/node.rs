@@ -23,7 +23,7 @@ pub(crate) struct Node {
 
 impl Node {
     /// Creates a client for the node at this URL. The URL must be `https`, or `http` on a loopback host.
-    pub(crate) fn at(address: &str) -> Result<Self, &'static str> {
+    pub(crate) fn for_address(address: &str) -> Result<Self, &'static str> {
         let (http, address) =
             connection(address).ok_or("the node's address must be https://…, or http:// to this machine")?;
         Ok(Self { http, address })
@@ -38,7 +38,7 @@ impl Node {
         if !response.status().is_success() {
             return Err(format!("the node answered HTTP {}", response.status().as_u16()));
         }
-        let bytes = body_of(response, MAX_RESPONSE_BYTES).await.map_err(broken)?;
+        let bytes = read_body(response, MAX_RESPONSE_BYTES).await.map_err(broken)?;
         let bytes = bytes.ok_or("the node's answer is longer than 4 MiB")?;
         let answer = serde_json::from_slice::<Value>(&bytes);
         let mut answer = answer.map_err(|_| "the node's answer is no JSON".to_owned())?;
@@ -65,7 +65,7 @@ pub(crate) fn connection(address: &str) -> Option<(reqwest::Client, Url)> {
 }
 
 /// Reads the body of a response. Returns `None` if the body is longer than `max` bytes.
-pub(crate) async fn body_of(mut response: Response, max: usize) -> reqwest::Result<Option<Vec<u8>>> {
+pub(crate) async fn read_body(mut response: Response, max: usize) -> reqwest::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         if bytes.len().saturating_add(chunk.len()) > max {

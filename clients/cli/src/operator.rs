@@ -1,8 +1,9 @@
 //! A client for the internal API that uses an operator's token.
 
-use crate::api::{Api, Call, list_of};
+use crate::api::{Api, Call, require_list};
 use crate::credentials::{
-    CredentialError, OPERATOR_TOKEN, from_standard_input, header_of, path, read_credential, store, variable,
+    CredentialError, OPERATOR_TOKEN, credential_header, credential_path, read_credential, read_standard_input,
+    read_variable, store,
 };
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
@@ -22,23 +23,23 @@ impl Operator {
     /// Creates a client with the token from the environment or, if the variable is not set, with the stored token.
     /// Requests are signed if the environment has AWS credentials, except requests to a loopback host.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
-        let text = match variable("PURSER_OPERATOR_TOKEN") {
+        let text = match read_variable("PURSER_OPERATOR_TOKEN") {
             Some(text) => Zeroizing::new(text),
-            None => read_credential(&path(OPERATOR_TOKEN)?)?.ok_or(CredentialError::NoToken)?,
+            None => read_credential(&credential_path(OPERATOR_TOKEN)?)?.ok_or(CredentialError::NoToken)?,
         };
         Self::with_token(url, &text)
     }
 
     fn with_token(url: &str, token: &str) -> Result<Self, Failure> {
-        let token = header_of(token, "", MAX_TOKEN_BYTES).ok_or(CredentialError::Token)?;
+        let token = credential_header(token, "", MAX_TOKEN_BYTES).ok_or(CredentialError::Token)?;
         let api = Api::new(url, HeaderName::from_static("x-internal-token"), token)?;
-        Ok(Self(api.sign_requests(variable)?))
+        Ok(Self(api.sign_requests(read_variable)?))
     }
 
     /// Returns all services (`GET /internal/services`).
     pub(crate) async fn services(&self) -> Result<Vec<Value>, Failure> {
         let answer = self.0.call(Call::get(&["internal", "services"])).await?;
-        list_of(answer, "services", "its list of services")
+        require_list(answer, "services", "its list of services")
     }
 
     /// Returns one service with its version.
@@ -47,7 +48,7 @@ impl Operator {
     }
 
     /// Writes a service. `over` is the version of the existing service that is replaced, or `None` for a new service.
-    pub(crate) async fn put(&self, id: &str, over: Option<u64>, entry: &Value) -> Result<Value, Failure> {
+    pub(crate) async fn put_service(&self, id: &str, over: Option<u64>, entry: &Value) -> Result<Value, Failure> {
         let path = ["internal", "services", id];
         let call = Call {
             method: Method::PUT,
@@ -59,7 +60,7 @@ impl Operator {
     }
 
     /// Requests a probe of a service.
-    pub(crate) async fn probe(&self, id: &str) -> Result<Value, Failure> {
+    pub(crate) async fn request_probe(&self, id: &str) -> Result<Value, Failure> {
         let path = ["internal", "services", id, "probe"];
         let call = Call {
             method: Method::POST,
@@ -71,10 +72,10 @@ impl Operator {
 
 /// Reads an operator's token from standard input, checks that Purser accepts the token, and stores the token.
 pub(crate) async fn login(url: &str, output: &Output) -> Result<Exit, Failure> {
-    let text = from_standard_input()?;
+    let text = read_standard_input()?;
     Operator::with_token(url, &text)?.services().await?;
-    let path = path(OPERATOR_TOKEN)?;
+    let path = credential_path(OPERATOR_TOKEN)?;
     store(&path, text.trim())?;
-    output.say(&format!("The token is stored in {}.", path.display()));
+    output.print_text(&format!("The token is stored in {}.", path.display()));
     Ok(Exit::Done)
 }

@@ -25,7 +25,7 @@ impl Output {
     }
 
     /// Prints a result to standard output, as JSON or as lines of text.
-    pub(crate) fn answer(&self, json: &Value, lines: impl FnOnce() -> Vec<String>) {
+    pub(crate) fn print_result(&self, json: &Value, lines: impl FnOnce() -> Vec<String>) {
         let text = if self.json {
             json.to_string()
         } else {
@@ -40,13 +40,13 @@ impl Output {
     }
 
     /// Prints additional output to standard error, as JSON or as a line of text.
-    pub(crate) fn beside(&self, json: &Value, line: &str) {
+    pub(crate) fn print_note(&self, json: &Value, line: &str) {
         let text = if self.json { json.to_string() } else { printable(line) };
         let _ = writeln!(io::stderr(), "{text}");
     }
 
     /// Prints a message for humans to standard error. Prints nothing in JSON mode.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print_text(&self, text: &str) {
         if !self.json {
             let _ = writeln!(io::stderr(), "{}", printable(text));
         }
@@ -76,7 +76,7 @@ impl Output {
 }
 
 /// Asks the user at the terminal a question, and returns whether the user answers yes.
-pub(crate) fn ask_yes_or_no(question: &str) -> Result<bool, Failure> {
+pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         let what = "nothing is written: nobody is there to ask; see the difference with --dry-run, then say --yes";
         return Err(Failure::Words(what.to_owned()));

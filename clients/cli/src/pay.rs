@@ -29,9 +29,12 @@ impl ProviderRequest {
     fn from_call(call: &Call) -> Result<Self, Failure> {
         let body = match call.data.as_deref() {
             None => Vec::new(),
-            Some("@-") => all_of("standard input", io::stdin())?,
+            Some("@-") => read_all("standard input", io::stdin())?,
             Some(data) => match data.strip_prefix('@') {
-                Some(path) => all_of(path, File::open(path).map_err(|error| unreadable(path, &error))?)?,
+                Some(path) => read_all(
+                    path,
+                    File::open(path).map_err(|error| unreadable_input_failure(path, &error))?,
+                )?,
                 None => data.as_bytes().to_owned(),
             },
         };
@@ -73,15 +76,15 @@ fn parse_header(header: &str) -> Result<(HeaderName, HeaderValue), Failure> {
     Ok((name, value.trim().parse().map_err(|_| wrong())?))
 }
 
-fn all_of(what: &str, mut source: impl io::Read) -> Result<Vec<u8>, Failure> {
+fn read_all(what: &str, mut source: impl io::Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
     source
         .read_to_end(&mut bytes)
-        .map_err(|error| unreadable(what, &error))?;
+        .map_err(|error| unreadable_input_failure(what, &error))?;
     Ok(bytes)
 }
 
-fn unreadable(what: &str, error: &io::Error) -> Failure {
+fn unreadable_input_failure(what: &str, error: &io::Error) -> Failure {
     Failure::Words(format!("{what} can't be read: {error}"))
 }
 
@@ -104,7 +107,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     }
     let paid = match payer.send(request).await {
         Err(PayError::ApprovalRequired(pending)) if pay.wait > 0 => {
-            output.say(&format!("Waiting for a person to approve {}.", pending.approval_id()));
+            output.print_text(&format!("Waiting for a person to approve {}.", pending.approval_id()));
             match pending.wait(Duration::from_secs(pay.wait.into())).await? {
                 WaitResult::Approved(_) => pending.proceed(&payer).await,
                 _ => Err(PayError::ApprovalRequired(pending)),
@@ -133,7 +136,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         }
     };
     if paid.payment.is_none()
-        && let Err(failure) = may_be_free(&payer, &sent.request(&pay.call)).await
+        && let Err(failure) = check_unpaid_call(&payer, &sent.request(&pay.call)).await
     {
         if let Some(journal) = journal.filter(|journal| journal.is_new) {
             journal.close()?;
@@ -142,9 +145,9 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     }
     let status = paid.response.status();
     if let Some(payment) = &paid.payment {
-        evidence::keep(payment, status, output);
+        evidence::store_provider_objects(payment, status, output);
     }
-    if let Err(failure) = write(paid.response, pay.output.as_deref()).await {
+    if let Err(failure) = write_body(paid.response, pay.output.as_deref()).await {
         return Err(match paid.payment {
             Some(payment) => Failure::AnswerLost {
                 failure: Box::new(failure),
@@ -155,7 +158,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
     }
     if status.is_success() {
         if let Some(payment) = &paid.payment {
-            tell(payment, output);
+            print_payment(payment, output);
         }
         // A leftover journal file stays if nothing was paid now, because the response to its payment was not received
         // yet.
@@ -172,13 +175,13 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         if let Some(journal) = journal.filter(|journal| journal.is_new) {
             journal.close()?;
         }
-        output.say(&format!("The provider answered HTTP {status}, and was not paid."));
+        output.print_text(&format!("The provider answered HTTP {status}, and was not paid."));
         Ok(Exit::Failed)
     }
 }
 
 /// Writes the provider's response while it arrives.
-async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
+async fn write_body(mut response: Response, file: Option<&std::path::Path>) -> Result<(), Failure> {
     let what = file.map_or_else(|| "standard output".to_owned(), |file| file.display().to_string());
     let failed = |source| Failure::Output {
         what: what.clone(),
@@ -199,13 +202,13 @@ async fn write(mut response: Response, file: Option<&std::path::Path>) -> Result
 }
 
 /// Prints the payment to standard error.
-fn tell(payment: &PaymentMade, output: &Output) {
+fn print_payment(payment: &PaymentMade, output: &Output) {
     let verb = match payment.receipt {
         ReceiptState::Confirmed(_) => "Paid",
         _ => "Sent",
     };
     let status = payment.receipt.as_str();
-    output.beside(
+    output.print_note(
         &as_json(payment),
         &format!(
             "{verb} {} USD to {}, {status}: receipt {}.",
@@ -213,21 +216,21 @@ fn tell(payment: &PaymentMade, output: &Output) {
         ),
     );
     for warning in &payment.warnings {
-        output.say(&format!("Warning: {}.", warning.message));
+        output.print_text(&format!("Warning: {}.", warning.message));
     }
     if let Some(listed) = payment.listed {
-        output.say(&format!(
+        output.print_text(&format!(
             "The catalog lists {listed} USD for this call: the provider asked for more."
         ));
     }
     if let Some(warning) = warn_if_not_final(payment) {
-        output.say(&warning);
+        output.print_text(&warning);
     }
 }
 
 /// Returns an error if Purser rejects a call that costs nothing. Purser checks only calls to operations of the catalog,
 /// so other calls are allowed.
-async fn may_be_free(payer: &Payer, request: &Request) -> Result<(), Failure> {
+async fn check_unpaid_call(payer: &Payer, request: &Request) -> Result<(), Failure> {
     match payer.check_unpaid(request).await {
         Err(PayError::Refused { refusal }) if refusal.slug == Slug::ServiceNotFound => Ok(()),
         judged => Ok(judged.map(|_| ())?),
@@ -240,8 +243,8 @@ pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Resul
     let payer = Payer::new(purser.clone(), "", call.max)?;
     let request = sent.request(&call);
     let Some(told) = payer.check(&request).await? else {
-        may_be_free(&payer, &request).await?;
-        output.answer(&json!({"payment_required": false}), || {
+        check_unpaid_call(&payer, &request).await?;
+        output.print_result(&json!({"payment_required": false}), || {
             vec!["The provider asks for no payment.".to_owned()]
         });
         return Ok(Exit::Done);
@@ -250,7 +253,7 @@ pub(crate) async fn check(purser: &Purser, call: Call, output: &Output) -> Resul
     let listed = told
         .listed_amount_units
         .map_or_else(String::new, |listed| format!("; the catalog lists {listed}"));
-    output.answer(&answer, || {
+    output.print_result(&answer, || {
         vec![
             format!("{}: {} ({} USD{listed})", told.result, told.reason, told.amount_units),
             format!("Left today for this service: {} USD", told.spend.remaining_today_units),

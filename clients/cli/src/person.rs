@@ -3,8 +3,8 @@
 //! The session token is read from the environment and never stored, because a session lasts only hours and a widening
 //! update needs a recent sign-in.
 
-use crate::api::{Api, Call, list_of};
-use crate::credentials::{CredentialError, header_of, variable};
+use crate::api::{Api, Call, require_list};
+use crate::credentials::{CredentialError, credential_header, read_variable};
 use crate::exit::Failure;
 use purser_client::ApiError;
 use reqwest::Method;
@@ -34,8 +34,8 @@ pub(crate) struct Write<'a> {
 impl Person {
     /// Creates a client with the session token from the environment.
     pub(crate) fn new(url: &str) -> Result<Self, Failure> {
-        let token = Zeroizing::new(variable("PURSER_SESSION_TOKEN").ok_or(CredentialError::NoSession)?);
-        let header = header_of(&token, "Bearer ", MAX_TOKEN_BYTES).ok_or(CredentialError::Session)?;
+        let token = Zeroizing::new(read_variable("PURSER_SESSION_TOKEN").ok_or(CredentialError::NoSession)?);
+        let header = credential_header(&token, "Bearer ", MAX_TOKEN_BYTES).ok_or(CredentialError::Session)?;
         Ok(Self(Api::new(url, AUTHORIZATION, header)?))
     }
 
@@ -51,7 +51,7 @@ impl Person {
             };
             let answer = self.0.call(call).await?;
             let next = answer.get("next_cursor").and_then(Value::as_str).map(str::to_owned);
-            agents.extend(list_of(answer, "agents", "its list of agents")?);
+            agents.extend(require_list(answer, "agents", "its list of agents")?);
             if next.is_none() {
                 return Ok(agents);
             }
@@ -65,20 +65,20 @@ impl Person {
     /// Returns the services that the agent has, including disabled services.
     pub(crate) async fn services(&self, agent: &str) -> Result<Vec<Value>, Failure> {
         let answer = self.0.call(Call::get(&["agents", agent, "services"])).await?;
-        list_of(answer, "services", "its list of services")
+        require_list(answer, "services", "its list of services")
     }
 
     /// Returns the agent's version and the agent's rules.
     pub(crate) async fn rules(&self, agent: &str) -> Result<(u64, Vec<Value>), Failure> {
         let answer = self.0.call(Call::get(&["agents", agent, "rules"])).await?;
-        let version = version_of(&answer)?;
-        Ok((version, list_of(answer, "rules", "its list of rules")?))
+        let version = response_version(&answer)?;
+        Ok((version, require_list(answer, "rules", "its list of rules")?))
     }
 
     /// Sends a write, and returns the version after the write.
     pub(crate) async fn write(&self, write: Write<'_>) -> Result<u64, Failure> {
         let reason: Vec<_> = write.reason.iter().map(|reason| ("edit_reason", *reason)).collect();
-        version_of(&self.send(write, &reason).await?)
+        response_version(&self.send(write, &reason).await?)
     }
 
     /// Returns the preview of a write. A preview saves nothing.
@@ -99,7 +99,7 @@ impl Person {
 }
 
 /// Returns the version in a response, which the next update must contain.
-fn version_of(answer: &Value) -> Result<u64, Failure> {
+fn response_version(answer: &Value) -> Result<u64, Failure> {
     let version = answer.get("version").and_then(Value::as_u64);
     version.ok_or_else(|| ApiError::Unreadable("an answer without a version").into())
 }

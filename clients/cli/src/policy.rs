@@ -6,14 +6,14 @@
 //! are not in the file stay unchanged.
 
 use crate::args::{Consent, Policy as Command};
-use crate::catalog::text_of;
+use crate::catalog::read_text;
 use crate::entry::Change;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::person::{Person, Write as Request};
 use crate::policy_file::{Document, Key, Limits, Policy, Selector, parse};
-use crate::policy_plan::{Agent, Edit, Plan, State, Write, name_of, plan, policies_of, unknown_agents};
-use crate::rule::{RuleEdit, rule_of};
+use crate::policy_plan::{Agent, Edit, Plan, State, Write, plan, policies_for_agent, service_name, unknown_agents};
+use crate::rule::{RuleEdit, rule_without_usage};
 use purser_client::ApiError;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
     for agent in agents {
         let services = person.services(&agent.id).await?;
         let (_, rules) = person.rules(&agent.id).await?;
-        let policy = policy_of(agent, &services, &rules);
+        let policy = agent_policy(agent, &services, &rules);
         let state = json!([policy.services, policy.rules]).to_string();
         let at = *same.entry(state).or_insert(policies.len());
         match (policies.get_mut(at).map(|other| &mut other.agents), policy.agents) {
@@ -75,12 +75,12 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
     let document = Document::new(&policies);
     let json = serde_json::to_value(&document).unwrap_or_default();
     let text = serde_yaml_ng::to_string(&document).map_err(|error| Failure::Words(error.to_string()))?;
-    output.answer(&json, || text.lines().map(str::to_owned).collect());
+    output.print_result(&json, || text.lines().map(str::to_owned).collect());
     Ok(Exit::Done)
 }
 
 /// Returns the policy that describes an agent's state.
-fn policy_of(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
+fn agent_policy(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
     let limits = |record: &Value| {
         let stored = record.get("policy").and_then(Value::as_object);
         let mut limits: Limits = stored.cloned().unwrap_or_default();
@@ -92,9 +92,9 @@ fn policy_of(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
         name: agent.name,
         agents: Selector::Ids([agent.id].into()),
         services: services
-            .map(|record| (Key::Service(name_of(record).to_owned()), limits(record)))
+            .map(|record| (Key::Service(service_name(record).to_owned()), limits(record)))
             .collect(),
-        rules: Some(rules.iter().map(rule_of).collect()),
+        rules: Some(rules.iter().map(rule_without_usage).collect()),
     }
 }
 
@@ -122,17 +122,17 @@ async fn apply(
         what: format!("nothing is changed, for {} can't be applied", file.display()),
         problems,
     };
-    let policies = text_of(file, MAX_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
+    let policies = read_text(file, MAX_MEBIBYTES).map_err(|problem| wrong(vec![problem]))?;
     let policies = parse(&policies).map_err(wrong)?;
     let agents = agents(person).await?;
     let mut problems: BTreeSet<String> = unknown_agents(&policies, &agents).into_iter().collect();
     let (mut differing, mut matched, mut overrides) = (Vec::new(), BTreeSet::new(), BTreeMap::new());
     for agent in agents {
-        let followed = policies_of(&agent, &policies);
+        let followed = policies_for_agent(&agent, &policies);
         if followed.is_empty() {
             continue;
         }
-        let state = state_of(person, &agent, &followed).await?;
+        let state = read_agent_state(person, &agent, &followed).await?;
         let plan: Plan = plan(&followed, &state);
         matched.extend(plan.matched);
         matched.extend(followed.iter().map(|policy| (policy.name.clone(), String::new())));
@@ -158,7 +158,7 @@ async fn apply(
         return Err(wrong(problems.into_iter().collect()));
     }
     let notes = notes(&policies, &matched);
-    show(output, &differing, &overrides, &notes);
+    show_differences(output, &differing, &overrides, &notes);
     let differences = differing.iter().map(|one| one.edits.len()).sum();
     let is_allowed = differences > 0 && consent.is_given(&format!("Write {differences} edits?"))?;
     let mut refused = None;
@@ -180,7 +180,7 @@ async fn apply(
         "agents": differing.iter().map(as_json).collect::<Vec<_>>(), "overrides": overrides, "notes": notes,
         "differences": differences, "written": written,
     });
-    output.answer(&answer, || {
+    output.print_result(&answer, || {
         vec![match (differences, is_allowed) {
             (0, _) => "No difference.".to_owned(),
             (_, false) => format!("{differences} edits are to be made; nothing is written."),
@@ -195,7 +195,7 @@ async fn apply(
 }
 
 /// Reads the parts of the agent's state that the policies concern.
-async fn state_of(person: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
+async fn read_agent_state(person: &Person, agent: &Agent, policies: &[&Policy]) -> Result<State, Failure> {
     let has_services = policies.iter().any(|policy| !policy.services.is_empty());
     let has_rules = policies.iter().any(|policy| policy.rules.is_some());
     let services = if has_services {
@@ -231,26 +231,26 @@ fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<Strin
 type Overrides = BTreeMap<(String, String), (BTreeSet<String>, usize)>;
 
 /// Shows the updates to the user before they are written.
-fn show(output: &Output, differing: &[Differing], overrides: &Overrides, notes: &[String]) {
+fn show_differences(output: &Output, differing: &[Differing], overrides: &Overrides, notes: &[String]) {
     for ((by, of), (at, agents)) in overrides {
         let at = at.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        output.say(&format!("{by} overrides {of} for {agents} agents: {at}"));
+        output.print_text(&format!("{by} overrides {of} for {agents} agents: {at}"));
     }
     for note in notes {
-        output.say(note);
+        output.print_text(note);
     }
     for Differing {
         agent, policies, edits, ..
     } in differing
     {
-        output.say(&format!("{} ({}) by {}", agent.name, agent.id, policies.join(", ")));
+        output.print_text(&format!("{} ({}) by {}", agent.name, agent.id, policies.join(", ")));
         for edit in edits {
             let widens = if edit.may_widen { "  (may widen)" } else { "" };
             for change in &edit.changes {
-                output.say(&format!("  {change}{widens}"));
+                output.print_text(&format!("  {change}{widens}"));
             }
-            if let Some(count) = edit.preview.as_ref().map(count_flips) {
-                output.say(&format!(
+            if let Some(count) = edit.preview.as_ref().map(count_changed_decisions) {
+                output.print_text(&format!(
                     "    {count} decisions of the last 7 days would have another result"
                 ));
             }
@@ -310,7 +310,7 @@ async fn preview(person: &Person, differing: &mut [Differing]) -> Result<Vec<Str
 }
 
 /// Counts the recorded decisions that would have another result with the updated limits, if no user approves anything.
-fn count_flips(preview: &Value) -> u64 {
+fn count_changed_decisions(preview: &Value) -> u64 {
     let flips = preview.pointer("/if_declined/flips").and_then(Value::as_array);
     let counts = flips
         .into_iter()

@@ -5,7 +5,7 @@
 //! checked here, because Purser validates them. Bounds of the whole list of rules are checked here, because Purser
 //! previews each update alone.
 
-use crate::rule::{kind_of, rule_of};
+use crate::rule::{rule_kind, rule_without_usage};
 use purser_domain::Agent;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -134,18 +134,18 @@ struct Reader {
 }
 
 impl Reader {
-    fn wrong(&mut self, at: &str, problem: &str) {
+    fn add_error(&mut self, at: &str, problem: &str) {
         self.problems.push(format!("{at}: {problem}"));
     }
 
     /// Returns the fields of an object. Reports unknown fields as errors.
     fn members<'a>(&mut self, at: &str, value: &'a Value, known: &[&str]) -> Option<&'a Map<String, Value>> {
         let Some(members) = value.as_object() else {
-            self.wrong(at, "must be a mapping");
+            self.add_error(at, "must be a mapping");
             return None;
         };
         for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
-            self.wrong(&format!("{at}/{name}"), "is no member; there are ");
+            self.add_error(&format!("{at}/{name}"), "is no member; there are ");
             if let Some(problem) = self.problems.last_mut() {
                 problem.push_str(&known.join(", "));
             }
@@ -157,7 +157,7 @@ impl Reader {
         if let Some(text) = value.as_str().filter(|text| !text.trim().is_empty()) {
             return text.to_owned();
         }
-        self.wrong(at, "must be a text: put it into quotation marks if it is one");
+        self.add_error(at, "must be a text: put it into quotation marks if it is one");
         String::new()
     }
 
@@ -166,10 +166,10 @@ impl Reader {
             return vec![];
         };
         if members.get("version") != Some(&json!(VERSION)) {
-            self.wrong("/version", "must be 1");
+            self.add_error("/version", "must be 1");
         }
         let Some(list) = members.get("policies").and_then(Value::as_array) else {
-            self.wrong("/policies", "must be a list");
+            self.add_error("/policies", "must be a list");
             return vec![];
         };
         let (mut policies, mut names) = (Vec::new(), BTreeSet::new());
@@ -179,7 +179,7 @@ impl Reader {
                 continue;
             };
             if !names.insert(policy.name.clone()) {
-                self.wrong(&format!("{at}/name"), "is the name of another policy, too");
+                self.add_error(&format!("{at}/name"), "is the name of another policy, too");
             }
             policies.push(policy);
         }
@@ -211,7 +211,7 @@ impl Reader {
         let members = self.members(at, selector, &["all", "ids", "names", "labels"])?;
         let mut one = members.iter();
         let (Some((name, value)), None) = (one.next(), one.next()) else {
-            self.wrong(at, "must have one member of all, ids, names, labels");
+            self.add_error(at, "must have one member of all, ids, names, labels");
             return None;
         };
         let at = format!("{at}/{name}");
@@ -230,11 +230,11 @@ impl Reader {
                 Some(Selector::Labels(labels.iter().map(&mut pair).collect()))
             }
             ("all", _) => {
-                self.wrong(&at, "must be true");
+                self.add_error(&at, "must be true");
                 None
             }
             _ => {
-                self.wrong(&at, "must name at least one");
+                self.add_error(&at, "must name at least one");
                 None
             }
         }
@@ -242,20 +242,20 @@ impl Reader {
 
     fn services(&mut self, at: &str, services: &Value) -> BTreeMap<Key, Limits> {
         let Some(services) = services.as_object() else {
-            self.wrong(at, "must be a mapping");
+            self.add_error(at, "must be a mapping");
             return BTreeMap::new();
         };
         let mut read = BTreeMap::new();
         for (name, limits) in services {
             let at = format!("{at}/{name}");
             let Some(limits) = limits.as_object() else {
-                self.wrong(&at, "must be a mapping");
+                self.add_error(&at, "must be a mapping");
                 continue;
             };
             let key = Key::parse(name);
             for (name, value) in limits {
-                if let Some(problem) = problem_of(&key, name, value) {
-                    self.wrong(&format!("{at}/{name}"), problem);
+                if let Some(problem) = field_error(&key, name, value) {
+                    self.add_error(&format!("{at}/{name}"), problem);
                 }
             }
             read.insert(key, limits.clone());
@@ -265,27 +265,27 @@ impl Reader {
 
     fn rules(&mut self, at: &str, rules: &Value) -> Vec<Value> {
         let Some(rules) = rules.as_array() else {
-            self.wrong(at, "must be a list");
+            self.add_error(at, "must be a list");
             return vec![];
         };
         if rules.len() > Agent::MAX_RULES {
-            self.wrong(at, &format!("must have at most {} rules", Agent::MAX_RULES));
+            self.add_error(at, &format!("must have at most {} rules", Agent::MAX_RULES));
         }
-        if rules.iter().filter(|rule| kind_of(rule) == "anomaly_brake").count() > 1 {
-            self.wrong(at, "must have at most one anomaly_brake");
+        if rules.iter().filter(|rule| rule_kind(rule) == "anomaly_brake").count() > 1 {
+            self.add_error(at, "must have at most one anomaly_brake");
         }
         for (index, rule) in rules.iter().enumerate() {
             let at = format!("{at}/{index}");
-            if kind_of(rule).is_empty() {
-                self.wrong(&at, "must be a mapping with a kind");
+            if rule_kind(rule).is_empty() {
+                self.add_error(&at, "must be a mapping with a kind");
             }
             for (name, value) in rule.as_object().into_iter().flatten() {
                 if (name.ends_with("_units") || name.ends_with("_seconds")) && !(value.is_u64() || value.is_null()) {
-                    self.wrong(&format!("{at}/{name}"), WHOLE);
+                    self.add_error(&format!("{at}/{name}"), WHOLE);
                 }
             }
         }
-        rules.iter().map(rule_of).collect()
+        rules.iter().map(rule_without_usage).collect()
     }
 }
 
@@ -293,7 +293,7 @@ const WHOLE: &str = "must be a whole number without a sign, separators or a frac
 
 /// Returns the validation error for a field of a service's limits, if Purser would not report the error or would
 /// interpret the value differently.
-fn problem_of(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
+fn field_error(key: &Key, name: &str, value: &Value) -> Option<&'static str> {
     match (name, value) {
         ("enabled", Value::Bool(true)) if !matches!(key, Key::Service(_)) => {
             Some("can be true only for one service: the other keys are for enabled services")

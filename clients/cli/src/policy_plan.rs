@@ -6,7 +6,7 @@
 
 use crate::entry::Change;
 use crate::policy_file::{Key, Limits, Policy, Selector};
-use crate::rule::{self, RuleEdit, StoredRule, rule_of};
+use crate::rule::{self, RuleEdit, StoredRule, rule_without_usage};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use url::Host;
@@ -101,7 +101,7 @@ pub(crate) struct Plan {
 }
 
 /// Returns the policies that an agent follows, in the order of the file.
-pub(crate) fn policies_of<'a>(agent: &Agent, policies: &'a [Policy]) -> Vec<&'a Policy> {
+pub(crate) fn policies_for_agent<'a>(agent: &Agent, policies: &'a [Policy]) -> Vec<&'a Policy> {
     policies.iter().filter(|policy| agent.follows(policy)).collect()
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn unknown_agents(policies: &[Policy], agents: &[Agent]) -> Vec<Strin
 
 /// Returns the text that identifies a service in a file: the slug, or the id if the service is no longer in the
 /// catalog.
-pub(crate) fn name_of(record: &Value) -> &str {
+pub(crate) fn service_name(record: &Value) -> &str {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     text("slug").or_else(|| text("service_id")).unwrap_or_default()
 }
@@ -157,9 +157,9 @@ fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(Vec<&'a Key>, L
 pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
     let mut plan = Plan::default();
     let mut records: Vec<&Value> = state.services.iter().collect();
-    records.sort_by_key(|record| name_of(record));
+    records.sort_by_key(|record| service_name(record));
     for record in records {
-        let name = name_of(record);
+        let name = service_name(record);
         let named = policies
             .iter()
             .filter_map(|policy| Some((*policy, limits_for(policy, record)?)));
@@ -168,15 +168,15 @@ pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
             let keys = keys.iter().map(|key| (policy.name.clone(), key.to_string()));
             plan.matched.extend(keys);
         }
-        let Some((policy, (_, limits))) = plan.decide(&named, name) else {
+        let Some((policy, (_, limits))) = plan.last_policy(&named, name) else {
             continue;
         };
-        plan.edit(policy, record, &limits);
+        plan.plan_update(policy, record, &limits);
     }
     // A category and `*` match only services that the agent already has.
     let is_new = |service: &str| {
         let mut records = state.services.iter();
-        !records.any(|record| [name_of(record), id_of(record)].contains(&service))
+        !records.any(|record| [service_name(record), service_id(record)].contains(&service))
     };
     let services = policies.iter().flat_map(|policy| policy.services.keys());
     let new: BTreeSet<&String> = services
@@ -191,12 +191,12 @@ pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
             .iter()
             .filter_map(|policy| Some((*policy, limits(policy)?)))
             .collect();
-        let Some((policy, limits)) = plan.decide(&named, service) else {
+        let Some((policy, limits)) = plan.last_policy(&named, service) else {
             continue;
         };
         if limits.get("enabled") == Some(&Value::Bool(true)) {
             plan.matched.insert((policy.name.clone(), service.clone()));
-            plan.enable(policy, service, &limits);
+            plan.plan_enabling(policy, service, &limits);
         }
     }
     if let Some((_, stored)) = &state.rules {
@@ -204,20 +204,20 @@ pub(crate) fn plan(policies: &[&Policy], state: &State) -> Plan {
             .iter()
             .filter_map(|policy| Some((*policy, policy.rules.as_deref()?)))
             .collect();
-        if let Some((policy, wanted)) = plan.decide(&named, "rules") {
-            plan.rules(policy, stored, wanted);
+        if let Some((policy, wanted)) = plan.last_policy(&named, "rules") {
+            plan.plan_rules(policy, stored, wanted);
         }
     }
     plan
 }
 
-fn id_of(record: &Value) -> &str {
+fn service_id(record: &Value) -> &str {
     record.get("service_id").and_then(Value::as_str).unwrap_or_default()
 }
 
 impl Plan {
     /// Returns the last policy, which applies, and records which other policies are overridden.
-    fn decide<'a, T: Clone>(&mut self, named: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
+    fn last_policy<'a, T: Clone>(&mut self, named: &[(&'a Policy, T)], at: &str) -> Option<(&'a Policy, T)> {
         let ((last, what), others) = named.split_last()?;
         for (other, _) in others {
             let pair = (last.name.clone(), other.name.clone());
@@ -226,8 +226,8 @@ impl Plan {
         Some((*last, what.clone()))
     }
 
-    fn edit(&mut self, policy: &Policy, record: &Value, limits: &Limits) {
-        let name = name_of(record);
+    fn plan_update(&mut self, policy: &Policy, record: &Value, limits: &Limits) {
+        let name = service_name(record);
         let nothing = Map::new();
         let stored = record.get("policy").and_then(Value::as_object).unwrap_or(&nothing);
         let (mut changes, mut body, mut may_widen) = (Vec::new(), Map::new(), false);
@@ -245,7 +245,7 @@ impl Plan {
                 ));
                 continue;
             };
-            if normal(member, from) == normal(member, to) {
+            if normalize_value(member, from) == normalize_value(member, to) {
                 continue;
             }
             may_widen |= widens(member, from, to);
@@ -270,7 +270,7 @@ impl Plan {
                 changes,
                 may_widen,
                 write: Write::Edit {
-                    service: id_of(record).to_owned(),
+                    service: service_id(record).to_owned(),
                     over,
                     body: body.into(),
                 },
@@ -278,7 +278,7 @@ impl Plan {
         }
     }
 
-    fn enable(&mut self, policy: &Policy, service: &str, limits: &Limits) {
+    fn plan_enabling(&mut self, policy: &Policy, service: &str, limits: &Limits) {
         let changes = limits.iter().map(|(member, to)| Change {
             at: format!("{service} {member}"),
             from: Value::Null,
@@ -297,10 +297,10 @@ impl Plan {
         });
     }
 
-    fn rules(&mut self, policy: &Policy, stored: &[Value], wanted: &[Value]) {
+    fn plan_rules(&mut self, policy: &Policy, stored: &[Value], wanted: &[Value]) {
         let stored = stored.iter().map(|answer| StoredRule {
             id: answer.get("rule_id").and_then(Value::as_str).unwrap_or_default(),
-            rule: rule_of(answer),
+            rule: rule_without_usage(answer),
         });
         for edit in rule::edits(&stored.collect::<Vec<_>>(), wanted) {
             let at = format!("rule {}", edit.kind());
@@ -344,7 +344,7 @@ fn widens(member: &str, from: &Value, to: &Value) -> bool {
 }
 
 /// Returns a normalized form of a field's value. Equal values have the same form. The order of a list has no meaning.
-fn normal(member: &str, value: &Value) -> Value {
+fn normalize_value(member: &str, value: &Value) -> Value {
     let Value::Array(list) = value else {
         return value.clone();
     };
@@ -449,7 +449,11 @@ mod tests {
         ];
         for (selector, follows) in rows {
             let policies = parse(&format!("version: 1\npolicies: [{{name: a, agents: {selector}}}]")).unwrap();
-            assert_eq!(policies_of(&agent, &policies).len(), usize::from(follows), "{selector}");
+            assert_eq!(
+                policies_for_agent(&agent, &policies).len(),
+                usize::from(follows),
+                "{selector}"
+            );
         }
         let policies = parse(
             "version: 1\npolicies: [{name: a, agents: {ids: [id-1, id-2]}}, {name: b, agents: {names: [buyer, x]}}]",

@@ -16,16 +16,16 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
     let trust = read_trust(&arguments.trust)?;
     let text = read_text(&arguments.file)?;
     let report = verify_evidence(&text, &trust).map_err(|error| unreadable(error.to_string()))?;
-    let Some(decision) = report.decision() else {
+    let Some(decision) = report.decision_statement() else {
         let answer = json!({"outcome": "not_verified"});
         let line = "The statement of the decision is not verified: `purser verify` says why.";
-        output.answer(&answer, || vec![line.to_owned()]);
+        output.print_result(&answer, || vec![line.to_owned()]);
         return Ok(Exit::NotVerified);
     };
     let file = parse_json(text.as_bytes()).map_err(|error| unreadable(error.to_string()))?;
     let payload = parse_json(decision.payload()).map_err(|error| unreadable(error.to_string()))?;
     let replayed = replay_stated(&payload, file.get("inputs").unwrap_or(&Value::Null));
-    output.answer(&as_json(&replayed), || lines(&replayed));
+    output.print_result(&as_json(&replayed), || lines(&replayed));
     Ok(match replayed {
         Ok(differences) if differences.is_empty() => Exit::Done,
         Ok(_) => Exit::Different,

@@ -27,7 +27,7 @@ impl RuleEdit {
     /// Returns the kind of the rule.
     pub(crate) fn kind(&self) -> &str {
         let (Self::Add { to: rule } | Self::Replace { to: rule, .. } | Self::Remove { from: rule, .. }) = self;
-        kind_of(rule)
+        rule_kind(rule)
     }
 
     /// Returns whether the update may allow payments that were rejected before. This value is only shown to the user,
@@ -38,7 +38,7 @@ impl RuleEdit {
             Self::Remove { .. } => true,
             Self::Replace { from, to, .. } => {
                 let units = |rule: &Value, name: &str| rule.get(name).and_then(Value::as_u64);
-                let is_budget = kind_of(from) == "budget_limit";
+                let is_budget = rule_kind(from) == "budget_limit";
                 let is_lower = units(to, "limit_units") <= units(from, "limit_units");
                 let is_longer = units(to, "window_seconds") >= units(from, "window_seconds");
                 !(is_budget && is_lower && is_longer)
@@ -48,7 +48,7 @@ impl RuleEdit {
 }
 
 /// Returns the rule in a response, without the fields that the API adds and without null fields.
-pub(crate) fn rule_of(answer: &Value) -> Value {
+pub(crate) fn rule_without_usage(answer: &Value) -> Value {
     let is_report = |name: &str| {
         matches!(name, "rule_id" | "rule_version") || name.starts_with("used") || name.starts_with("remaining")
     };
@@ -61,7 +61,7 @@ pub(crate) fn rule_of(answer: &Value) -> Value {
 }
 
 /// Returns the kind of a rule.
-pub(crate) fn kind_of(rule: &Value) -> &str {
+pub(crate) fn rule_kind(rule: &Value) -> &str {
     rule.get("kind").and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -70,10 +70,10 @@ pub(crate) fn kind_of(rule: &Value) -> &str {
 /// A wanted rule replaces the most similar stored rule of the same kind that is not wanted. Replacing is preferred
 /// because removing a rule always widens.
 pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit> {
-    let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normal(&one.rule))).collect();
+    let mut stored: Vec<(&StoredRule<'_>, Value)> = stored.iter().map(|one| (one, normalize_rule(&one.rule))).collect();
     let mut missing = Vec::new();
     for rule in wanted {
-        let is = normal(rule);
+        let is = normalize_rule(rule);
         match stored.iter().position(|(_, other)| *other == is) {
             Some(at) => drop(stored.remove(at)),
             None => missing.push((rule, is)),
@@ -82,7 +82,7 @@ pub(crate) fn edits(stored: &[StoredRule<'_>], wanted: &[Value]) -> Vec<RuleEdit
     let mut edits = Vec::new();
     for (rule, is) in missing {
         let alike = stored.iter().enumerate();
-        let alike = alike.filter(|(_, (_, other))| kind_of(other) == kind_of(&is));
+        let alike = alike.filter(|(_, (_, other))| rule_kind(other) == rule_kind(&is));
         let nearest = alike.max_by_key(|(at, (_, other))| (count_shared_fields(other, &is), Reverse(*at)));
         edits.push(match nearest.map(|(at, _)| at) {
             Some(at) => {
@@ -110,10 +110,10 @@ fn count_shared_fields(one: &Value, other: &Value) -> usize {
 }
 
 /// Returns a normalized form of a rule. Equal rules have the same form.
-fn normal(rule: &Value) -> Value {
-    let mut rule = rule_of(rule);
+fn normalize_rule(rule: &Value) -> Value {
+    let mut rule = rule_without_usage(rule);
     // Purser stores an empty list in a vendor allowlist as an absent field.
-    let is_allowlist = kind_of(&rule) == "vendor_allowlist";
+    let is_allowlist = rule_kind(&rule) == "vendor_allowlist";
     if let Value::Object(members) = &mut rule {
         members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
         for list in members.values_mut().filter_map(Value::as_array_mut) {
@@ -142,7 +142,7 @@ mod tests {
         rules
             .map(|(id, rule)| StoredRule {
                 id,
-                rule: rule_of(rule),
+                rule: rule_without_usage(rule),
             })
             .collect()
     }

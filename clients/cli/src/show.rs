@@ -16,7 +16,7 @@ use uuid::Uuid;
 const ALL: u16 = 500;
 
 fn print(output: &Output, answer: &impl Serialize, lines: impl FnOnce() -> Vec<String>) -> Exit {
-    output.answer(&serde_json::to_value(answer).unwrap_or_default(), lines);
+    output.print_result(&serde_json::to_value(answer).unwrap_or_default(), lines);
     Exit::Done
 }
 

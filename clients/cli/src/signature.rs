@@ -30,7 +30,7 @@ impl Signer {
             return Ok(None);
         };
         let region = variable("AWS_REGION").or_else(|| variable("AWS_DEFAULT_REGION"));
-        let region = region.or_else(|| region_of(url.host_str()?)).ok_or_else(|| {
+        let region = region.or_else(|| region_in_host(url.host_str()?)).ok_or_else(|| {
             let what = "there are AWS credentials in the environment, but no region: set AWS_REGION, or unset them";
             Failure::Words(what.to_owned())
         })?;
@@ -67,7 +67,7 @@ impl Signer {
 }
 
 /// Extracts the region from the default host name of an API.
-fn region_of(host: &str) -> Option<String> {
+fn region_in_host(host: &str) -> Option<String> {
     let (_, rest) = host.split_once(".execute-api.")?;
     let (region, _) = rest.split_once(".amazonaws.com")?;
     Some(region.to_owned())

@@ -5,11 +5,11 @@ use crate::args::Verify;
 use crate::exit::{Exit, Failure};
 use crate::files::{read_text, read_trust};
 use crate::log::{LogClient, read_checkpoint};
-use crate::node::{Node, body_of, connection};
+use crate::node::{Node, connection, read_body};
 use crate::output::{Output, table};
 use purser_evidence::{
     EvidenceReport, NoTransfer, NodeResponses, Outcome, Part, ProviderKey, Report, StatedTransfer, Step, StepName,
-    TlogProof, Trust, VerifiedStatement, is_evidence, parse_json, verify_evidence,
+    TlogProof, Trust, VerifiedStatement, is_evidence_file, parse_json, verify_evidence,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -28,10 +28,10 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
             .providers
             .extend(provider_keys(&read_text(path)?).map_err(|why| unreadable(path, &why))?);
     }
-    let node = arguments.node.as_deref().map(Node::at).transpose();
+    let node = arguments.node.as_deref().map(Node::for_address).transpose();
     let node = node.map_err(|why| Failure::Words(why.to_owned()))?;
     let document = read_text(&arguments.file)?;
-    if is_evidence(&document) {
+    if is_evidence_file(&document) {
         let verified = |trust: &Trust| verify_evidence(&document, trust);
         let mut report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
         if arguments.fetch_did && !report.missing_dids().is_empty() {
@@ -40,39 +40,43 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
             }
             report = verified(&trust).map_err(|why| unreadable(&arguments.file, &why))?;
         }
-        for (part, proof) in proofs_in(&document) {
+        for (part, proof) in proofs_in_evidence(&document) {
             if let Some(outcome) = consistency(&proof, arguments, &trust).await? {
-                report.add(part, Step::new(StepName::Consistency, outcome));
+                report.add_step(part, Step::new(StepName::Consistency, outcome));
             }
         }
         return Ok(evidence(report, node.as_ref(), output).await);
     }
-    let mut report = purser_evidence::verify(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
+    let mut report =
+        purser_evidence::verify_document(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
     let outcome = chain(report.statement(), node.as_ref()).await;
-    report.add(Step::new(StepName::Chain, outcome));
+    report.add_step(Step::new(StepName::Chain, outcome));
     if let Some(outcome) = consistency(&document, arguments, &trust).await? {
-        report.add(Step::new(StepName::Consistency, outcome));
+        report.add_step(Step::new(StepName::Consistency, outcome));
     }
 
-    let payload = report.statement().map(payload_of);
+    let payload = report.statement().map(payload_json);
     let answer = json!({"verified": report.is_verified(), "steps": report.steps(), "statement": payload});
-    output.answer(&answer, || lines(&report, payload.as_ref()));
+    output.print_result(&answer, || lines(&report, payload.as_ref()));
     Ok(exit(report.is_verified()))
 }
 
 /// Checks the payment in an evidence file with the chain node, and prints each step.
 async fn evidence(mut report: EvidenceReport, node: Option<&Node>, output: &Output) -> Exit {
-    let outcome = chain(report.receipt(), node).await;
-    report.add(Part::Receipt, Step::new(StepName::Chain, outcome));
-    let payload = |statement: Option<&VerifiedStatement>| statement.filter(|_| report.is_verified()).map(payload_of);
-    let (decision, receipt) = (payload(report.decision()), payload(report.receipt()));
+    let outcome = chain(report.receipt_statement(), node).await;
+    report.add_step(Part::Receipt, Step::new(StepName::Chain, outcome));
+    let payload = |statement: Option<&VerifiedStatement>| statement.filter(|_| report.is_verified()).map(payload_json);
+    let (decision, receipt) = (
+        payload(report.decision_statement()),
+        payload(report.receipt_statement()),
+    );
     let is_verified = report.is_verified();
-    let unverified = report.unverified();
+    let unverified = report.unverified_pointers();
     let answer = json!({
         "verified": is_verified, "steps": report.steps(), "unverified": unverified,
         "decision": decision, "receipt": receipt,
     });
-    output.answer(&answer, || {
+    output.print_result(&answer, || {
         let rows = report.steps().iter().map(|step| {
             let part = step.part.name().to_owned();
             [vec![part], row(&step.step)].concat()
@@ -111,16 +115,16 @@ async fn fetch_did(did: &str) -> Result<Vec<ProviderKey>, Failure> {
     if !response.status().is_success() {
         return Err(failed(format!("HTTP {}", response.status().as_u16())));
     }
-    let bytes = body_of(response, MAX_DID_BYTES).await.map_err(broken)?;
+    let bytes = read_body(response, MAX_DID_BYTES).await.map_err(broken)?;
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     let text = text.ok_or_else(|| failed("it is no text, or too long".to_owned()))?;
     let keys = provider_keys(&text).map_err(failed)?;
     // A host may publish keys only for its own DID.
-    Ok(keys.into_iter().filter(|key| key.is_of(did)).collect())
+    Ok(keys.into_iter().filter(|key| key.belongs_to_did(did)).collect())
 }
 
 /// Returns the proofs in an evidence file.
-fn proofs_in(document: &str) -> Vec<(Part, String)> {
+fn proofs_in_evidence(document: &str) -> Vec<(Part, String)> {
     let file: Value = serde_json::from_str(document).unwrap_or_default();
     let parts = [Part::Decision, Part::Receipt].into_iter();
     let proofs = parts.filter_map(|part| Some((part, file.get(part.name())?.get("proof")?.as_str()?.to_owned())));
@@ -137,7 +141,7 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
     let Ok(proof) = proof.parse::<TlogProof>() else {
         return Ok(Some(Outcome::Failed("the document is no proof of the log".to_owned())));
     };
-    let opened = trust.policy.open(proof.note());
+    let opened = trust.policy.open_checkpoint(proof.checkpoint_note());
     let opened = opened.map_err(|error| error.to_string()).and_then(|opened| {
         let is_log = opened.origin() == kept.origin();
         is_log
@@ -145,10 +149,10 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
             .ok_or_else(|| "the checkpoints are of different logs".to_owned())
     });
     let head = match opened {
-        Ok(opened) => opened.head(),
+        Ok(opened) => opened.tree_head(),
         Err(why) => return Ok(Some(Outcome::Failed(why))),
     };
-    let (kept, log) = (kept.head(), LogClient::at(log)?);
+    let (kept, log) = (kept.tree_head(), LogClient::for_address(log)?);
     Ok(Some(match log.check_consistency(&kept, &head).await? {
         Ok(()) => Outcome::Passed(format!(
             "the trees of {} and {} entries are of one log",
@@ -158,7 +162,7 @@ async fn consistency(proof: &str, arguments: &Verify, trust: &Trust) -> Result<O
     }))
 }
 
-fn payload_of(statement: &VerifiedStatement) -> Value {
+fn payload_json(statement: &VerifiedStatement) -> Value {
     let json = serde_json::from_slice(statement.payload());
     json.unwrap_or_else(|_| String::from_utf8_lossy(statement.payload()).into())
 }
@@ -190,7 +194,7 @@ async fn chain(statement: Option<&VerifiedStatement>, node: Option<&Node>) -> Ou
     };
     let found = async {
         let block = json!([transfer.block_number(), false]);
-        transfer.find(&NodeResponses {
+        transfer.verify_in_responses(&NodeResponses {
             chain_id: node.call("eth_chainId", json!([])).await?,
             receipt: node
                 .call("eth_getTransactionReceipt", json!([transfer.tx_hash()]))

@@ -79,8 +79,8 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
         .path()
         .split('/')
         .skip(1)
-        .map(|segment| match name_of(segment) {
-            Some(name) => value_of(&name, rest.remove(&name)),
+        .map(|segment| match parameter_name(segment) {
+            Some(name) => path_value(&name, rest.remove(&name)),
             None => Ok(segment.to_owned()),
         });
     let path = segments.collect::<Result<Vec<_>, String>>()?.join("/");
@@ -93,10 +93,10 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
     let mut headers = HeaderMap::new();
     let mut fields = Map::new();
     for (name, value) in rest {
-        match place(&operation.params, &name) {
+        match parameter_location(&operation.params, &name) {
             // Hosts with strict schemas send `null` for omitted parameters.
             Some("query" | "header") if value.is_null() => {}
-            Some("query") => append(&mut url, &name, &value)?,
+            Some("query") => append_query(&mut url, &name, &value)?,
             Some("header") => {
                 let (name, value) = header(&name, &value)?;
                 headers.insert(name, value);
@@ -105,7 +105,7 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
                 fields.insert(name, value);
             }
             _ if value.is_null() => {}
-            _ => append(&mut url, &name, &value)?,
+            _ => append_query(&mut url, &name, &value)?,
         }
     }
     if url.as_str().len() > MAX_ADDRESS_BYTES {
@@ -122,7 +122,7 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
 
 /// Returns a parameter's location, the field `in` of its description. `params` is a JSON schema, or an object with the
 /// parameters' names as keys.
-fn place<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
+fn parameter_location<'a>(params: &'a Value, name: &str) -> Option<&'a str> {
     let by_name = [params.get("properties"), Some(params)];
     by_name
         .into_iter()
@@ -203,17 +203,17 @@ fn multipart(fields: &[(&str, String)]) -> Result<(HeaderValue, Vec<u8>), String
 pub(crate) fn path_parameters(endpoint: &str) -> Vec<String> {
     let url = Url::parse(endpoint).ok();
     let segments = url.iter().flat_map(|url| url.path().split('/'));
-    segments.filter_map(name_of).collect()
+    segments.filter_map(parameter_name).collect()
 }
 
 /// Returns the parameter's name in a path segment `{name}`. The URL parser has percent-encoded the braces.
-fn name_of(segment: &str) -> Option<String> {
+fn parameter_name(segment: &str) -> Option<String> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     Some(name.to_owned())
 }
 
 /// Encodes a value as one path segment.
-fn value_of(name: &str, value: Option<Value>) -> Result<String, String> {
+fn path_value(name: &str, value: Option<Value>) -> Result<String, String> {
     let value = value.ok_or_else(|| format!("`parameters` must have `{name}`, which is part of the address"))?;
     let text =
         scalar(&value).ok_or_else(|| format!("`{name}` is part of the address: it must be a text or a number"))?;
@@ -226,7 +226,7 @@ fn value_of(name: &str, value: Option<Value>) -> Result<String, String> {
     Ok(utf8_percent_encode(&text, ALL_BUT_UNRESERVED).to_string())
 }
 
-fn append(url: &mut Url, name: &str, value: &Value) -> Result<(), String> {
+fn append_query(url: &mut Url, name: &str, value: &Value) -> Result<(), String> {
     let wrong =
         || format!("`{name}` goes into the query: it must be a text, a number, true or false, or a list of these");
     for value in scalars(value).ok_or_else(wrong)? {

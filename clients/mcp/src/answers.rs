@@ -1,7 +1,7 @@
 //! The results of the tools. Amounts are in decimal USD. Times are in RFC 3339 format (UTC).
 
 use crate::schema::Whole;
-use crate::text::{LONG, SHORT, data};
+use crate::text::{LONG, SHORT, clean_data};
 use chrono::{DateTime, SecondsFormat, Utc};
 use purser_client::{AgentRule, Approval, ApprovalStatus, Budget, Check, Raise, Settlement, SettlementItem, Usdc};
 use schemars::JsonSchema;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Formats a time in RFC 3339 format.
-pub(crate) fn instant(at: DateTime<Utc>) -> String {
+pub(crate) fn format_time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct RuleAnswer {
 impl From<&AgentRule> for RuleAnswer {
     fn from(rule: &AgentRule) -> Self {
         Self {
-            kind: data(&rule.kind, SHORT),
+            kind: clean_data(&rule.kind, SHORT),
             fields: rule.fields_in_usd(),
         }
     }
@@ -222,7 +222,7 @@ pub(crate) struct Checked {
 
 impl Checked {
     /// Returns the result for an operation that is free in the catalog and that the agent may call.
-    pub(crate) fn of_free_operation() -> Self {
+    pub(crate) fn for_free_operation() -> Self {
         Self {
             payment_required: false,
             would_pay: false,
@@ -255,8 +255,8 @@ pub(crate) struct CheckAnswer {
 impl From<&Check> for CheckAnswer {
     fn from(check: &Check) -> Self {
         Self {
-            name: data(&check.name, SHORT),
-            outcome: data(check.outcome.as_str(), SHORT),
+            name: clean_data(&check.name, SHORT),
+            outcome: clean_data(check.outcome.as_str(), SHORT),
             limit_usd: check.limit.map(|limit| limit.to_string()),
             left_usd: check.remaining.map(|left| left.to_string()),
         }
@@ -409,12 +409,12 @@ impl From<&Approval> for ApprovalAnswer {
                 (ApprovalStatus::Executed, _) => "It was paid with. Read the receipt.",
                 _ => "Don't pay. Ask the person, or do without.",
             },
-            status: data(approval.status.as_str(), SHORT),
-            operation: data(&approval.operation_id, SHORT),
+            status: clean_data(approval.status.as_str(), SHORT),
+            operation: clean_data(&approval.operation_id, SHORT),
             amount_usd: approval.amount_units.to_string(),
             raise: approval.raised_caps.as_ref().map(Into::into),
-            expires_at: instant(approval.expires_at),
-            note: approval.note.as_ref().map(|note| data(note, LONG)),
+            expires_at: format_time(approval.expires_at),
+            note: approval.note.as_ref().map(|note| clean_data(note, LONG)),
             settlement_id: approval.settlement_id.map(|id| id.to_string()),
         }
     }
@@ -440,7 +440,7 @@ impl From<&Raise> for RaiseAnswer {
         Self {
             max_per_call_usd: raise.max_per_call_units.map(|units| units.to_string()),
             max_per_day_usd: raise.max_per_day_units.map(|units| units.to_string()),
-            until: instant(raise.until),
+            until: format_time(raise.until),
         }
     }
 }
@@ -471,10 +471,10 @@ impl From<&SettlementItem> for ReceiptLine {
     fn from(item: &SettlementItem) -> Self {
         Self {
             settlement_id: item.id.to_string(),
-            operation: data(&item.operation_id, SHORT),
+            operation: clean_data(&item.operation_id, SHORT),
             amount_usd: item.amount_units.to_string(),
-            receipt_status: data(item.receipt_status.as_str(), SHORT),
-            authorized_at: instant(item.authorized_at),
+            receipt_status: clean_data(item.receipt_status.as_str(), SHORT),
+            authorized_at: format_time(item.authorized_at),
         }
     }
 }
@@ -514,14 +514,14 @@ impl From<&Settlement> for ReceiptAnswer {
         Self {
             settlement_id: settlement.id.to_string(),
             transaction_id: settlement.transaction_id.to_string(),
-            operation: data(&settlement.operation_id, SHORT),
+            operation: clean_data(&settlement.operation_id, SHORT),
             amount_usd: settlement.amount_units.to_string(),
-            pay_to: data(&settlement.pay_to, SHORT),
-            network: data(&settlement.network, SHORT),
-            receipt_status: data(settlement.receipt_status.as_str(), SHORT),
-            tx_hash: settlement.tx_hash.as_ref().map(|hash| data(hash, SHORT)),
-            authorized_at: instant(settlement.authorized_at),
-            settled_at: settlement.settled_at.map(instant),
+            pay_to: clean_data(&settlement.pay_to, SHORT),
+            network: clean_data(&settlement.network, SHORT),
+            receipt_status: clean_data(settlement.receipt_status.as_str(), SHORT),
+            tx_hash: settlement.tx_hash.as_ref().map(|hash| clean_data(hash, SHORT)),
+            authorized_at: format_time(settlement.authorized_at),
+            settled_at: settlement.settled_at.map(format_time),
         }
     }
 }

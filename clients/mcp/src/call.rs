@@ -12,9 +12,9 @@ use crate::call_limit::CallLimit;
 use crate::failure::Failure;
 use crate::kept::ResponseStore;
 use crate::providers::Providers;
-use crate::read::service;
-use crate::response::{read, read_on};
-use crate::text::{LONG, NOTICE, SHORT, data};
+use crate::read::read_service;
+use crate::response::{read_body, read_next_part};
+use crate::text::{LONG, NOTICE, SHORT, clean_data};
 use purser_client::{
     ApiError, Call, IdempotencyKey, Operation, Paid, PayError, Payer, PaymentMade, Purser, ReceiptState, Refusal,
     Request, UnpaidCheck, Usdc,
@@ -56,9 +56,13 @@ pub(crate) type WithBody<T> = (T, Option<ContentBlock>);
 
 impl Limits<'_> {
     /// Runs a call to a provider. The call counts as open until it ends.
-    async fn during<T>(&self, host: &str, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    async fn run_within_limits<T>(
+        &self,
+        host: &str,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         match self.calls {
-            Some(calls) => calls.during(Some(host), call).await,
+            Some(calls) => calls.run_within_limit(Some(host), call).await,
             None => call.await,
         }
     }
@@ -70,7 +74,7 @@ pub(crate) async fn check_payment(
     limits: Limits<'_>,
     asked: CheckPayment,
 ) -> Result<Checked, Failure> {
-    let answer_by = after(limits.longest);
+    let answer_by = deadline_after(limits.longest);
     let purser = purser.until(answer_by);
     let meant = Meant {
         service: &asked.service,
@@ -87,7 +91,7 @@ pub(crate) async fn check_payment(
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
     let Ready::Paid(request) = planned.ready else {
-        return Ok(Checked::of_free_operation());
+        return Ok(Checked::for_free_operation());
     };
     let payer = Payer::with_client(purser, "", meant.ceiling, providers.client.clone()).until(answer_by);
     let key = fresh_key()?;
@@ -95,12 +99,12 @@ pub(crate) async fn check_payment(
         let told = payer.check(&request).await;
         told.map_err(|error| Failure::from_pay_error(&error, &key, limits.longest))
     };
-    let told = limits.during(&planned.host, check).await?;
+    let told = limits.run_within_limits(&planned.host, check).await?;
     Ok(Checked {
         payment_required: told.is_some(),
         would_pay: told.as_ref().is_some_and(|told| told.would_authorize),
-        result: told.as_ref().map(|told| data(&told.result, SHORT)),
-        reason: told.as_ref().map(|told| data(&told.reason, LONG)),
+        result: told.as_ref().map(|told| clean_data(&told.result, SHORT)),
+        reason: told.as_ref().map(|told| clean_data(&told.reason, LONG)),
         cost_usd: told
             .as_ref()
             .map_or(Usdc::from_units(0), |told| told.amount_units)
@@ -120,7 +124,7 @@ pub(crate) async fn call_service(
     limits: Limits<'_>,
     asked: CallService,
 ) -> Result<WithBody<Called>, Failure> {
-    let over = after(limits.longest);
+    let over = deadline_after(limits.longest);
     let answer_by = over.checked_sub(FOR_THE_RECEIPT).unwrap_or(over);
     let meant = Meant {
         service: &asked.service,
@@ -132,13 +136,13 @@ pub(crate) async fn call_service(
     let key = match asked.idempotency_key {
         Some(key) => key.0,
         None if asked.approval_id.is_some() => {
-            return Err(Failure::arguments(
+            return Err(Failure::invalid_arguments(
                 "an `approval_id` goes with the `idempotency_key` that the refusal told",
             ));
         }
         None => fresh_key()?,
     };
-    let keyed = |failure: Failure| failure.under(&key);
+    let keyed = |failure: Failure| failure.with_key(&key);
     let planned = meant.plan(&purser.until(answer_by), providers).await.map_err(keyed)?;
     let allowed = planned.check_unpaid(&purser.until(answer_by)).await;
     let agent_id = allowed
@@ -163,21 +167,21 @@ pub(crate) async fn call_service(
         let Paid { response, payment } = payer.send(request).await.map_err(failed)?;
         let purser = purser.until(over);
         let (received, left_today_usd) =
-            tokio::join!(read(response), remaining_today(&purser, &agent_id, meant.service));
+            tokio::join!(read_body(response), remaining_today(&purser, &agent_id, meant.service));
         let store = payment.is_some().then_some(limits.responses);
-        let (answer, body) = received.into_answer(asked.max_bytes, store).await;
+        let (answer, body) = received.into_result(asked.max_bytes, store).await;
         let cost = payment.as_ref().map_or(Usdc::from_units(0), |payment| payment.amount);
         let called = Called {
             answer,
             cost_usd: cost.to_string(),
-            payment: payment.map(payment_answer),
+            payment: payment.map(payment_result),
             left_today_usd,
             idempotency_key: key.to_string(),
             notice: NOTICE,
         };
         Ok((called, body))
     };
-    limits.during(&host, call).await.map_err(keyed)
+    limits.run_within_limits(&host, call).await.map_err(keyed)
 }
 
 /// Calls an operation without a price in the catalog. If the provider requires a payment, nothing is paid, and the
@@ -198,7 +202,7 @@ async fn call_free(
         )
         .before_payment());
     }
-    let (answer, body) = read(response).await.into_answer(max_bytes, None).await;
+    let (answer, body) = read_body(response).await.into_result(max_bytes, None).await;
     let called = Called {
         answer,
         cost_usd: Usdc::from_units(0).to_string(),
@@ -212,7 +216,7 @@ async fn call_free(
 
 /// Returns the next part of a stored response to a paid call. Calls no provider and pays nothing.
 pub(crate) async fn read_response(limits: Limits<'_>, asked: ReadResponse) -> Result<WithBody<ReadOn>, Failure> {
-    let (text, rest) = read_on(limits.responses, asked.cursor, asked.max_bytes).await?;
+    let (text, rest) = read_next_part(limits.responses, asked.cursor, asked.max_bytes).await?;
     Ok((ReadOn { rest, notice: NOTICE }, Some(ContentBlock::text(text))))
 }
 
@@ -260,7 +264,7 @@ impl PlannedCall<'_> {
             payment_required: payment.is_some(),
             would_pay: false,
             result: Some("block".to_owned()),
-            reason: refusal.reason.as_ref().map(|reason| data(reason, LONG)),
+            reason: refusal.reason.as_ref().map(|reason| clean_data(reason, LONG)),
             cost_usd: price.to_string(),
             checks: refusal.checks.iter().map(CheckAnswer::from).collect(),
             left_today_usd: None,
@@ -271,7 +275,9 @@ impl PlannedCall<'_> {
 impl<'a> Meant<'a> {
     /// Finds the operation in the catalog and builds the request.
     async fn plan(&self, purser: &Purser, providers: &Providers) -> Result<PlannedCall<'a>, Failure> {
-        let service = service(purser, self.service).await.map_err(Failure::before_payment)?;
+        let service = read_service(purser, self.service)
+            .await
+            .map_err(Failure::before_payment)?;
         let operation = service
             .operations
             .into_iter()
@@ -294,7 +300,7 @@ impl<'a> Meant<'a> {
         providers: &Providers,
     ) -> Result<PlannedCall<'a>, Failure> {
         let FilledRequest { url, mut headers, body } =
-            fill_address(&operation, self.parameters).map_err(Failure::arguments)?;
+            fill_address(&operation, self.parameters).map_err(Failure::invalid_arguments)?;
         if !providers.may_call(&url) {
             return Err(Failure::new(
                 "provider_not_callable",
@@ -306,12 +312,12 @@ impl<'a> Meant<'a> {
         // Without this check, the policy could evaluate one page while the operation fetches another page.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
         if target_url.is_some_and(|target| !is_parameter(target)) {
-            return Err(Failure::arguments(
+            return Err(Failure::invalid_arguments(
                 "`target_url` must be the value of one of `parameters`",
             ));
         }
         let method = operation.method.parse::<Method>();
-        let method = method.map_err(|_| Failure::arguments("the operation's method can't be called"))?;
+        let method = method.map_err(|_| Failure::invalid_arguments("the operation's method can't be called"))?;
         headers.entry(ACCEPT).or_insert(ACCEPTED);
         let ready = if operation.payment.is_none() {
             let request = providers.client.request(method, url.clone()).headers(headers);
@@ -351,7 +357,7 @@ fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-pub(crate) fn after(longest: Duration) -> Instant {
+pub(crate) fn deadline_after(longest: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(longest).unwrap_or(now)
 }
@@ -359,7 +365,7 @@ pub(crate) fn after(longest: Duration) -> Instant {
 /// Generates an idempotency key for a call without a key from the agent.
 fn fresh_key() -> Result<IdempotencyKey, Failure> {
     let text = format!("mcp-{}", Uuid::new_v4());
-    IdempotencyKey::from_text(&text).map_err(|error| Failure::arguments(error.to_string()))
+    IdempotencyKey::from_text(&text).map_err(|error| Failure::invalid_arguments(error.to_string()))
 }
 
 /// Returns the remainder of the service's cap per rolling 24 hours, or `None` if Purser does not respond in time.
@@ -368,7 +374,7 @@ async fn remaining_today(purser: &Purser, agent_id: &str, service: &str) -> Opti
     Some(policy.spend.remaining_today_units.to_string())
 }
 
-fn payment_answer(payment: PaymentMade) -> PaymentAnswer {
+fn payment_result(payment: PaymentMade) -> PaymentAnswer {
     let (receipt_status, tx_hash) = match payment.receipt {
         ReceiptState::Confirmed(settlement) => ("confirmed", settlement.tx_hash),
         _ => ("authorized", None),
@@ -376,8 +382,8 @@ fn payment_answer(payment: PaymentMade) -> PaymentAnswer {
     PaymentAnswer {
         settlement_id: payment.settlement_id.to_string(),
         transaction_id: payment.transaction_id.to_string(),
-        pay_to: data(&payment.pay_to, SHORT),
+        pay_to: clean_data(&payment.pay_to, SHORT),
         receipt_status: receipt_status.to_owned(),
-        tx_hash: tx_hash.map(|hash| data(&hash, SHORT)),
+        tx_hash: tx_hash.map(|hash| clean_data(&hash, SHORT)),
     }
 }

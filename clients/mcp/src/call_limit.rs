@@ -43,7 +43,7 @@ impl CallLimit {
     }
 
     /// Runs a call. The call counts as open until it ends.
-    pub(crate) async fn during<T, E: From<TooManyCalls>>(
+    pub(crate) async fn run_within_limit<T, E: From<TooManyCalls>>(
         &self,
         host: Option<&str>,
         call: impl Future<Output = Result<T, E>>,

@@ -2,9 +2,9 @@
 //! `isError`, because clients validate structured content against the output schema, and errors do not match the
 //! schema.
 
-use crate::answers::{CheckAnswer, instant};
+use crate::answers::{CheckAnswer, format_time};
 use crate::call_limit::{CallsOf, TooManyCalls};
-use crate::text::{LONG, SHORT, data};
+use crate::text::{LONG, SHORT, clean_data};
 use purser_client::{ApiError, IdempotencyKey, PayError, Refusal};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ impl Failure {
     }
 
     /// Creates the error for invalid arguments.
-    pub(crate) fn arguments(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid_arguments(message: impl Into<String>) -> Self {
         Self::new(
             "invalid_arguments",
             message,
@@ -65,7 +65,7 @@ impl Failure {
         )
     }
 
-    fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+    fn with_detail(mut self, name: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         if !value.is_null() {
             self.more.insert(name.to_owned(), value);
@@ -86,8 +86,8 @@ impl Failure {
     }
 
     /// Adds the idempotency key with which the agent can repeat the call.
-    pub(crate) fn under(self, key: &IdempotencyKey) -> Self {
-        self.with("idempotency_key", key.as_str())
+    pub(crate) fn with_key(self, key: &IdempotencyKey) -> Self {
+        self.with_detail("idempotency_key", key.as_str())
     }
 
     /// Converts an error of a purchase. `longest` is the maximum duration of a call.
@@ -111,7 +111,7 @@ impl Failure {
             )
             .before_payment(),
             PayError::Request(_) => {
-                Self::arguments("the parameters make a request that can't be sent").before_payment()
+                Self::invalid_arguments("the parameters make a request that can't be sent").before_payment()
             }
             PayError::Terms(error) => Self::new(
                 "not_x402",
@@ -127,7 +127,7 @@ impl Failure {
                         .to_owned(),
                 ..Self::from_refusal(pending.refusal())
             }
-            .with("approval_id", pending.approval_id().to_string())
+            .with_detail("approval_id", pending.approval_id().to_string())
             .before_payment(),
             PayError::Purser(error) => Self::from(error).before_payment(),
             PayError::PaymentUnanswered { source, .. } => {
@@ -160,27 +160,27 @@ impl Failure {
                 "this purchase was paid before, and its answer can't be had again",
                 "Read the receipt. To buy it anew, take a new idempotency_key.",
             )
-            .with("receipt_status", data(paid.receipt_status.as_str(), SHORT))
+            .with_detail("receipt_status", clean_data(paid.receipt_status.as_str(), SHORT))
             .with_payment(WasPaid::Before),
             PayError::PaymentLapsed { receipt_status, .. } => Self::new(
                 "payment_lapsed",
                 "the payment under this key can't be used any more",
                 error.what_to_do(),
             )
-            .with("receipt_status", data(receipt_status.as_str(), SHORT))
+            .with_detail("receipt_status", clean_data(receipt_status.as_str(), SHORT))
             .with_payment(WasPaid::Maybe),
-            other => Self::new("failed", data(&other.to_string(), LONG), SAME_AGAIN).with_payment(WasPaid::Maybe),
+            other => Self::new("failed", clean_data(&other.to_string(), LONG), SAME_AGAIN).with_payment(WasPaid::Maybe),
         };
         let settlement = error.payment().map(|payment| payment.settlement_id.to_string());
         let told = match settlement {
-            Some(settlement) => told.with("settlement_id", settlement),
+            Some(settlement) => told.with_detail("settlement_id", settlement),
             None => told,
         };
-        told.with("idempotency_key", key.as_str())
+        told.with_detail("idempotency_key", key.as_str())
     }
 
     fn from_refusal(refusal: &Refusal) -> Self {
-        let texts = |value: &Option<String>| value.as_ref().map(|text| data(text, LONG));
+        let texts = |value: &Option<String>| value.as_ref().map(|text| clean_data(text, LONG));
         let checks: Vec<Value> = refusal
             .checks
             .iter()
@@ -189,23 +189,23 @@ impl Failure {
         let details: Vec<Value> = refusal
             .details
             .iter()
-            .map(|problem| json!({"path": data(&problem.path, SHORT), "message": data(&problem.message, LONG)}))
+            .map(|problem| json!({"path": clean_data(&problem.path, SHORT), "message": clean_data(&problem.message, LONG)}))
             .collect();
         Self::new(
             refusal.slug.as_str(),
-            data(&refusal.message, LONG),
+            clean_data(&refusal.message, LONG),
             refusal.what_to_do(),
         )
-        .with("reason", texts(&refusal.reason))
-        .with("amount_usd", refusal.amount.map(|amount| amount.to_string()))
-        .with("retry_at", refusal.retry_at.map(instant))
-        .with("retry_after_seconds", refusal.retry_after.map(|after| after.as_secs()))
-        .with("approval_id", refusal.approval_id.map(|id| id.to_string()))
-        .with("settlement_id", refusal.settlement_id.map(|id| id.to_string()))
-        .with("transaction_id", refusal.transaction_id.map(|id| id.to_string()))
-        .with("checks", some_of(checks))
-        .with("details", some_of(details))
-        .with("request_id", texts(&refusal.request_id))
+        .with_detail("reason", texts(&refusal.reason))
+        .with_detail("amount_usd", refusal.amount.map(|amount| amount.to_string()))
+        .with_detail("retry_at", refusal.retry_at.map(format_time))
+        .with_detail("retry_after_seconds", refusal.retry_after.map(|after| after.as_secs()))
+        .with_detail("approval_id", refusal.approval_id.map(|id| id.to_string()))
+        .with_detail("settlement_id", refusal.settlement_id.map(|id| id.to_string()))
+        .with_detail("transaction_id", refusal.transaction_id.map(|id| id.to_string()))
+        .with_detail("checks", first_values(checks))
+        .with_detail("details", first_values(details))
+        .with_detail("request_id", texts(&refusal.request_id))
     }
 
     /// Returns the error as JSON text.
@@ -227,12 +227,12 @@ impl From<TooManyCalls> for Failure {
             message,
             "Wait for an open call to end, at most retry_after_seconds, and call again with the same arguments.",
         )
-        .with("retry_after_seconds", refused.retry_after.as_secs())
+        .with_detail("retry_after_seconds", refused.retry_after.as_secs())
         .before_payment()
     }
 }
 
-fn some_of(values: Vec<Value>) -> Value {
+fn first_values(values: Vec<Value>) -> Value {
     if values.is_empty() { Value::Null } else { values.into() }
 }
 
@@ -247,7 +247,7 @@ impl From<&ApiError> for Failure {
             ),
             other => Self::new(
                 "failed",
-                data(&other.to_string(), LONG),
+                clean_data(&other.to_string(), LONG),
                 "Tell the person who runs this agent: the configured address may not be Purser's.",
             ),
         }

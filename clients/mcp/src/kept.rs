@@ -43,10 +43,14 @@ pub struct ResponsesUnavailable;
 /// A store for the responses of one agent key.
 pub trait ResponseStore: fmt::Debug + Send + Sync {
     /// Stores a text of at most [`MAX_KEPT_BYTES`] bytes.
-    fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
+    fn store_response<'a>(
+        &'a self,
+        nonce: Uuid,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
 
     /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the response is not in the store.
-    fn read(
+    fn read_part(
         &self,
         id: ResponseId,
         offset: usize,
@@ -77,7 +81,11 @@ impl fmt::Debug for Slots {
 }
 
 impl ResponseStore for MemoryResponses {
-    fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
+    fn store_response<'a>(
+        &'a self,
+        nonce: Uuid,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
         Box::pin(async move {
             let until = Instant::now().checked_add(KEPT_FOR).ok_or(ResponsesUnavailable)?;
             let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +97,7 @@ impl ResponseStore for MemoryResponses {
         })
     }
 
-    fn read(
+    fn read_part(
         &self,
         id: ResponseId,
         offset: usize,
@@ -114,9 +122,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_responses_are_kept_for_some_minutes() {
         let store = MemoryResponses::default();
-        let first = store.keep(Uuid::from_u128(0), "first").await.unwrap();
-        let second = store.keep(Uuid::from_u128(1), "second").await.unwrap();
-        let read = async |id, offset, bytes| store.read(id, offset, bytes).await.unwrap();
+        let first = store.store_response(Uuid::from_u128(0), "first").await.unwrap();
+        let second = store.store_response(Uuid::from_u128(1), "second").await.unwrap();
+        let read = async |id, offset, bytes| store.read_part(id, offset, bytes).await.unwrap();
         let part = |text: &str, total| {
             Some(ResponsePart {
                 bytes: text.into(),
@@ -132,7 +140,7 @@ mod tests {
         assert_eq!(read(other, 0, 3).await, None);
         assert_eq!(read(ResponseId { slot: 200, ..first }, 0, 3).await, None);
         for number in 2..=u128::from(MAX_KEPT) {
-            store.keep(Uuid::from_u128(number), "more").await.unwrap();
+            store.store_response(Uuid::from_u128(number), "more").await.unwrap();
         }
         assert_eq!(read(first, 0, 3).await, None, "the oldest is replaced");
         tokio::time::advance(Duration::from_mins(14)).await;

@@ -8,7 +8,7 @@ use crate::answers::{
 use crate::arguments::{FindServices, GetApproval, GetReceipt, GetService, ListEnabled, ListReceipts, RequestRaise};
 use crate::call_limit::CallLimit;
 use crate::failure::Failure;
-use crate::text::{LONG, NOTICE, SHORT, data, params};
+use crate::text::{LONG, NOTICE, SHORT, clean_data, describe_parameters};
 use futures_util::{StreamExt as _, stream};
 use purser_client::{
     CatalogFilter, EnabledService, Operation, PendingApproval, Purser, RaiseRequest, ServiceDetail, ServiceItem,
@@ -37,7 +37,7 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
     let mut found_by: Vec<(usize, &ServiceItem)> = services
         .iter()
         .filter(|service| asked.max_usd.is_none_or(|most| service.min_price_units <= most.0))
-        .map(|service| (words_in(service, &words), service))
+        .map(|service| (count_matching_words(service, &words), service))
         .filter(|(count, _)| words.is_empty() || *count > 0)
         .collect();
     // The sort is stable, so services with the same number of words stay in the catalog's order.
@@ -56,7 +56,7 @@ pub(crate) async fn find_services(purser: &Purser, asked: FindServices) -> Resul
 
 /// Counts the words that occur in a service's text. A word of one or two letters must match a whole word, because short
 /// words, for example `in`, are part of most texts.
-fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
+fn count_matching_words(service: &ServiceItem, words: &[&str]) -> usize {
     let text = [&service.slug, &service.name, &service.description, &service.category];
     let text = text.map(|text| text.to_lowercase()).join(" ");
     let stands_alone = |word: &str| {
@@ -72,20 +72,20 @@ fn words_in(service: &ServiceItem, words: &[&str]) -> usize {
 
 fn service_summary(service: &ServiceItem) -> FoundService {
     FoundService {
-        service: data(&service.slug, SHORT),
-        category: data(&service.category, SHORT),
-        trust_status: data(&service.trust_status, SHORT),
+        service: clean_data(&service.slug, SHORT),
+        category: clean_data(&service.category, SHORT),
+        trust_status: clean_data(&service.trust_status, SHORT),
         min_price_usd: service.min_price_units.to_string(),
         paid_operations: service.paid_operation_count,
         provider_text: ServiceText {
-            name: data(&service.name, SHORT),
-            description: data(&service.description, LONG),
+            name: clean_data(&service.name, SHORT),
+            description: clean_data(&service.description, LONG),
         },
     }
 }
 
 /// Reads a service. Returns an error for a text that cannot be a path segment.
-pub(crate) async fn service(purser: &Purser, service: &str) -> Result<ServiceDetail, Failure> {
+pub(crate) async fn read_service(purser: &Purser, service: &str) -> Result<ServiceDetail, Failure> {
     if matches!(service, "" | "." | "..") {
         return Err(Failure::new(
             "service_not_found",
@@ -97,33 +97,33 @@ pub(crate) async fn service(purser: &Purser, service: &str) -> Result<ServiceDet
 }
 
 pub(crate) async fn get_service(purser: &Purser, asked: GetService) -> Result<ServiceAnswer, Failure> {
-    let service = service(purser, &asked.service).await?;
+    let service = read_service(purser, &asked.service).await?;
     Ok(ServiceAnswer {
-        service: data(&service.slug, SHORT),
-        category: data(&service.category, SHORT),
-        trust_status: data(&service.trust_status, SHORT),
-        operations: service.operations.iter().take(MAX).map(operation).collect(),
+        service: clean_data(&service.slug, SHORT),
+        category: clean_data(&service.category, SHORT),
+        trust_status: clean_data(&service.trust_status, SHORT),
+        operations: service.operations.iter().take(MAX).map(operation_result).collect(),
         provider_text: ServiceText {
-            name: data(&service.name, SHORT),
-            description: data(&service.description, LONG),
+            name: clean_data(&service.name, SHORT),
+            description: clean_data(&service.description, LONG),
         },
         notice: NOTICE,
     })
 }
 
-fn operation(operation: &Operation) -> OperationAnswer {
+fn operation_result(operation: &Operation) -> OperationAnswer {
     let payment = operation.payment.as_ref();
     let price = payment.map_or(operation.estimated_price_units, |payment| payment.amount_units);
     OperationAnswer {
-        operation: data(&operation.operation_id, SHORT),
-        method: data(&operation.method, SHORT),
+        operation: clean_data(&operation.operation_id, SHORT),
+        method: clean_data(&operation.method, SHORT),
         payable: payment.is_some(),
         price_usd: price.to_string(),
         max_price_usd: operation.max_price_units.map(|most| most.to_string()),
         path_parameters: path_parameters(&operation.endpoint),
         provider_text: OperationText {
-            label: data(&operation.label, SHORT),
-            params: params(&operation.params),
+            label: clean_data(&operation.label, SHORT),
+            params: describe_parameters(&operation.params),
         },
     }
 }
@@ -164,15 +164,15 @@ pub(crate) async fn list_enabled(purser: &Purser, asked: ListEnabled) -> Result<
         services: services
             .iter()
             .zip(policies.iter().map(Option::as_ref).chain(std::iter::repeat(None)))
-            .map(|(service, policy)| enabled_answer(service, policy.map(|policy| &policy.spend)))
+            .map(|(service, policy)| enabled_result(service, policy.map(|policy| &policy.spend)))
             .collect(),
         agent_id,
     })
 }
 
-fn enabled_answer(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
+fn enabled_result(service: &EnabledService, spend: Option<&Spend>) -> EnabledAnswer {
     let policy = &service.policy;
-    let short = |text: &String| data(text, SHORT);
+    let short = |text: &String| clean_data(text, SHORT);
     EnabledAnswer {
         service: service
             .slug
@@ -203,7 +203,7 @@ pub(crate) async fn get_approval(
     let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
     let approval = match calls {
         // Waiting occupies the server like a call to a provider.
-        Some(calls) if !wait.is_zero() => calls.during(None, verdict).await?,
+        Some(calls) if !wait.is_zero() => calls.run_within_limit(None, verdict).await?,
         _ => verdict.await?,
     };
     Ok((&approval).into())

@@ -9,7 +9,7 @@ use crate::answers::{BodyKind, ProviderAnswer, Rest};
 use crate::arguments::{Cursor, MaxBytes};
 use crate::failure::Failure;
 use crate::kept::{KEPT_FOR, MAX_KEPT_BYTES, ResponseStore};
-use crate::text::{CleanText, LONG, SHORT, body, data};
+use crate::text::{CleanText, LONG, SHORT, clean_body, clean_data};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use purser_client::decode_text;
@@ -33,11 +33,11 @@ pub(crate) struct ReceivedBody {
 }
 
 /// Reads a response up to the size and time limits. A partial body is also returned, because the response may be paid.
-pub(crate) async fn read(mut response: Response) -> ReceivedBody {
+pub(crate) async fn read_body(mut response: Response) -> ReceivedBody {
     let status = response.status().as_u16();
     let headers = select_headers(response.headers());
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let content_type = content_type.map(|kind| data(kind, SHORT));
+    let content_type = content_type.map(|kind| clean_data(kind, SHORT));
     let mut bytes = Vec::new();
     let cut = loop {
         match response.chunk().await {
@@ -68,7 +68,7 @@ fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
         .into_iter()
         .filter_map(|name| {
             let value = headers.get(&name)?.to_str().ok()?;
-            Some((name.to_string(), data(value, LONG)))
+            Some((name.to_string(), clean_data(value, LONG)))
         })
         .collect()
 }
@@ -76,7 +76,7 @@ fn select_headers(headers: &HeaderMap) -> BTreeMap<String, String> {
 impl ReceivedBody {
     /// Returns the description of the body, and the body. A text body has at most `max` bytes. The rest of the text is
     /// stored in `store`, if there is a store.
-    pub(crate) async fn into_answer(
+    pub(crate) async fn into_result(
         self,
         max: Option<MaxBytes>,
         store: Option<&dyn ResponseStore>,
@@ -94,11 +94,11 @@ impl ReceivedBody {
         if self.bytes.is_empty() {
             return (answer, None);
         }
-        let is_audio = essence(answer.content_type.as_deref()).starts_with("audio/");
+        let is_audio = media_type(answer.content_type.as_deref()).starts_with("audio/");
         let text = decode_text(answer.content_type.as_deref(), &self.bytes, self.cut.is_none()).filter(|_| !is_audio);
-        let Some(CleanText { mut text, removed }) = text.as_deref().map(body) else {
+        let Some(CleanText { mut text, removed }) = text.as_deref().map(clean_body) else {
             let encoded = STANDARD.encode(&self.bytes);
-            let (kind, block) = media(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
+            let (kind, block) = media_block(&self.bytes, encoded, answer.content_type.as_deref(), self.cut.is_some());
             answer.body = kind;
             return (answer, Some(block));
         };
@@ -113,7 +113,7 @@ impl ReceivedBody {
         if text.len() > max {
             let end = text.floor_char_boundary(max);
             let kept = match store {
-                Some(store) => store.keep(Uuid::new_v4(), &text).await.ok(),
+                Some(store) => store.store_response(Uuid::new_v4(), &text).await.ok(),
                 None => None,
             };
             let shown = if let Some(id) = kept {
@@ -142,7 +142,7 @@ impl Rest {
 }
 
 /// Reads the next part of a stored text.
-pub(crate) async fn read_on(
+pub(crate) async fn read_next_part(
     store: &dyn ResponseStore,
     cursor: Cursor,
     max: Option<MaxBytes>,
@@ -155,7 +155,7 @@ pub(crate) async fn read_on(
         )
     };
     let max = max.unwrap_or_default().0;
-    let part = store.read(cursor.id, cursor.offset, max).await.map_err(|_| {
+    let part = store.read_part(cursor.id, cursor.offset, max).await.map_err(|_| {
         Failure::new(
             "temporarily_unavailable",
             "the kept responses can't be read at the moment",
@@ -175,7 +175,7 @@ pub(crate) async fn read_on(
     Ok((text, rest))
 }
 
-fn essence(content_type: Option<&str>) -> String {
+fn media_type(content_type: Option<&str>) -> String {
     let kind = content_type.unwrap_or_default();
     let essence = kind.split_once(';').map_or(kind, |(essence, _)| essence);
     essence.trim().to_ascii_lowercase()
@@ -184,8 +184,8 @@ fn essence(content_type: Option<&str>) -> String {
 /// Returns the content block for a body that is not text. An image's type is detected from the bytes, because a wrong
 /// type or an incomplete image makes the model's API reject the whole conversation
 /// (github.com/microsoft/vscode/issues/311732). Bodies of other types are files.
-fn media(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
-    let kind = essence(content_type);
+fn media_block(bytes: &[u8], encoded: String, content_type: Option<&str>, is_cut: bool) -> (BodyKind, ContentBlock) {
+    let kind = media_type(content_type);
     if !is_cut {
         if let Some(image) = image_type(bytes) {
             return (BodyKind::Image, ContentBlock::image(encoded, image));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     async fn block(received: ReceivedBody) -> (BodyKind, Value) {
-        let (answer, block) = received.into_answer(None, None).await;
+        let (answer, block) = received.into_result(None, None).await;
         (answer.body, json!(block))
     }
 
@@ -311,14 +311,16 @@ mod tests {
             let store = MemoryResponses::default();
             let bound = || Some(MaxBytes(max));
             let (answer, block) = received("text/plain", text.as_bytes())
-                .into_answer(bound(), Some(&store))
+                .into_result(bound(), Some(&store))
                 .await;
             let mut whole = json!(block)["text"].as_str().unwrap().to_owned();
             assert!(answer.cut.is_none() && whole.len() <= max);
             let mut rest = answer.rest;
             while let Some(next) = rest {
                 assert_eq!(next.bytes, text.len() - whole.len());
-                let (part, more) = read_on(&store, next.cursor.try_into().unwrap(), bound()).await.unwrap();
+                let (part, more) = read_next_part(&store, next.cursor.try_into().unwrap(), bound())
+                    .await
+                    .unwrap();
                 assert!(part.len() <= max && part.len() > max - 4 || more.is_none());
                 whole.push_str(&part);
                 rest = more;
@@ -332,18 +334,18 @@ mod tests {
         let long = "x".repeat(2 * MAX_KEPT_BYTES);
         let store = MemoryResponses::default();
         let (answer, block) = received("text/plain", long.as_bytes())
-            .into_answer(None, Some(&store))
+            .into_result(None, Some(&store))
             .await;
         let shown = json!(block)["text"].as_str().unwrap().len();
         assert_eq!((shown, answer.cut), (MaxBytes::default().0, Some("too_long")));
         assert_eq!(answer.rest.unwrap().bytes, MAX_KEPT_BYTES - shown);
         // A response that was not paid for is not stored.
-        let (answer, block) = received("text/plain", long.as_bytes()).into_answer(None, None).await;
+        let (answer, block) = received("text/plain", long.as_bytes()).into_result(None, None).await;
         assert_eq!(json!(block)["text"].as_str().unwrap().len(), MaxBytes::default().0);
         assert!(answer.rest.is_none() && answer.cut == Some("too_long"));
         // If the store fails, the whole text is returned.
         let (answer, block) = received("text/plain", &long.as_bytes()[..100_000])
-            .into_answer(None, Some(&Broken))
+            .into_result(None, Some(&Broken))
             .await;
         assert_eq!(json!(block)["text"].as_str().unwrap().len(), 100_000);
         assert!(answer.rest.is_none() && answer.cut.is_none());
@@ -353,7 +355,7 @@ mod tests {
     struct Broken;
 
     impl ResponseStore for Broken {
-        fn keep<'a>(
+        fn store_response<'a>(
             &'a self,
             _: Uuid,
             _: &'a str,
@@ -362,7 +364,7 @@ mod tests {
             Box::pin(async { Err(crate::kept::ResponsesUnavailable) })
         }
 
-        fn read(
+        fn read_part(
             &self,
             _: crate::kept::ResponseId,
             _: usize,

@@ -38,7 +38,7 @@ inline_schema!(
 ///
 /// Hosts with strict schemas (OpenAI) make every property required, and send `null` for omitted properties. Gemini
 /// accepts neither lists of types nor other keywords next to `anyOf`.
-pub(crate) fn for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
+pub(crate) fn simplify_for_hosts(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut rewritten = schema.clone();
     for keyword in ["$schema", "title", "description"] {
         rewritten.remove(keyword);

@@ -17,7 +17,7 @@ const PARAMS: usize = 4_000;
 const SEPARATORS: [char; 2] = ['\u{2028}', '\u{2029}'];
 
 /// Cuts a text to `most` characters, removes hidden characters and replaces control characters with spaces.
-pub(crate) fn data(text: &str, most: usize) -> String {
+pub(crate) fn clean_data(text: &str, most: usize) -> String {
     let start: String = text.chars().take(most.saturating_mul(2)).collect();
     let start = start.replace(|c: char| c.is_control() || SEPARATORS.contains(&c), " ");
     let mut shown = without_hidden(&start, |_| false).text;
@@ -36,16 +36,16 @@ pub(crate) struct CleanText {
 }
 
 /// Removes hidden and control characters from a response body. Line breaks and tabs stay.
-pub(crate) fn body(text: &str) -> CleanText {
+pub(crate) fn clean_body(text: &str) -> CleanText {
     // The carriage returns of CRLF line breaks do not count as removed characters.
     let text = text.replace("\r\n", "\n").replace(SEPARATORS, "\n");
     without_hidden(&text, |c| c == '\t')
 }
 
 /// Returns the parameters' description as JSON text, or `None` if the description is empty.
-pub(crate) fn params(params: &Value) -> Option<String> {
+pub(crate) fn describe_parameters(params: &Value) -> Option<String> {
     let is_empty = params.is_null() || params.as_object().is_some_and(serde_json::Map::is_empty);
-    (!is_empty).then(|| data(&params.to_string(), PARAMS))
+    (!is_empty).then(|| clean_data(&params.to_string(), PARAMS))
 }
 
 /// Removes hidden characters from a text, because they can hide instructions. Characters that `is_kept` accepts stay.
@@ -70,11 +70,11 @@ mod tests {
     /// Control characters and characters that change the direction of text are also removed or replaced.
     #[test]
     fn untrusted_text_is_shortened_without_hidden_characters() {
-        assert_eq!(data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
-        assert_eq!(data("a\u{2028}b", 99), "a b");
-        assert_eq!(data("12345", 5), "12345");
-        assert_eq!(data("äöüäöü", 5), "äöüäö…");
-        let cleaned = body("a\r\n\tb\u{7}\u{feff}\u{2029}c");
+        assert_eq!(clean_data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
+        assert_eq!(clean_data("a\u{2028}b", 99), "a b");
+        assert_eq!(clean_data("12345", 5), "12345");
+        assert_eq!(clean_data("äöüäöü", 5), "äöüäö…");
+        let cleaned = clean_body("a\r\n\tb\u{7}\u{feff}\u{2029}c");
         assert_eq!((cleaned.text.as_str(), cleaned.removed), ("a\n\tb\nc", 2));
     }
 
@@ -91,9 +91,9 @@ mod tests {
             "葛\u{e0100}飾区 ≨\u{fe00} 🇺🇦 שלום ไทย",
             "ᠠ\u{180b}ᠨ\u{180d} ⠓⠊\u{2800}⠞ יְרוּשָׁלִַ\u{34f}ם",
         ] {
-            let cleaned = body(text);
+            let cleaned = clean_body(text);
             assert_eq!((cleaned.text.as_str(), cleaned.removed), (text, 0));
-            assert_eq!(data(text, 99), text);
+            assert_eq!(clean_data(text, 99), text);
         }
     }
 
@@ -138,7 +138,7 @@ mod tests {
             ),
         ];
         for (text, expected, removed) in rows {
-            let cleaned = body(&text);
+            let cleaned = clean_body(&text);
             assert_eq!(
                 (cleaned.text.as_str(), cleaned.removed),
                 (expected, removed),
@@ -149,9 +149,15 @@ mod tests {
 
     #[test]
     fn parameters_are_described_in_one_bounded_text() {
-        assert_eq!(params(&json!({})), None);
-        assert_eq!(params(&Value::Null), None);
-        assert_eq!(params(&json!({"q": "text"})).unwrap(), r#"{"q":"text"}"#);
-        assert_eq!(params(&json!(["x".repeat(9_000)])).unwrap().chars().count(), PARAMS + 1);
+        assert_eq!(describe_parameters(&json!({})), None);
+        assert_eq!(describe_parameters(&Value::Null), None);
+        assert_eq!(describe_parameters(&json!({"q": "text"})).unwrap(), r#"{"q":"text"}"#);
+        assert_eq!(
+            describe_parameters(&json!(["x".repeat(9_000)]))
+                .unwrap()
+                .chars()
+                .count(),
+            PARAMS + 1
+        );
     }
 }

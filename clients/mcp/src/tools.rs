@@ -10,7 +10,7 @@ use crate::call_limit::CallLimit;
 use crate::failure::Failure;
 use crate::kept::{MemoryResponses, ResponseStore};
 use crate::providers::Providers;
-use crate::schema::{alternatives, for_hosts, is_any_text, is_required};
+use crate::schema::{alternatives, is_any_text, is_required, simplify_for_hosts};
 use crate::{call, read};
 use purser_client::Purser;
 use rmcp::model::{
@@ -116,7 +116,7 @@ impl Tools {
             None if matches!(name, FIND_SERVICES | GET_SERVICE) => self.agent(),
             None => return Some(Err(Failure::no_key())),
         };
-        let bounded = purser.until(call::after(*longest));
+        let bounded = purser.until(call::deadline_after(*longest));
         let arguments = match clean_arguments(tool, arguments) {
             Ok(arguments) => arguments,
             Err(failure) => return Some(Err(failure)),
@@ -160,7 +160,7 @@ fn clean_arguments(tool: &Tool, mut arguments: Map<String, Value>) -> Result<Map
         |name: &str| is_optional(name) && !alternatives(&tool.input_schema, name).into_iter().any(is_any_text);
     let empty = arguments.iter().find(|(name, value)| **value == "" && is_wrong(name));
     match empty {
-        Some((name, _)) => Err(Failure::arguments(format!(
+        Some((name, _)) => Err(Failure::invalid_arguments(format!(
             "`{name}` is empty: leave it out, or give it a value"
         ))),
         None => Ok(arguments),
@@ -188,7 +188,7 @@ async fn run_tool_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output 
 }
 
 fn parse<A: DeserializeOwned>(arguments: Map<String, Value>) -> Result<A, Failure> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| Failure::arguments(error.to_string()))
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Failure::invalid_arguments(error.to_string()))
 }
 
 fn json<R: Serialize>(answer: &R) -> Result<Value, Failure> {
@@ -357,7 +357,7 @@ fn tool_with_body<A: JsonSchema + 'static>(
         .with_title(title)
         .with_input_schema::<A>()
         .with_annotations(hints);
-    tool.input_schema = Arc::new(for_hosts(&tool.input_schema));
+    tool.input_schema = Arc::new(simplify_for_hosts(&tool.input_schema));
     if matches!(name, CALL_SERVICE | READ_RESPONSE) {
         let size = MaxBytes::MAX.saturating_add(MAX_FIRST_BLOCK);
         tool.meta = Some(MetaObject(Map::from_iter([(MAX_RESULT_SIZE.to_owned(), size.into())])));

@@ -434,7 +434,7 @@ impl Purser {
             tx_hash,
         };
         let url = self.address(&["x402", "settlements", &settlement.to_string(), "complete"])?;
-        self.once(Method::POST, url, Some(&body))
+        self.send_once(Method::POST, url, Some(&body))
             .await
             .map(|(answer, _)| answer)
     }
@@ -483,7 +483,7 @@ impl Purser {
         }
         let mut url = self.address(&["approvals", &approval.to_string()])?;
         url.query_pairs_mut().append_pair("wait_seconds", &seconds.to_string());
-        let (answer, _) = self.once(Method::GET, url, None::<&()>).await?;
+        let (answer, _) = self.send_once(Method::GET, url, None::<&()>).await?;
         Ok(answer)
     }
 
@@ -531,7 +531,7 @@ impl Purser {
         let mut attempts_left = ATTEMPTS;
         loop {
             attempts_left = attempts_left.saturating_sub(1);
-            let answer = self.once(method.clone(), url.clone(), body).await;
+            let answer = self.send_once(method.clone(), url.clone(), body).await;
             let pause = match &answer {
                 Err(ApiError::Refused(refusal)) if refusal.is_temporary() => {
                     refusal.retry_after.unwrap_or(Duration::from_millis(500))
@@ -555,7 +555,7 @@ impl Purser {
         Some((signer.name.clone(), value))
     }
 
-    async fn once<T: DeserializeOwned>(
+    async fn send_once<T: DeserializeOwned>(
         &self,
         method: Method,
         url: Url,

@@ -80,13 +80,13 @@ impl Ordinal {
         self.place.number
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn reserved_place(&self) -> Place {
         self.place.clone()
     }
 
     /// Marks the ordinal as bought, so that the next identical request gets another ordinal. Callers also mark an
     /// ordinal whose key can never pay.
-    pub(crate) fn bought(mut self) {
+    pub(crate) fn mark_bought(mut self) {
         self.is_bought = true;
     }
 }
@@ -173,10 +173,10 @@ mod tests {
         let (first, second) = (next(), next());
         assert_eq!((first.number(), second.number()), (1, 2), "at once");
         drop(first);
-        second.bought();
+        second.mark_bought();
         let again = next();
         assert_eq!(again.number(), 1, "the failed one's repetition");
-        again.bought();
+        again.mark_bought();
         assert_eq!(next().number(), 3);
         assert_eq!(next().number(), 3, "given back");
         let other = ordinals.next(IdempotencyKey::from_text("another").unwrap());
@@ -192,11 +192,11 @@ mod tests {
         let next = || ordinals.next(request.clone());
         let (first, second) = (next(), next());
         // The second request ends while the first request is still running.
-        second.bought();
+        second.mark_bought();
         let third = next();
         assert_eq!(third.number(), 3);
         // Acknowledging the first purchase marks its ordinal as bought for all requests.
-        first.place().spend();
+        first.reserved_place().spend();
         drop(first);
         assert_eq!(next().number(), 4);
     }
@@ -207,7 +207,7 @@ mod tests {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());
-        let place = next().place();
+        let place = next().reserved_place();
         let again = place.clone().retake().unwrap();
         assert_eq!((again.number(), next().number()), (1, 2));
         let third = place.clone().retake().unwrap();

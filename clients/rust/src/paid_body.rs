@@ -45,7 +45,7 @@ pub(crate) fn wrap_paid_response(
         left: most,
         ordinal,
     };
-    body.note_end();
+    body.record_end();
     let mut paid = http::Response::new(Body::wrap(body));
     *paid.status_mut() = head.status;
     *paid.version_mut() = head.version;
@@ -58,15 +58,15 @@ pub(crate) fn wrap_paid_response(
 }
 
 impl PaidBody {
-    fn note_end(&mut self) {
+    fn record_end(&mut self) {
         if self.inner.is_end_stream()
             && let Some(ordinal) = self.ordinal.take()
         {
-            ordinal.bought();
+            ordinal.mark_bought();
         }
     }
 
-    fn broke_off(&mut self, what: &'static str, source: Option<reqwest::Error>) -> AnswerBrokeOff {
+    fn interrupted_error(&mut self, what: &'static str, source: Option<reqwest::Error>) -> AnswerBrokeOff {
         self.ordinal = None;
         AnswerBrokeOff {
             settlement_id: self.settlement_id,
@@ -87,20 +87,20 @@ impl http_body::Body for PaidBody {
         let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             None => {
                 if let Some(ordinal) = self.ordinal.take() {
-                    ordinal.bought();
+                    ordinal.mark_bought();
                 }
                 return Poll::Ready(None);
             }
-            Some(Err(error)) => return Poll::Ready(Some(Err(self.broke_off("broke off", Some(error))))),
+            Some(Err(error)) => return Poll::Ready(Some(Err(self.interrupted_error("broke off", Some(error))))),
             Some(Ok(frame)) => frame,
         };
         let length = frame.data_ref().map_or(0, Bytes::len);
         let Some(left) = self.left.checked_sub(length) else {
             self.inner = Body::default();
-            return Poll::Ready(Some(Err(self.broke_off("is longer than is read", None))));
+            return Poll::Ready(Some(Err(self.interrupted_error("is longer than is read", None))));
         };
         self.left = left;
-        self.note_end();
+        self.record_end();
         Poll::Ready(Some(Ok(frame)))
     }
 

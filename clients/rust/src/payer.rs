@@ -267,7 +267,7 @@ impl Payer {
             Asking::Authorized(purchase) => purchase,
             Asking::Unpriced(response) => return Ok(Paid::free(response)),
         };
-        let place = ordinal.as_ref().map(Ordinal::place);
+        let place = ordinal.as_ref().map(Ordinal::reserved_place);
         let mut payment = PaymentMade::from_authorized(&self.purser, key, &authorized, offers);
         let Some(signed) = &authorized.payment else {
             let receipt_status = payment.look().await.unwrap_or(authorized.receipt_status);
@@ -281,7 +281,7 @@ impl Payer {
             });
         };
         let is_asked_for = authorized.amount_units <= request.most(self.ceiling);
-        let header = header_of(signed).filter(|_| is_asked_for);
+        let header = payment_header(signed).filter(|_| is_asked_for);
         let header = header.ok_or(ApiError::Unreadable("it is no payment as it was asked for"))?;
         let response = match self.call(&request, Some(header)).await {
             Ok(response) => response,
@@ -324,13 +324,13 @@ impl Payer {
                 },
                 Key::Derived => self.next_key(request),
             };
-            let place = ordinal.as_ref().map(Ordinal::place);
+            let place = ordinal.as_ref().map(Ordinal::reserved_place);
             let authorized = match self.authorize_under(request, &mut terms, &key, place).await {
                 Ok(Asking::Authorized(authorized)) => authorized,
                 Ok(Asking::Unpriced(response)) => return Ok(Asking::Unpriced(response)),
                 Err(error) => {
                     if let (true, Some(ordinal)) = (error.is_bound_in_vain(), ordinal) {
-                        ordinal.bought();
+                        ordinal.mark_bought();
                     }
                     return Err(error);
                 }
@@ -338,7 +338,7 @@ impl Payer {
             let is_over = authorized.payment.is_none() && authorized.receipt_status == ReceiptStatus::Expired;
             match ordinal {
                 // This payment expired unused, so authorizing with the next key does not pay twice.
-                Some(ordinal) if is_over => ordinal.bought(),
+                Some(ordinal) if is_over => ordinal.mark_bought(),
                 ordinal => {
                     return Ok(Asking::Authorized(Purchase {
                         authorized,
@@ -444,7 +444,7 @@ impl Payer {
 }
 
 /// Returns the header that carries the payment. Returns `None` if x402 does not define the header's name.
-fn header_of(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
+fn payment_header(signed: &SignedPayment) -> Option<(HeaderName, HeaderValue)> {
     let name: HeaderName = signed.header_name.parse().ok()?;
     let mut value = HeaderValue::from_str(&signed.header_value).ok()?;
     value.set_sensitive(true);

@@ -168,7 +168,7 @@ impl Refusal {
         let list = |value: Option<&Value>| value.cloned().unwrap_or(Value::Null);
         Self {
             status,
-            slug: Slug::from(text("error").unwrap_or_else(|| by_status(status).to_owned())),
+            slug: Slug::from(text("error").unwrap_or_else(|| advice_for_status(status).to_owned())),
             message: text("message").unwrap_or_else(|| format!("the answer was HTTP {status}")),
             request_id: text("request_id"),
             transaction_id: id("transaction_id"),
@@ -203,7 +203,7 @@ impl Refusal {
             }
             Slug::AmountExceedsMax => "Raise the ceiling of this call, if it is worth its price.",
             Slug::InsufficientUsdcBalance => "Have the wallet funded.",
-            Slug::PolicyBlocked => of_block(self.reason.as_deref().unwrap_or_default()),
+            Slug::PolicyBlocked => advice_for_block(self.reason.as_deref().unwrap_or_default()),
             Slug::ServiceNotEnabled | Slug::OperationNotEnabledForAgent | Slug::DomainNotAllowed => {
                 "Ask the agent's owner to allow it, or call something that is allowed."
             }
@@ -252,7 +252,7 @@ impl Refusal {
 }
 
 /// Returns the advice for a blocked call with this reason (docs/errors.md).
-fn of_block(reason: &str) -> &'static str {
+fn advice_for_block(reason: &str) -> &'static str {
     match reason.split(':').next().unwrap_or_default() {
         "agent_frozen" => "Stop: the owner or an operator froze this agent.",
         "category_block" => "Buy in another category.",
@@ -272,7 +272,7 @@ fn of_block(reason: &str) -> &'static str {
 }
 
 /// Returns the slug for an error response of the API gateway, because such responses have no slug.
-const fn by_status(status: u16) -> &'static str {
+const fn advice_for_status(status: u16) -> &'static str {
     match status {
         429 => "too_many_requests",
         502..=504 => "temporarily_unavailable",

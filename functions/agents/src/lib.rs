@@ -10,7 +10,7 @@ mod statement;
 mod view;
 
 use axum::Router;
-use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, Clock, with_asserted_ip};
+use purser_api::{AgentCredentials, ApiSettings, AssertionKeys, Boot, BootError, Clock, with_asserted_ip_layer};
 use purser_domain::{Agent, AgentId, ErrorKind, Permission, Result, ServiceId};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::{
@@ -38,10 +38,13 @@ impl Agents {
         needs: Option<Permission>,
     ) -> Result<AuthenticatedCaller<()>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
-        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
-        let read = self.ledger.agent(call.key.agent);
-        let agent = self.authenticator.counting(&call, read).await?;
-        self.authenticator.verify(call, agent, (), self.clock.now())
+        let call = self
+            .authenticator
+            .begin_call(caller.scope, caller.key, key_use, now)
+            .await?;
+        let read = self.ledger.read_agent_by_id(call.key.agent);
+        let agent = self.authenticator.run_counted(&call, read).await?;
+        self.authenticator.verify_call(call, agent, (), self.clock.now())
     }
 
     /// Authenticates the agent for a read, and reads the data of the agent's service that a decision would read.
@@ -56,15 +59,20 @@ impl Agents {
             service,
             ..DecisionKeys::default()
         };
-        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
-        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), &ask);
-        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
-        self.authenticator.verify(call, agent, inputs, self.clock.now())
+        let call = self
+            .authenticator
+            .begin_call(caller.scope, caller.key, key_use, now)
+            .await?;
+        let read = self
+            .ledger
+            .read_decision_inputs(Reader::Unverified(&call.key, now), &ask);
+        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 }
 
 /// Returns `not_found` unless the path names the calling agent.
-fn own(agent: &Agent, named: &str) -> Result<()> {
+fn require_caller_in_path(agent: &Agent, named: &str) -> Result<()> {
     if AgentId::parse(named) == Some(agent.id) {
         Ok(())
     } else {
@@ -75,11 +83,11 @@ fn own(agent: &Agent, named: &str) -> Result<()> {
 purser_api::routes!(
     Arc<Agents>,
     tag = "agents",
-    me::me,
-    services::services,
-    policy::policy,
-    statement::statement,
-    statement::decision_statement,
+    me::read_calling_agent,
+    services::list_enabled_services,
+    policy::read_policy,
+    statement::read_settlement_statement,
+    statement::read_decision_statement,
 );
 
 /// Returns this function's part of the OpenAPI document.
@@ -93,16 +101,16 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         mut env, aws, clock, ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.text(name));
-    let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let key_requests_per_minute = env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000);
+    let tables = ["CATALOG_TABLE", "LEDGER_TABLE", "THROTTLE_TABLE"].map(|name| env.require_text(name));
+    let throttle_per_minute = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let key_requests_per_minute = env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000);
     let client_ip_key = env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned);
     let log = env.get("LOG_BUCKET").map(str::to_owned);
     let settings = (api, tables, throttle_per_minute, key_requests_per_minute);
     let (api, [catalog, ledger, throttle], throttle_per_minute, key_requests_per_minute) = env.finish(settings)?;
-    let client_ip_keys = AssertionKeys::of_secrets(client_ip_key, &aws, &clock);
+    let client_ip_keys = AssertionKeys::from_secret_arns(client_ip_key, &aws, &clock);
 
-    let db = purser_store::client(&aws);
+    let db = purser_store::dynamodb_client(&aws);
     let agents = Arc::new(Agents {
         ledger: Ledger::without_decisions(db.clone(), ledger),
         catalog: CatalogCache::new(CatalogTable::new(db.clone(), catalog)),
@@ -116,6 +124,6 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     });
     // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
     let _ = agents.catalog.current(agents.clock.now()).await;
-    let routes = with_asserted_ip(routes().with_state(agents), client_ip_keys);
+    let routes = with_asserted_ip_layer(routes().with_state(agents), client_ip_keys);
     Ok(purser_api::with_middleware(routes, api))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Returns the agent that owns the key. Use this request to check whether a key is valid.
 #[utoipa::path(
-    get, path = "/mcp/agents/me",
+    get, path = "/mcp/agents/me", operation_id = "me",
     responses(
         (status = 200, body = AgentInfo, description = "The key is active and belongs to this agent.",
         links(
@@ -18,7 +18,7 @@ use std::sync::Arc;
         )),
     )
 )]
-pub(crate) async fn me(
+pub(crate) async fn read_calling_agent(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
 ) -> Result<Json<AgentInfo>, Failure> {

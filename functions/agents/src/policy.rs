@@ -2,7 +2,7 @@
 //! remaining amounts.
 
 use crate::view::{EnabledServiceView, PolicyAnswer};
-use crate::{Agents, own};
+use crate::{Agents, require_caller_in_path};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, RuleView, SpendView, errors};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Returns the agent's policy for one service and all rules of the agent, with the used and remaining amounts of the
 /// policy's limits and of the agent's budgets.
 #[utoipa::path(
-    get, path = "/agents/{agentId}/services/{serviceId}/policy",
+    get, path = "/agents/{agentId}/services/{serviceId}/policy", operation_id = "policy",
     params(
         ("agentId" = String, Path, description = "The caller's own ID."),
         ("serviceId" = String, Path, description = "Slug or UUID."),
@@ -22,21 +22,21 @@ use std::sync::Arc;
         errors::NotFound,
     )
 )]
-pub(crate) async fn policy(
+pub(crate) async fn read_policy(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
     Path((agent, reference)): Path<(String, String)>,
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
-    let service = edition.catalog.by_reference(&reference);
+    let service = edition.catalog.find_by_reference(&reference);
     // The policy of a service that has left the catalog still exists, and is found only by UUID.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));
     let caller = agents.authenticate_with_service_state(caller, id).await?;
-    own(&caller.agent, &agent)?;
+    require_caller_in_path(&caller.agent, &agent)?;
     if let Some(id) = id {
-        caller.scope()?.check_service(id)?;
+        caller.key_scope()?.check_service(id)?;
     }
     let mut service_state = caller.read.service_state.ok_or(ErrorKind::NotFound)?;
     let record = service_state.enabled.take().ok_or(ErrorKind::NotFound)?;
@@ -47,9 +47,9 @@ pub(crate) async fn policy(
             .windows_before_backfill(&caller.agent, &edition.catalog, now);
         service_state.budgets.extend(backfilled.await?);
     }
-    let at = decision_time(agents.clock.now(), service_state.windows());
-    agents.ledger.read_live(&mut service_state, at).await?;
-    if service_state.too_long(at).is_some() {
+    let at = decision_time(agents.clock.now(), service_state.all_windows());
+    agents.ledger.read_live_payments(&mut service_state, at).await?;
+    if service_state.find_overlong_window(at).is_some() {
         let words = "too much has rolled out of it";
         return Err(Error::temporarily_unavailable("reading a window", words).into());
     }
@@ -58,14 +58,14 @@ pub(crate) async fn policy(
             .agent
             .counting_rules()
             .find(|counting| counting.rule.id == id)?
-            .window(&service_state.budgets)
+            .find_window(&service_state.budgets)
     };
     let rules = caller.agent.rules.iter();
-    let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.live(at))));
+    let rules = rules.map(|rule| RuleView::new(rule, used(rule.id).map(|window| window.spent_at(at))));
     let max_per_day = record.policy.caps(&caller.agent.owner, at).per_day;
     Ok(Json(PolicyAnswer {
         service: EnabledServiceView::new(&record, service, &caller.agent.owner, at),
-        spend: SpendView::at(
+        spend: SpendView::from_windows(
             at,
             &caller.agent,
             max_per_day,

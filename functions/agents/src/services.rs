@@ -1,7 +1,7 @@
 //! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, each with its policy.
 
 use crate::view::{EnabledServiceList, EnabledServiceView};
-use crate::{Agents, own};
+use crate::{Agents, require_caller_in_path};
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, errors};
@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 /// Returns the services that are enabled for the agent, each with its policy.
 #[utoipa::path(
-    get, path = "/mcp/agents/{agentId}/services",
+    get, path = "/mcp/agents/{agentId}/services", operation_id = "services",
     params(("agentId" = String, Path, description = "The caller's own ID.")),
     responses(
         (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including those that can't be paid now. A key for some services sees only those."),
         errors::NotFound,
     )
 )]
-pub(crate) async fn services(
+pub(crate) async fn list_enabled_services(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
     Path(agent): Path<String>,
 ) -> Result<Json<EnabledServiceList>, Failure> {
     let caller = agents.authenticate(caller, Some(Permission::Read)).await?;
-    own(&caller.agent, &agent)?;
-    let scope = caller.scope()?;
+    require_caller_in_path(&caller.agent, &agent)?;
+    let scope = caller.key_scope()?;
     let (records, edition) = tokio::try_join!(
         agents.ledger.list_enabled_services(&caller.agent),
         agents.catalog.current(agents.clock.now())
@@ -32,8 +32,8 @@ pub(crate) async fn services(
     let (owner, now) = (&caller.agent.owner, agents.clock.now());
     let mut services: Vec<EnabledServiceView> = records
         .iter()
-        .filter(|record| record.enabled && scope.covers(record.service))
-        .map(|record| EnabledServiceView::new(record, edition.catalog.by_id(record.service), owner, now))
+        .filter(|record| record.enabled && scope.includes_service(record.service))
+        .map(|record| EnabledServiceView::new(record, edition.catalog.find_by_id(record.service), owner, now))
         .collect();
     services.sort_by(|a, b| a.sort_key().cmp(&b.sort_key()));
     Ok(Json(EnabledServiceList {

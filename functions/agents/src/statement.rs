@@ -40,7 +40,7 @@ pub(crate) struct SettlementStatements {
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     responses((status = 200, body = SettlementStatements, description = "The statements."), errors::NotFound)
 )]
-pub(crate) async fn statement(
+pub(crate) async fn read_settlement_statement(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
@@ -48,22 +48,22 @@ pub(crate) async fn statement(
     // Any key may read statements about a payment, as it may read the receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = SettlementId::parse(&settlement).ok_or(ErrorKind::NotFound)?;
-    let settlement = agents.ledger.settlement(caller.agent.id, id).await?;
+    let settlement = agents.ledger.read_settlement_by_id(caller.agent.id, id).await?;
     let settlement = settlement.ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
-    caller.scope()?.check_service(purchase.service)?;
+    caller.key_scope()?.check_service(purchase.service)?;
     let terms = &settlement.terms;
     let (mut decision, mut payment) = (None, PaymentStatements::default());
     let mut missing_reason = Some(MissingReason::NotStated);
     if let Some(log) = &agents.log {
-        decision = log.decision(terms.transaction, terms.authorized_at).await?;
-        payment = log.payment(&settlement).await?;
+        decision = log.find_decision(terms.transaction, terms.authorized_at).await?;
+        payment = log.find_payment_statements(&settlement).await?;
         missing_reason = match decision {
             Some(_) => None,
-            None => Some(log.missing_reason(terms.authorized_at, agents.clock.now()).await?),
+            None => Some(log.find_missing_reason(terms.authorized_at, agents.clock.now()).await?),
         };
     }
-    let differing = payment.differing(decision.as_ref(), &settlement);
+    let differing = payment.differing_statements(decision.as_ref(), &settlement);
     Ok(Json(SettlementStatements {
         settlement_id: id.to_string(),
         transaction_id: terms.transaction.to_string(),
@@ -100,7 +100,7 @@ pub(crate) struct AgentDecisionStatement {
     params(("transactionId" = String, Path, description = "The `transaction_id` of a response of authorize.")),
     responses((status = 200, body = AgentDecisionStatement, description = "The statement."), errors::NotFound)
 )]
-pub(crate) async fn decision_statement(
+pub(crate) async fn read_decision_statement(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
     Path(transaction): Path<String>,
@@ -109,17 +109,20 @@ pub(crate) async fn decision_statement(
     let caller = agents.authenticate(caller, None).await?;
     let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
     let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
-    let decision = log.decision(id, id.decided_at()).await?.ok_or(ErrorKind::NotFound)?;
+    let decision = log
+        .find_decision(id, id.decided_at())
+        .await?
+        .ok_or(ErrorKind::NotFound)?;
     // The log has the decisions of all agents. The statement names the agent, so no table is read.
     let subject = decision.decision_subject();
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;
-    caller.scope()?.check_service(subject.service)?;
+    caller.key_scope()?.check_service(subject.service)?;
     let changed = subject.settlement.map_or(id.uuid(), SettlementId::uuid);
     Ok(Json(AgentDecisionStatement {
         transaction_id: id.to_string(),
         settlement_id: subject.settlement.map(|id| id.to_string()),
         decision,
-        changes: log.changes(changed, id.decided_at()).await?,
+        changes: log.find_changes(changed, id.decided_at()).await?,
     }))
 }

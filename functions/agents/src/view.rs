@@ -69,7 +69,7 @@ impl EnabledServiceView {
             enabled: unavailable_reason.is_none(),
             unavailable_reason,
             version: enabled.version,
-            policy: PolicyView::at(&enabled.policy, owner, at),
+            policy: PolicyView::from_policy(&enabled.policy, owner, at),
         }
     }
 

@@ -13,12 +13,12 @@ static DOCUMENT: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::new(include_s
 
 /// Returns the OpenAPI 3.1 document of this API.
 #[utoipa::path(
-    get, path = "/openapi.json",
+    get, path = "/openapi.json", operation_id = "document",
     responses(
         (status = 200, body = Object, description = "The document."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
     )
 )]
-pub(crate) async fn document(headers: HeaderMap) -> Response {
-    DOCUMENT.clone().answer(&headers, CACHE_CONTROL)
+pub(crate) async fn read_openapi_document(headers: HeaderMap) -> Response {
+    DOCUMENT.clone().respond(&headers, CACHE_CONTROL)
 }

@@ -11,29 +11,31 @@ use std::sync::LazyLock;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const MARKDOWN: &str = "text/markdown; charset=utf-8";
 
-static OVERVIEW: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(PLAIN, include_str!("../guide/llms.txt")));
-static SKILL: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::text(MARKDOWN, include_str!("../guide/SKILL.md")));
+static OVERVIEW: LazyLock<Cacheable> =
+    LazyLock::new(|| Cacheable::text_response(PLAIN, include_str!("../guide/llms.txt")));
+static SKILL: LazyLock<Cacheable> =
+    LazyLock::new(|| Cacheable::text_response(MARKDOWN, include_str!("../guide/SKILL.md")));
 
 /// Returns a description of this service with links, for language models.
 #[utoipa::path(
-    get, path = "/llms.txt",
+    get, path = "/llms.txt", operation_id = "llms_txt",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "Markdown, in the format of llmstxt.org."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
     )
 )]
-pub(crate) async fn llms_txt(headers: HeaderMap) -> Response {
-    OVERVIEW.clone().answer(&headers, CACHE_CONTROL)
+pub(crate) async fn read_llms_txt(headers: HeaderMap) -> Response {
+    OVERVIEW.clone().respond(&headers, CACHE_CONTROL)
 }
 
 /// Returns a guide for agents: how to pay, step by step, and what to do about each error.
 #[utoipa::path(
-    get, path = "/SKILL.md",
+    get, path = "/SKILL.md", operation_id = "skill",
     responses(
         (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
         (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
     )
 )]
-pub(crate) async fn skill(headers: HeaderMap) -> Response {
-    SKILL.clone().answer(&headers, CACHE_CONTROL)
+pub(crate) async fn read_agent_guide(headers: HeaderMap) -> Response {
+    SKILL.clone().respond(&headers, CACHE_CONTROL)
 }

@@ -37,14 +37,14 @@ struct CatalogApi {
 purser_api::routes!(
     Arc<CatalogApi>,
     tag = "catalog",
-    list::list,
-    service::service,
-    document::document,
-    guide::llms_txt,
-    guide::skill,
-    log::jwks,
-    log::trust,
-    log::checkpoint,
+    list::list_services,
+    service::read_service,
+    document::read_openapi_document,
+    guide::read_llms_txt,
+    guide::read_agent_guide,
+    log::read_statement_keys,
+    log::read_log_trust,
+    log::read_log_checkpoint,
 );
 
 /// Returns this function's part of the OpenAPI document.
@@ -58,11 +58,11 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         mut env, aws, clock, ..
     } = boot;
     let api = ApiSettings::from_env(&mut env);
-    let table = env.text("CATALOG_TABLE");
+    let table = env.require_text("CATALOG_TABLE");
     let log = env.get("LOG_BUCKET").map(str::to_owned);
     let (api, table, log) = env.finish((api, table, log))?;
     let catalog_api = Arc::new(CatalogApi {
-        catalog: CatalogCache::new(CatalogTable::new(purser_store::client(&aws), table)),
+        catalog: CatalogCache::new(CatalogTable::new(purser_store::dynamodb_client(&aws), table)),
         prepared: ResponseCache::default(),
         log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
@@ -70,7 +70,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
     let routes = routes()
-        .route("/log/tile/{*path}", get(log::tile))
+        .route("/log/tile/{*path}", get(log::read_hash_tile))
         .layer(from_fn(log::allow_origins))
         .with_state(catalog_api);
     Ok(purser_api::with_middleware(routes, api))

@@ -32,16 +32,16 @@ const MAX_LIMIT: u32 = 500;
         errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_services(
     State(catalog_api): State<Arc<CatalogApi>>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Failure> {
     let mut query = Query::from_uri(&uri);
-    let category = query.read("category", Category::from_name, Category::choices());
-    let trust_status = query.read("trust_status", TrustStatus::from_name, TrustStatus::choices());
-    let slug = query.text("slug");
-    let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
+    let category = query.parse_with("category", Category::from_name, Category::choices_message());
+    let trust_status = query.parse_with("trust_status", TrustStatus::from_name, TrustStatus::choices_message());
+    let slug = query.parse_text("slug");
+    let limit = query.parse_limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     query.finish()?;
 
     let now = catalog_api.clock.now();
@@ -53,17 +53,22 @@ pub(crate) async fn list(
     };
     let list = match slug {
         // These lists are not cached, because there are as many as slugs, and one service is cheap to serialize.
-        Some(slug) => write(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
-        None => catalog_api.prepared.list(&edition, listing, now, || {
+        Some(slug) => render_service_list(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
+        None => catalog_api.prepared.get_or_render_list(&edition, listing, now, || {
             let is_shown =
                 |service: &Service| listing.trust_status.is_some() || service.trust_status != TrustStatus::Disabled;
-            write(&edition.catalog, listing, now, is_shown)
+            render_service_list(&edition.catalog, listing, now, is_shown)
         })?,
     };
-    Ok(list.answer(&headers, CACHE_CONTROL))
+    Ok(list.respond(&headers, CACHE_CONTROL))
 }
 
-fn write(catalog: &Catalog, listing: Listing, now: Timestamp, wanted: impl Fn(&Service) -> bool) -> Result<Cacheable> {
+fn render_service_list(
+    catalog: &Catalog,
+    listing: Listing,
+    now: Timestamp,
+    wanted: impl Fn(&Service) -> bool,
+) -> Result<Cacheable> {
     let listed = |service: &&Service| {
         listing.category.is_none_or(|category| service.category == category)
             && wanted(service)

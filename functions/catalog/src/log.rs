@@ -23,10 +23,16 @@ const NOTE: &str = "text/plain; charset=utf-8";
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
-    let trust = reader(&api)?.trust().await?.ok_or(ErrorKind::NotFound)?;
+pub(crate) async fn read_statement_keys(
+    State(api): State<Arc<CatalogApi>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let trust = require_log_reader(&api)?
+        .read_trust()
+        .await?
+        .ok_or(ErrorKind::NotFound)?;
     let keys = serde_json::to_string(&trust.jwks).map_err(|error| Error::internal("writing the keys", error))?;
-    Ok(Cacheable::new(keys).answer(&headers, CACHE_CONTROL))
+    Ok(Cacheable::new(keys).respond(&headers, CACHE_CONTROL))
 }
 
 /// Returns the keys of statements and of the log, in the form that `purser verify --trust` reads.
@@ -38,9 +44,15 @@ pub(crate) async fn jwks(State(api): State<Arc<CatalogApi>>, headers: HeaderMap)
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
-    let trust = reader(&api)?.trust().await?.ok_or(ErrorKind::NotFound)?;
-    Ok(Cacheable::new(trust.to_bytes()?).answer(&headers, CACHE_CONTROL))
+pub(crate) async fn read_log_trust(
+    State(api): State<Arc<CatalogApi>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let trust = require_log_reader(&api)?
+        .read_trust()
+        .await?
+        .ok_or(ErrorKind::NotFound)?;
+    Ok(Cacheable::new(trust.to_bytes()?).respond(&headers, CACHE_CONTROL))
 }
 
 /// Returns the newest checkpoint of the log of statements. The checkpoint is at most about a minute older than the
@@ -53,27 +65,35 @@ pub(crate) async fn trust(State(api): State<Arc<CatalogApi>>, headers: HeaderMap
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn checkpoint(State(api): State<Arc<CatalogApi>>, headers: HeaderMap) -> Result<Response, Failure> {
-    let checkpoint = reader(&api)?.checkpoint().await?.ok_or(ErrorKind::NotFound)?;
-    Ok(Cacheable::text(NOTE, checkpoint).answer(&headers, "public, max-age=5"))
+pub(crate) async fn read_log_checkpoint(
+    State(api): State<Arc<CatalogApi>>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let checkpoint = require_log_reader(&api)?
+        .read_checkpoint()
+        .await?
+        .ok_or(ErrorKind::NotFound)?;
+    Ok(Cacheable::text_response(NOTE, checkpoint).respond(&headers, "public, max-age=5"))
 }
 
 /// `GET /log/tile/…`: returns a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody can check
 /// that one checkpoint continues another. OpenAPI can't describe this route, because an index has several path
 /// segments.
-pub(crate) async fn tile(
+pub(crate) async fn read_hash_tile(
     State(api): State<Arc<CatalogApi>>,
     Path(path): Path<String>,
     headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    let tile = reader(&api)?.hash_tile(&format!("tile/{path}")).await?;
+    let tile = require_log_reader(&api)?
+        .read_hash_tile(&format!("tile/{path}"))
+        .await?;
     let tile = tile.ok_or(ErrorKind::NotFound)?;
     let cache_control = if tile.is_full {
         "public, max-age=31536000, immutable"
     } else {
         "public, max-age=60"
     };
-    Ok(Cacheable::text("application/octet-stream", tile.bytes).answer(&headers, cache_control))
+    Ok(Cacheable::text_response("application/octet-stream", tile.bytes).respond(&headers, cache_control))
 }
 
 /// Lets pages of any origin read what verifies statements. This includes the 404 for a missing tile, because a client
@@ -89,6 +109,6 @@ pub(crate) async fn allow_origins(request: Request, next: Next) -> Response {
     response
 }
 
-fn reader(api: &CatalogApi) -> Result<&LogReader, Failure> {
+fn require_log_reader(api: &CatalogApi) -> Result<&LogReader, Failure> {
     Ok(api.log.as_ref().ok_or(ErrorKind::NotFound)?)
 }

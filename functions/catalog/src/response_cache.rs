@@ -7,7 +7,7 @@
 
 use purser_api::Cacheable;
 use purser_domain::{Category, Result, Timestamp, TrustStatus};
-use purser_store::Edition;
+use purser_store::CatalogVersion;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,7 +29,7 @@ pub(crate) struct ResponseCache(Mutex<CachedResponse>);
 
 #[derive(Debug, Default)]
 struct CachedResponse {
-    edition: Option<Arc<Edition>>,
+    edition: Option<Arc<CatalogVersion>>,
     /// The time of the next price change.
     until: Option<Timestamp>,
     lists: HashMap<Listing, Cacheable>,
@@ -37,23 +37,23 @@ struct CachedResponse {
 
 impl ResponseCache {
     /// Returns the list of this catalog version from the cache, or from `make` if the list is not cached.
-    pub(crate) fn list(
+    pub(crate) fn get_or_render_list(
         &self,
-        edition: &Arc<Edition>,
+        edition: &Arc<CatalogVersion>,
         listing: Listing,
         now: Timestamp,
         make: impl FnOnce() -> Result<Cacheable>,
     ) -> Result<Cacheable> {
-        if let Some(list) = self.find(edition, listing, now) {
+        if let Some(list) = self.find_cached_list(edition, listing, now) {
             return Ok(list);
         }
         // The lock is not held here: two concurrent callers both build the list, and neither waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !kept.is_of(edition, now) {
+        if !kept.is_current_for(edition, now) {
             *kept = CachedResponse {
                 edition: Some(Arc::clone(edition)),
-                until: edition.catalog.next_change(now),
+                until: edition.catalog.next_pricing_change(now),
                 lists: HashMap::new(),
             };
         }
@@ -63,16 +63,16 @@ impl ResponseCache {
         Ok(list)
     }
 
-    fn find(&self, edition: &Arc<Edition>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
+    fn find_cached_list(&self, edition: &Arc<CatalogVersion>, listing: Listing, now: Timestamp) -> Option<Cacheable> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.is_of(edition, now)
+        kept.is_current_for(edition, now)
             .then(|| kept.lists.get(&listing).cloned())
             .flatten()
     }
 }
 
 impl CachedResponse {
-    fn is_of(&self, edition: &Arc<Edition>, now: Timestamp) -> bool {
+    fn is_current_for(&self, edition: &Arc<CatalogVersion>, now: Timestamp) -> bool {
         let is_this = self.edition.as_ref().is_some_and(|known| Arc::ptr_eq(known, edition));
         is_this && self.until.is_none_or(|until| now < until)
     }
@@ -82,15 +82,15 @@ impl CachedResponse {
 mod tests {
     use super::*;
     use purser_domain::Catalog;
-    use purser_store::Sightings;
+    use purser_store::ProbeSummary;
     use std::cell::Cell;
 
-    fn edition(version: u64) -> Arc<Edition> {
+    fn edition(version: u64) -> Arc<CatalogVersion> {
         let catalog = Catalog::default();
-        Arc::new(Edition {
+        Arc::new(CatalogVersion {
             version,
             catalog,
-            sightings: Sightings::default(),
+            sightings: ProbeSummary::default(),
         })
     }
 
@@ -106,14 +106,16 @@ mod tests {
     fn lists_are_cached_per_edition_within_a_limit() {
         let prepared = ResponseCache::default();
         let count = Cell::new(0);
-        let list = |edition: &Arc<Edition>, limit| {
+        let list = |edition: &Arc<CatalogVersion>, limit| {
             let make = || {
                 count.set(count.get() + 1);
                 Ok(Cacheable::new(format!("{} {limit}", edition.version)))
             };
             format!(
                 "{:?}",
-                prepared.list(edition, listing(limit), Timestamp::EPOCH, make).unwrap()
+                prepared
+                    .get_or_render_list(edition, listing(limit), Timestamp::EPOCH, make)
+                    .unwrap()
             )
         };
         let [first, second] = [1, 2].map(edition);

@@ -19,7 +19,7 @@ use std::sync::Arc;
         errors::ServiceNotFound, errors::TemporarilyUnavailable,
     )
 )]
-pub(crate) async fn service(
+pub(crate) async fn read_service(
     State(catalog_api): State<Arc<CatalogApi>>,
     headers: HeaderMap,
     Path(reference): Path<String>,
@@ -28,9 +28,9 @@ pub(crate) async fn service(
     let edition = catalog_api.catalog.current(now).await?;
     let service = edition
         .catalog
-        .by_reference(&reference)
+        .find_by_reference(&reference)
         .ok_or(ErrorKind::ServiceNotFound)?;
     let body = serde_json::to_vec(&ServiceDetail::new(service, now))
         .map_err(|error| Error::internal("writing a service", error))?;
-    Ok(Cacheable::new(body).answer(&headers, CACHE_CONTROL))
+    Ok(Cacheable::new(body).respond(&headers, CACHE_CONTROL))
 }

@@ -165,7 +165,7 @@ impl<'a> ServiceDetail<'a> {
 
 impl<'a> OperationView<'a> {
     fn new(operation: &'a Operation, now: Timestamp) -> Self {
-        let pricing = operation.pricing(now);
+        let pricing = operation.pricing_at(now);
         Self {
             id: operation.id.to_string(),
             operation_id: operation.slug.as_str(),
@@ -180,7 +180,7 @@ impl<'a> OperationView<'a> {
             max_price_units: pricing.max_price.map(Amount::units),
             params: &operation.params,
             payment: pricing.payment.map(PaymentView::from),
-            next: operation.waiting(now).map(NextView::from),
+            next: operation.delayed_pricing(now).map(NextView::from),
         }
     }
 }

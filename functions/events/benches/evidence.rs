@@ -15,10 +15,10 @@
 )]
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use purser_domain::{AgentId, Day, DocumentHash, PersonId, Result, Timestamp, TransactionId};
+use purser_domain::{AgentId, Day, DocumentHash, Result, Timestamp, TransactionId, UserId};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey, StatementKind};
 use purser_log::{
-    Archive, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingFact, SignedStatement, StatedFact, Stating,
+    Archive, Log, LogReader, ObjectStore, Outcome, PendingBatch, PendingChange, SignedStatement, StatedChange, Stating,
 };
 use purser_store::UsageTable;
 use purser_testkit::{
@@ -73,8 +73,8 @@ impl Signer {
 }
 
 impl Stating for Signer {
-    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
-        let StatedFact::Refused(id) = fact.fact else {
+    async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
+        let StatedChange::Refused(id) = fact.fact else {
             panic!("a refusal")
         };
         Ok(Outcome::Stated(SignedStatement {
@@ -84,11 +84,11 @@ impl Stating for Signer {
         }))
     }
 
-    async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
+    async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
         None
     }
 
-    fn report_set_aside(&self, key: &str, reason: &str) {
+    fn report_quarantined(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }
@@ -98,7 +98,7 @@ fn at(number: u64) -> Timestamp {
 }
 
 fn transaction(number: u64) -> TransactionId {
-    TransactionId::at(at(number), number.to_be_bytes())
+    TransactionId::new_at(at(number), number.to_be_bytes())
 }
 
 /// Returns the number per second.
@@ -144,28 +144,28 @@ impl Drop for Folder {
 /// Appends `size` statements, proves some statements and archives the log.
 async fn log(size: u64) -> [Value; 2] {
     let [folder, place] = [Folder::new(), Folder::new()];
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     let signer = Signer::new();
     let statement = signer.sign(Uuid::nil());
     let log = NoteSigner::new("purser:bench", KeyType::Ed25519, &seed(2)).unwrap();
     let log = Log::new(objects.clone(), "purser:bench", log);
     let (mut took, mut signing) = (Duration::ZERO, Duration::ZERO);
     for first in (0..size).step_by(usize::try_from(BATCH).unwrap()) {
-        let facts = (first..first + BATCH).map(|number| PendingFact {
+        let facts = (first..first + BATCH).map(|number| PendingChange {
             sequence: format!("{number:040}"),
             changed_at: at(number),
             agent: AgentId::from_uuid(Uuid::from_u128(1)),
             row: String::new(),
-            fact: StatedFact::Refused(transaction(number)),
+            fact: StatedChange::Refused(transaction(number)),
         });
         let shard = "shardId-1".to_owned();
         let batch = PendingBatch {
             shard,
             facts: facts.collect(),
         };
-        batch.write(&objects).await.unwrap();
+        batch.write_batch(&objects).await.unwrap();
         let began = Instant::now();
-        let written = log.write(at(first), &signer).await.unwrap();
+        let written = log.write_pending(at(first), &signer).await.unwrap();
         took += began.elapsed();
         assert_eq!(u64::try_from(written.statements).unwrap(), BATCH);
         let began = Instant::now();
@@ -179,7 +179,7 @@ async fn log(size: u64) -> [Value; 2] {
     for number in (0..PROOFS).map(|number| number * (size / PROOFS)) {
         assert!(
             reader
-                .decision(transaction(number), at(number))
+                .find_decision(transaction(number), at(number))
                 .await
                 .unwrap()
                 .is_some()
@@ -187,8 +187,8 @@ async fn log(size: u64) -> [Value; 2] {
     }
     let proving = began.elapsed();
     let began = Instant::now();
-    let archive = Archive::new(objects, ObjectStore::folder(&place.0));
-    assert_eq!(archive.write(|| false).await.unwrap().entries, size);
+    let archive = Archive::new(objects, ObjectStore::open_folder(&place.0));
+    assert_eq!(archive.archive_batches(|| false).await.unwrap().entries, size);
     let archiving = began.elapsed();
 
     // A full tile or bundle replaces a partial one, which may then be removed (c2sp.org/tlog-tiles).
@@ -234,7 +234,7 @@ fn partial_bytes(folder: &Path) -> u64 {
 async fn rebuild() -> Value {
     let (emulator, _streams) = Emulator::with_streams().await;
     let ledger = emulator.ledger();
-    let owner = PersonId::derive("https://issuer.example", "owner");
+    let owner = UserId::derive("https://issuer.example", "owner");
     let agent = purser_domain::Agent {
         owner: owner.to_string(),
         ..sample::agent(1, Vec::new())
@@ -249,11 +249,11 @@ async fn rebuild() -> Value {
         assert!(matches!(answer, Answer::Allowed(_)));
     }
     let day = Day::containing(sample::start());
-    let later = day.plus(3).start();
+    let later = day.days_later(3).start_time();
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let counted = UsageTable::new(client(&proxy.url), USAGE);
     let agents = [agent];
-    let rebuilt = counted.rebuild(&ledger, &owner, &agents, day, later).await.unwrap();
+    let rebuilt = counted.rebuild_day(&ledger, &owner, &agents, day, later).await.unwrap();
     assert_eq!(rebuilt.entries, ENTRIES);
     let units = Units::sum(&proxy.calls().take());
 
@@ -269,7 +269,7 @@ async fn rebuild() -> Value {
     }
     let began = Instant::now();
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
-    let rebuilt = usage.rebuild(&ledger, &owner, &agents, day, later).await.unwrap();
+    let rebuilt = usage.rebuild_day(&ledger, &owner, &agents, day, later).await.unwrap();
     let took = began.elapsed();
     assert_eq!(rebuilt.entries, ENTRIES);
     let began = Instant::now();

@@ -8,10 +8,10 @@ use serde_json::Value;
 impl Inner {
     /// Logs a line for each suspicious change in these records. An unreadable row gives no such line, because it raises
     /// the alarm `event-set-aside`.
-    pub(crate) fn log_signs(&self, records: &[Value]) {
+    pub(crate) fn log_suspicious_changes(&self, records: &[Value]) {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
-            for sign in self.ledger.signs_of(&change).unwrap_or_default() {
-                let key = change.key();
+            for sign in self.ledger.suspicious_signs(&change).unwrap_or_default() {
+                let key = change.row_key();
                 tracing::warn!(change = sign.name(), row = key, "change.seen");
             }
         }

@@ -5,7 +5,7 @@
 
 use crate::{
     Inner,
-    payees::{is_corrupt, report_unreadable},
+    payees::{is_corrupt, report_unreadable_row},
 };
 use purser_domain::{AgentId, AgentTested, BacktestRun, ErrorKind, Result};
 use purser_store::{BacktestReads, WaitingBacktest};
@@ -37,12 +37,12 @@ impl Inner {
             after(time_left.saturating_sub(LAST)),
         );
         let (mut is_first, mut continued) = (true, Ok(()));
-        for waiting in self.usage.waiting_backtests(AT_ONCE).await? {
+        for waiting in self.usage.read_waiting_backtests(AT_ONCE).await? {
             // A failed backtest does not stop the others.
             let waiting = match waiting {
                 Ok(waiting) => waiting,
                 Err(error) => {
-                    report_unreadable(&error);
+                    report_unreadable_row(&error);
                     continue;
                 }
             };
@@ -50,7 +50,7 @@ impl Inner {
                 Ok(BacktestProgress::Ended) => {}
                 Ok(BacktestProgress::TimeIsOver) => break,
                 Err(error) if is_corrupt(&error) => {
-                    report_unreadable(&error);
+                    report_unreadable_row(&error);
                     self.usage.end_backtest(waiting.id).await?;
                 }
                 Err(error) => continued = Err(error),
@@ -68,8 +68,8 @@ impl Inner {
         (until, end): (Instant, Instant),
         is_first: &mut bool,
     ) -> Result<BacktestProgress> {
-        let Some(mut run) = self.usage.backtest(&waiting.owner, waiting.id).await? else {
-            if waiting.is_alone(self.clock.now()) {
+        let Some(mut run) = self.usage.read_backtest(&waiting.owner, waiting.id).await? else {
+            if waiting.may_start_run(self.clock.now()) {
                 self.usage.end_backtest(waiting.id).await?;
             }
             return Ok(BacktestProgress::Ended);
@@ -78,13 +78,13 @@ impl Inner {
             if Instant::now() >= until {
                 return Ok(BacktestProgress::TimeIsOver);
             }
-            let tested = self.test_agent(&run, agent, end).await?;
+            let tested = self.backtest_agent(&run, agent, end).await?;
             if Instant::now() >= end && !*is_first {
                 // The next scheduled run begins with this agent, so the agent gets a whole run's time.
                 return Ok(BacktestProgress::TimeIsOver);
             }
             *is_first = false;
-            let next = run.after(&tested);
+            let next = run.with_tested_agent(&tested);
             if !self.usage.replace_backtest(&next).await? {
                 // A concurrent run has added this agent's result and continues the backtest.
                 return Ok(BacktestProgress::TimeIsOver);
@@ -97,8 +97,8 @@ impl Inner {
     }
 
     /// Tests one agent of a backtest. An agent that can't be read, or that now has a different owner, is left out.
-    async fn test_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
-        match self.test_one_agent(run, agent, end).await {
+    async fn backtest_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
+        match self.run_agent_backtest(run, agent, end).await {
             Ok(tested) => Ok(tested),
             Err(error) if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) => Err(error),
             Err(error) => {
@@ -108,8 +108,8 @@ impl Inner {
         }
     }
 
-    async fn test_one_agent(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
-        let agent = self.ledger.agent(id).await?;
+    async fn run_agent_backtest(&self, run: &BacktestRun, id: AgentId, end: Instant) -> Result<AgentTested> {
+        let agent = self.ledger.read_agent_by_id(id).await?;
         let Some(agent) = agent.filter(|agent| agent.owner == run.owner.as_str()) else {
             return Ok(AgentTested::LeftOut);
         };
@@ -117,7 +117,7 @@ impl Inner {
         for service in run.terms.policies.keys() {
             present.extend(self.ledger.find_enabled_service(id, *service).await?);
         }
-        let candidate = run.terms.candidate(&agent, &present);
+        let candidate = run.terms.proposed_limits(&agent, &present);
         let mut reads = BacktestReads::new(
             &self.usage,
             &self.ledger,
@@ -128,7 +128,7 @@ impl Inner {
         let range = (run.from, run.to);
         let is_over = || Instant::now() >= end;
         let most = BacktestRun::MAX_PER_AGENT;
-        let (result, is_partial) = reads.run(&agent, candidate, range, most, is_over).await?;
+        let (result, is_partial) = reads.run_for_agent(&agent, candidate, range, most, is_over).await?;
         Ok(AgentTested::Tested { result, is_partial })
     }
 }

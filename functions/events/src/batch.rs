@@ -2,7 +2,7 @@
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
-use purser_store::{Change, Fact, QuarantinedRow, Reminder, ReminderKind};
+use purser_store::{Change, ChangeEvent, QuarantinedRow, Reminder, ReminderKind};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -22,16 +22,16 @@ impl Inner {
     /// Publishes a batch until the bus rejects an event. Returns the sequence number of the first record to repeat.
     ///
     /// On an error, no event was published and Lambda must repeat the whole batch.
-    pub(crate) async fn tell_batch(&self, records: &[Value]) -> Result<Option<String>> {
-        self.log_signs(records);
-        self.keep_versions(records).await?;
-        self.attest_changes(records).await?;
+    pub(crate) async fn publish_batch(&self, records: &[Value]) -> Result<Option<String>> {
+        self.log_suspicious_changes(records);
+        self.store_input_versions(records).await?;
+        self.verify_changed_payees(records).await?;
         let Batch { placed, unreadable } = self.read_batch(records).await?;
         for aside in unreadable {
-            self.set_aside(aside).await?;
+            self.quarantine_row(aside).await?;
         }
-        for reminder in placed.iter().filter_map(|placed| reminder_of(&placed.event)) {
-            self.usage.remind(reminder).await?;
+        for reminder in placed.iter().filter_map(|placed| reminder_for_event(&placed.event)) {
+            self.usage.store_reminder(reminder).await?;
         }
         let (events, sequences): (Vec<Event>, Vec<String>) =
             placed.into_iter().map(|placed| (placed.event, placed.sequence)).unzip();
@@ -43,7 +43,7 @@ impl Inner {
 
     /// Stores the versions of agents, policies and catalog services that these records wrote. Unreadable rows are left
     /// out because [`Self::read_batch`] reports them.
-    async fn keep_versions(&self, records: &[Value]) -> Result<()> {
+    async fn store_input_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
                 self.catalog.input_version(&change)
@@ -51,7 +51,7 @@ impl Inner {
                 self.ledger.input_version(&change)
             };
             if let Ok(Some(version)) = version {
-                self.usage.keep_version(version).await?;
+                self.usage.store_version(version).await?;
             }
         }
         Ok(())
@@ -62,9 +62,9 @@ impl Inner {
         let (mut facts, mut unreadable) = (Vec::new(), Vec::new());
         for record in records {
             match Change::parse(record) {
-                Ok(change) => match self.facts_of(&change) {
+                Ok(change) => match self.change_events(&change) {
                     Ok(found) => facts.extend(found.into_iter().map(|fact| (fact, change.clone()))),
-                    Err(error) => unreadable.push(aside(&change, &error)),
+                    Err(error) => unreadable.push(quarantined_row(&change, &error)),
                 },
                 Err(problem) => unreadable.push(QuarantinedRow {
                     table: String::new(),
@@ -74,8 +74,11 @@ impl Inner {
                 }),
             }
         }
-        let agents: BTreeSet<_> = facts.iter().filter_map(|(fact, _)| fact.agent_of_owner()).collect();
-        let owners = self.ledger.owners(&agents).await?;
+        let agents: BTreeSet<_> = facts
+            .iter()
+            .filter_map(|(fact, _)| fact.agent_without_owner())
+            .collect();
+        let owners = self.ledger.read_owners(&agents).await?;
         let mut placed = Vec::new();
         for (fact, change) in facts {
             match fact.into_event(&self.source, &owners) {
@@ -83,22 +86,22 @@ impl Inner {
                     event,
                     sequence: change.sequence,
                 }),
-                Err(error) => unreadable.push(aside(&change, &error)),
+                Err(error) => unreadable.push(quarantined_row(&change, &error)),
             }
         }
         Ok(Batch { placed, unreadable })
     }
 
-    fn facts_of(&self, change: &Change) -> Result<Vec<Fact>> {
+    fn change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         if self.catalog.has_table(&change.table) {
-            self.catalog.facts_of(change)
+            self.catalog.change_events(change)
         } else {
-            self.ledger.facts_of(change)
+            self.ledger.change_events(change)
         }
     }
 
-    async fn set_aside(&self, aside: QuarantinedRow) -> Result<()> {
-        self.usage.set_aside(&aside, self.clock.now()).await?;
+    async fn quarantine_row(&self, aside: QuarantinedRow) -> Result<()> {
+        self.usage.quarantine_row(&aside, self.clock.now()).await?;
         let QuarantinedRow {
             table,
             sequence,
@@ -110,27 +113,27 @@ impl Inner {
     }
 }
 
-fn aside(change: &Change, problem: &purser_domain::Error) -> QuarantinedRow {
+fn quarantined_row(change: &Change, problem: &purser_domain::Error) -> QuarantinedRow {
     QuarantinedRow {
         table: change.table.clone(),
         sequence: change.sequence.clone(),
-        key: change.key(),
+        key: change.row_key(),
         problem: problem.to_string(),
     }
 }
 
 /// Returns the reminder for an event that will happen later without a write; `None` for other events.
-fn reminder_of(event: &Event) -> Option<Reminder> {
+fn reminder_for_event(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {
         (EventKind::ApprovalAsked, _) => Some(Reminder {
-            of: ReminderKind::Expiry(ApprovalId::parse(data.get_text("approval_id")?)?),
-            at: data.get_time("expires_at")?,
+            of: ReminderKind::Expiry(ApprovalId::parse(data.find_text("approval_id")?)?),
+            at: data.find_time("expires_at")?,
         }),
         // A change that still needs a second operator's confirmation has no effective time yet.
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
             of: ReminderKind::Pricing(*service),
-            at: data.get_time("from").filter(|from| *from != Timestamp::MAX)?,
+            at: data.find_time("from").filter(|from| *from != Timestamp::MAX)?,
         }),
         _ => None,
     }

@@ -6,20 +6,20 @@
 //! agent is frozen again only after it spends as much as in any other hour. If the call is killed in between, the batch
 //! is repeated. An agent that its brake has already frozen is not frozen again, and the hour is stored.
 
-use crate::payees::{is_corrupt, report_unreadable};
+use crate::payees::{is_corrupt, report_unreadable_row};
 use purser_api::Clock;
 use purser_domain::{
-    Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AnomalyBrake, AuditChanges, AuditKind, AuditOutcome,
-    Error, Hour, LoggedDecision, PersonId, RequestSource, Result, Timestamp,
+    Act, Acting, Actor, Agent, AgentId, AgentStatus, Anomaly, AuditChanges, AuditKind, AuditOutcome, AutomaticFreeze,
+    Error, Hour, LoggedDecision, RequestSource, Result, Timestamp, UserId,
 };
-use purser_store::{AuditEntry, AuditLog, EditResult, JournalChange, Ledger, Owners, UsageTable};
+use purser_store::{AuditEntry, AuditLog, HistoryChange, Ledger, Owners, UpdateResult, UsageTable};
 use std::collections::BTreeMap;
 
 /// The number of attempts to freeze an agent whose record is updated concurrently.
 const ATTEMPTS: u32 = 5;
 
 /// Returns the hours in which these changes have new payments, per agent, each with the time of the last payment.
-pub(crate) fn hours_to_check(changes: &[JournalChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
+pub(crate) fn hours_to_check(changes: &[HistoryChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
     let mut hours = BTreeMap::new();
     for change in changes.iter().filter(|change| change.old.is_none()) {
         if let LoggedDecision::Allowed(settlement) = &change.new {
@@ -32,27 +32,31 @@ pub(crate) fn hours_to_check(changes: &[JournalChange]) -> BTreeMap<(AgentId, Ho
 }
 
 /// Evaluates anomaly brakes, and freezes an agent whose brake trips.
-pub(crate) struct Brakes {
+pub(crate) struct AutomaticFreezes {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
     pub(crate) audit: AuditLog,
     pub(crate) clock: Clock,
 }
 
-impl Brakes {
+impl AutomaticFreezes {
     /// Evaluates the brakes for these hours, which must be aggregated already, and freezes the agents whose brakes
     /// trip. A failure for one agent does not stop the check of the other agents.
-    pub(crate) async fn judge(&self, hours: &BTreeMap<(AgentId, Hour), Timestamp>, owners: &Owners) -> Result<()> {
+    pub(crate) async fn evaluate_hours(
+        &self,
+        hours: &BTreeMap<(AgentId, Hour), Timestamp>,
+        owners: &Owners,
+    ) -> Result<()> {
         let mut judged = Ok(());
         for ((agent, _), at) in hours {
-            let Some(owned) = owners.get(*agent) else {
+            let Some(owned) = owners.find(*agent) else {
                 continue;
             };
             let Some(brake) = owned.brake else {
                 continue;
             };
-            match self.judge_hour(*agent, &owned.owner, *at, brake).await {
-                Err(error) if is_corrupt(&error) => report_unreadable(&error),
+            match self.evaluate_hour(*agent, &owned.owner, *at, brake).await {
+                Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
                 Err(error) => judged = Err(error),
                 Ok(()) => {}
             }
@@ -60,46 +64,46 @@ impl Brakes {
         judged
     }
 
-    async fn judge_hour(&self, agent: AgentId, owner: &PersonId, at: Timestamp, brake: AnomalyBrake) -> Result<()> {
-        match self.usage.anomaly(owner, agent, at, brake).await? {
-            Some(anomaly) => self.brake(agent, owner, &anomaly).await,
+    async fn evaluate_hour(&self, agent: AgentId, owner: &UserId, at: Timestamp, brake: AutomaticFreeze) -> Result<()> {
+        match self.usage.find_anomaly(owner, agent, at, brake).await? {
+            Some(anomaly) => self.freeze_agent(agent, owner, &anomaly).await,
             None => Ok(()),
         }
     }
 
     /// Freezes the agent unless the agent is already frozen, has a different owner now, or has no brake that this
     /// anomaly trips.
-    async fn brake(&self, id: AgentId, owner: &PersonId, anomaly: &Anomaly) -> Result<()> {
+    async fn freeze_agent(&self, id: AgentId, owner: &UserId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let Some((agent, mark)) = self.ledger.read_agent_and_mark(id).await? else {
+            let Some((agent, mark)) = self.ledger.read_agent_with_update_mark(id).await? else {
                 return Ok(());
             };
-            let brake = AnomalyBrake::among(&agent.rules);
-            let is_tripped = brake.is_some_and(|brake| brake.is_tripped_by(anomaly.sum, anomaly.usual));
+            let brake = AutomaticFreeze::find_in_rules(&agent.rules);
+            let is_tripped = brake.is_some_and(|brake| brake.trips_at(anomaly.sum, anomaly.usual));
             if !is_tripped || agent.owner != owner.as_str() {
                 return Ok(());
             }
             if agent.is_frozen() {
                 // An earlier attempt or the brake for the previous hour may have frozen the agent. A freeze by a user
                 // stores no hour.
-                if !mark.is_by_rule() {
+                if !mark.was_made_by_rule() {
                     return Ok(());
                 }
             } else if self
                 .ledger
-                .freeze_by_brake(&agent, &self.row(&agent, owner, anomaly))
+                .freeze_automatically(&agent, &self.freeze_audit_entry(&agent, owner, anomaly))
                 .await?
-                == EditResult::Conflict
+                == UpdateResult::Conflict
             {
                 continue;
             }
-            return self.usage.note_braked(owner, id, anomaly.hour).await;
+            return self.usage.record_automatic_freeze(owner, id, anomaly.hour).await;
         }
         Err(Error::temporarily_unavailable("freezing an agent", ContentionError))
     }
 
     /// Returns the audit entry for the freeze.
-    fn row(&self, agent: &Agent, owner: &PersonId, anomaly: &Anomaly) -> AuditEntry {
+    fn freeze_audit_entry(&self, agent: &Agent, owner: &UserId, anomaly: &Anomaly) -> AuditEntry {
         let frozen = Agent {
             status: AgentStatus::Frozen,
             ..agent.clone()
@@ -108,17 +112,17 @@ impl Brakes {
         let acting = Acting {
             actor: Actor::Rule { owner: owner.clone() },
             source: RequestSource {
-                reason: anomaly.reason(),
+                reason: anomaly.freeze_reason(),
                 ..RequestSource::default()
             },
         };
-        let act = Act::new(AuditKind::AgentFrozen).on(agent.id);
+        let act = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
         // The low bits of an agent's id are random, and each agent version is stored once, so the value is unique.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();
         self.audit
-            .entry(&acting.record(now, random, &act, AuditOutcome::Done(changes)))
+            .new_entry(&acting.audit_record(now, random, &act, AuditOutcome::Done(changes)))
     }
 }
 

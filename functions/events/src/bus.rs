@@ -38,7 +38,7 @@ impl Bus {
     pub(crate) async fn publish(&self, events: &[Event]) -> PublishResult {
         let mut told = 0_usize;
         for events in events.chunks(MAX_ENTRIES) {
-            let entries = events.iter().map(|event| self.entry(event)).collect();
+            let entries = events.iter().map(|event| self.put_events_entry(event)).collect();
             match self.client.put_events().set_entries(Some(entries)).send().await {
                 Ok(answer) => {
                     // The response has one result per entry in the same order (API reference, `PutEventsResultEntry`).
@@ -51,7 +51,7 @@ impl Bus {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(cause = words(&error), "events.untold");
+                    tracing::warn!(cause = sdk_error_text(&error), "events.untold");
                     return PublishResult::UpTo(told);
                 }
             }
@@ -60,24 +60,24 @@ impl Bus {
         PublishResult::All
     }
 
-    fn entry(&self, event: &Event) -> PutEventsRequestEntry {
+    fn put_events_entry(&self, event: &Event) -> PutEventsRequestEntry {
         PutEventsRequestEntry::builder()
             .event_bus_name(&self.name)
             .source(event.source().as_str())
             .detail_type(event.kind().name())
-            .time(seconds(event.time()))
+            .time(to_whole_seconds(event.time()))
             .detail(event.to_json().to_string())
             .build()
     }
 }
 
 /// Converts a time to whole seconds, as `PutEvents` requires. The event itself contains the exact time.
-fn seconds(at: Timestamp) -> DateTime {
+fn to_whole_seconds(at: Timestamp) -> DateTime {
     DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
 }
 
 /// Returns the error's code, or the reason that there was no response. The text never contains the request.
-fn words<E>(error: &SdkError<E>) -> String
+fn sdk_error_text<E>(error: &SdkError<E>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
 {

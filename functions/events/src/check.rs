@@ -7,15 +7,15 @@
 use crate::{
     logged::LoggedStatement,
     payees::is_corrupt,
-    record::{Record, Records, is_receipt_of, parse_receipt, report_difference, subject},
+    record::{Record, Records, describe_pending_change, is_receipt_of_reversal, parse_receipt, report_row_difference},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{
-    Causes, ConfirmationReverted, Duration as Length, Error, JournalEntry, LoggedDecision, LoggedReceipt,
-    PaymentChange, Result, StatedApproval, Timestamp, receipt_statement,
+    Causes, ConfirmationReverted, Duration as Length, Error, HistoryEntry, LoggedDecision, LoggedReceipt,
+    PaymentChange, Result, StatedApproval, Timestamp, receipt_payload,
 };
 use purser_evidence::JwkSet;
-use purser_log::{ClaimedEntries, Confirmation, EntriesToCheck, LogReader, StatedFact};
+use purser_log::{ClaimedEntries, Confirmation, EntriesToCheck, LogReader, StatedChange};
 use serde_json::Value;
 use std::{collections::BTreeSet, ops::Range, pin::pin};
 use tokio::time::Instant;
@@ -27,15 +27,17 @@ impl Records<'_> {
     /// Claims entries of a day ago and compares them with the tables, until none is left or the time is over. Other runs
     /// do the same at once. A range that fails is tried again after two minutes. Fails if the check is another day
     /// late.
-    pub(crate) async fn check_yesterday(&self, log: &LogReader, until: Instant) -> Result<()> {
-        let Some(trust) = log.trust().await? else { return Ok(()) };
+    pub(crate) async fn audit_yesterdays_statements(&self, log: &LogReader, until: Instant) -> Result<()> {
+        let Some(trust) = log.read_trust().await? else {
+            return Ok(());
+        };
         let (mut result, mut last) = (Ok(()), None);
         while Instant::now() < until {
             let Some(claim) = log.claim_entries(self.shared.clock.now()).await? else {
                 return result;
             };
             match self.check_claimed(log, &trust.jwks, &claim, until).await {
-                Ok(next) => log.note_checked(&claim, next).await?,
+                Ok(next) => log.record_checked(&claim, next).await?,
                 Err(error) => result = Err(error),
             }
             last = Some(claim.committed_at());
@@ -61,10 +63,10 @@ impl Records<'_> {
         let EntriesToCheck { statements, misindexed } = log.read_claimed(claim).await?;
         for Range { start, end } in misindexed {
             let what = "the index does not have these entries";
-            report_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
+            report_row_difference(&format!("entries {start} to {}", end.saturating_sub(1)), what);
         }
         let checks = statements.iter().map(|(index, statement)| async move {
-            self.check_entry(log, keys, *index, statement).await?;
+            self.audit_log_entry(log, keys, *index, statement).await?;
             Ok::<_, Error>(index.saturating_add(1))
         });
         let checks: Vec<_> = checks.collect();
@@ -78,40 +80,40 @@ impl Records<'_> {
     }
 
     /// Reports an entry that is no valid statement or that differs from the tables.
-    async fn check_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
-        let Some(logged) = LoggedStatement::read(index, statement, keys) else {
-            report_difference(
+    async fn audit_log_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
+        let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
+            report_row_difference(
                 &format!("entry {index}"),
                 "the log's entry is no statement of this deployment",
             );
             return Ok(());
         };
-        let difference = match self.compare(log, &logged).await {
+        let difference = match self.describe_difference(log, &logged).await {
             Ok(difference) => difference,
             Err(error) if is_corrupt(&error) => Some(Causes(&error).to_string()),
             Err(error) => return Err(error),
         };
         if let Some(what) = difference {
-            report_difference(&subject(&logged.fact), &what);
+            report_row_difference(&describe_pending_change(&logged.fact), &what);
         }
         Ok(())
     }
 
     /// Describes how the tables differ from a logged statement; `None` if they agree.
-    async fn compare(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
+    async fn describe_difference(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
         let payload = &logged.payload;
-        match self.read(logged.agent, &logged.fact).await? {
+        match self.read_record(logged.agent, &logged.fact).await? {
             Record::Missing(what) => Ok(Some(format!("{what} is missing"))),
             Record::Decision(decision, ids, recorded, _) => {
                 let with_inputs = payload.get("inputs").is_some_and(|inputs| !inputs.is_null());
-                let rebuilt = self.decision(&decision, ids, with_inputs).await?;
-                Ok(match logged.differing_member(&rebuilt) {
+                let rebuilt = self.decision_payload(&decision, ids, with_inputs).await?;
+                Ok(match logged.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
-                    None => self.compare_history(&recorded).await?,
+                    None => self.describe_history_difference(&recorded).await?,
                 })
             }
             Record::Approval(approval, decision_hash, _) => {
-                let StatedFact::ApprovalChanged(_, change, at) = logged.fact else {
+                let StatedChange::ApprovalChanged(_, change, at) = logged.fact else {
                     return Ok(None);
                 };
                 let stated = StatedApproval {
@@ -120,61 +122,69 @@ impl Records<'_> {
                     change,
                     at,
                 };
-                Ok(match logged.differing_member(&stated.to_json(&self.shared.source)) {
-                    Some(name) => Some(format!("`{name}` differs from the statement")),
-                    None if approval.was_changed(change, at) => None,
-                    None => Some("the approval is in another state".to_owned()),
-                })
+                Ok(
+                    match logged.first_differing_field(&stated.to_json(&self.shared.source)) {
+                        Some(name) => Some(format!("`{name}` differs from the statement")),
+                        None if approval.was_changed_at(change, at) => None,
+                        None => Some("the approval is in another state".to_owned()),
+                    },
+                )
             }
             Record::Reversal(reverted, settlement, _) => {
-                let Some(receipt) = logged.find_receipt(log, &reverted).await? else {
+                let Some(receipt) = logged.find_reverted_receipt(log, &reverted).await? else {
                     return Ok(Some("`changed_receipt` is not the reverted one".to_owned()));
                 };
                 let change = PaymentChange::Reversal(&reverted, receipt);
-                let rebuilt = self.change(&settlement, change).await?;
-                Ok(match logged.differing_member(&rebuilt) {
+                let rebuilt = self.payment_change_payload(&settlement, change).await?;
+                Ok(match logged.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => {
-                        self.compare_history(&LoggedDecision::ConfirmationReverted(*reverted))
+                        self.describe_history_difference(&LoggedDecision::ConfirmationReverted(*reverted))
                             .await?
                     }
                 })
             }
-            Record::Payment(settlement, _) if let StatedFact::Released(_, at) = logged.fact => {
-                let rebuilt = self.change(&settlement, PaymentChange::Release(at)).await?;
-                Ok(match logged.differing_member(&rebuilt) {
+            Record::Payment(settlement, _) if let StatedChange::Released(_, at) = logged.fact => {
+                let rebuilt = self
+                    .payment_change_payload(&settlement, PaymentChange::Release(at))
+                    .await?;
+                Ok(match logged.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
-                    None if self.was_released(&settlement, at).await? => None,
+                    None if self.was_released_at(&settlement, at).await? => None,
                     None => Some("the payment is not released".to_owned()),
                 })
             }
-            Record::Payment(settlement, _) if matches!(logged.fact, StatedFact::Withdrawn(_)) => {
-                let rebuilt = self.change(&settlement, PaymentChange::Withdrawal).await?;
-                Ok(match logged.differing_member(&rebuilt) {
+            Record::Payment(settlement, _) if matches!(logged.fact, StatedChange::Withdrawn(_)) => {
+                let rebuilt = self
+                    .payment_change_payload(&settlement, PaymentChange::Withdrawal)
+                    .await?;
+                Ok(match logged.first_differing_field(&rebuilt) {
                     Some(name) => Some(format!("`{name}` differs from the statement")),
                     None => {
-                        self.compare_history(&LoggedDecision::from_settlement(*settlement))
+                        self.describe_history_difference(&LoggedDecision::from_settlement(*settlement))
                             .await?
                     }
                 })
             }
             Record::Payment(settlement, _) => {
-                let rebuilt = receipt_statement(&settlement, &self.shared.source).unwrap_or_default();
-                let Some(name) = logged.differing_member(&rebuilt) else {
+                let rebuilt = receipt_payload(&settlement, &self.shared.source).unwrap_or_default();
+                let Some(name) = logged.first_differing_field(&rebuilt) else {
                     let recorded = LoggedDecision::from_settlement(*settlement);
                     return match recorded {
-                        LoggedDecision::PaidOut(_) => self.compare_history(&recorded).await,
+                        LoggedDecision::PaidOut(_) => self.describe_history_difference(&recorded).await,
                         _ => Ok(None),
                     };
                 };
-                let StatedFact::Confirmed(id, confirmation) = &logged.fact else {
+                let StatedChange::Confirmed(id, confirmation) = &logged.fact else {
                     return Ok(Some(name));
                 };
                 let Confirmation {
                     tx_hash, settled_at, ..
                 } = *confirmation;
                 let is_superseded = log.has_later_receipt(*id, settled_at, logged.index).await?
-                    || self.was_reverted(logged.agent, *id, Some(tx_hash), settled_at).await?;
+                    || self
+                        .was_reverted_since(logged.agent, *id, Some(tx_hash), settled_at)
+                        .await?;
                 Ok((!is_superseded).then(|| format!("`{name}` differs from the receipt's statement")))
             }
         }
@@ -182,30 +192,30 @@ impl Records<'_> {
 
     /// Describes how the decision history differs from the record; `None` if they agree. If the agent has a new owner,
     /// the entry belongs to the previous owner and is not read.
-    async fn compare_history(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
+    async fn describe_history_difference(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
-        let agent = recorded.agent();
-        let owners = ledger.owners(&BTreeSet::from([agent])).await?;
-        let Some(owner) = owners.get(agent).map(|known| &known.owner) else {
+        let agent = recorded.agent_id();
+        let owners = ledger.read_owners(&BTreeSet::from([agent])).await?;
+        let Some(owner) = owners.find(agent).map(|known| &known.owner) else {
             return Ok(None);
         };
-        let Some(entry) = usage.entry_of(owner, recorded.place()).await? else {
-            let agent = ledger.agent(agent).await?;
+        let Some(entry) = usage.find_entry(owner, recorded.log_position()).await? else {
+            let agent = ledger.read_agent_by_id(agent).await?;
             let owned_since = match &agent {
                 Some(agent) => usage.read_owned_since(agent).await?,
                 None => Timestamp::MAX,
             };
-            let is_missing = recorded.at() >= owned_since;
+            let is_missing = recorded.decided_at() >= owned_since;
             return Ok(is_missing.then(|| "the decision history has no entry".to_owned()));
         };
-        let expected = JournalEntry::new(recorded, &entry.agent_name, &entry.labels);
+        let expected = HistoryEntry::new(recorded, &entry.agent_name, &entry.labels);
         Ok((entry != expected).then(|| "the entry of the decision history differs".to_owned()))
     }
 }
 
 impl LoggedStatement {
     /// Returns the first field that differs; `None` if both payloads have the same bytes.
-    fn differing_member(&self, rebuilt: &Value) -> Option<String> {
+    fn first_differing_field(&self, rebuilt: &Value) -> Option<String> {
         if self.bytes == rebuilt.to_string().as_bytes() {
             return None;
         }
@@ -216,7 +226,7 @@ impl LoggedStatement {
 
     /// Returns the receipt that a reversal names, or `Some(None)` if the reversal names none. Returns `None` if the log
     /// entry at that index is no receipt of the reverted confirmation.
-    async fn find_receipt(
+    async fn find_reverted_receipt(
         &self,
         log: &LogReader,
         reverted: &ConfirmationReverted,
@@ -225,8 +235,8 @@ impl LoggedStatement {
         let Some(index) = index.and_then(Value::as_u64) else {
             return Ok(Some(None));
         };
-        let entry = log.entry(index).await?;
-        let receipt = entry.filter(|entry| index < self.index && is_receipt_of(reverted, entry));
+        let entry = log.read_entry(index).await?;
+        let receipt = entry.filter(|entry| index < self.index && is_receipt_of_reversal(reverted, entry));
         Ok(receipt.map(|entry| Some(parse_receipt(index, &entry))))
     }
 }

@@ -4,8 +4,8 @@
 //! (API reference, `CreateEventSourceMapping`), and `events` already has a mapping. For each batch, `history` stores
 //! what must be stated, aggregates the changes, and then evaluates the anomaly brakes.
 
-use crate::brakes::{Brakes, hours_to_check};
-use crate::{payees::report_unreadable, settings::HistorySettings, statements};
+use crate::brakes::{AutomaticFreezes, hours_to_check};
+use crate::{payees::report_unreadable_row, settings::HistorySettings, statements};
 use purser_api::{Boot, BootError, Clock};
 use purser_domain::{Error, Result};
 use purser_log::{ObjectStore, PendingBatch};
@@ -21,7 +21,7 @@ struct HistoryState {
     ledger: Ledger,
     usage: UsageTable,
     clock: Clock,
-    brakes: Brakes,
+    brakes: AutomaticFreezes,
     /// The log's objects; `None` if the deployment has no log.
     log: Option<ObjectStore>,
 }
@@ -34,10 +34,10 @@ impl History {
         } = boot;
         let settings = HistorySettings::from_env(&mut env);
         let settings = env.finish(settings)?;
-        let db = purser_store::client(&aws);
+        let db = purser_store::dynamodb_client(&aws);
         let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
-        let usage = UsageTable::new(db.clone(), settings.usage_table).keeping_journal(settings.kept);
-        let brakes = Brakes {
+        let usage = UsageTable::new(db.clone(), settings.usage_table).with_history_retention(settings.kept);
+        let brakes = AutomaticFreezes {
             ledger: ledger.clone(),
             usage: usage.clone(),
             audit: AuditLog::new(db, settings.audit_table),
@@ -57,7 +57,7 @@ impl History {
     ///
     /// The mappings have a tumbling window, because only then does an event name its shard (developer guide,
     /// "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
-    pub async fn call(&self, event: &Value) -> Result<Value> {
+    pub async fn handle_event(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
         // A window may end without records.
@@ -65,7 +65,7 @@ impl History {
         let arn = event.get("eventSourceARN").and_then(Value::as_str);
         let table = arn.and_then(|arn| arn.split('/').nth(1)).unwrap_or_default();
         self.0
-            .store(table, shard, records.map(Vec::as_slice).unwrap_or_default())
+            .store_batch(table, shard, records.map(Vec::as_slice).unwrap_or_default())
             .await?;
         Ok(json!({"state": {}, "batchItemFailures": []}))
     }
@@ -73,7 +73,7 @@ impl History {
 
 impl HistoryState {
     /// Stores a batch. Unreadable rows are left out, because `events` receives the same records and reports them.
-    async fn store(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
+    async fn store_batch(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
@@ -82,24 +82,24 @@ impl HistoryState {
         let (records, mut changes, mut facts) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
-                facts.push(statements::fact_of_approval(&decided));
-            } else if let Ok(Some(change)) = self.ledger.journal_change(record) {
-                facts.extend(statements::facts_of(&change));
+                facts.push(statements::pending_approval_decision(&decided));
+            } else if let Ok(Some(change)) = self.ledger.decision_history_change(record) {
+                facts.extend(statements::pending_change(&change));
                 changes.push(change);
             }
         }
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
-        let owners = self.ledger.owners(&agents).await?;
+        let owners = self.ledger.read_owners(&agents).await?;
         if let Some(objects) = &self.log {
             // A shard id is unique only within its stream (API reference, `Shard`).
             let shard = format!("{table}-{shard}");
-            PendingBatch { shard, facts }.write(objects).await?;
+            PendingBatch { shard, facts }.write_batch(objects).await?;
         }
         let judged = hours_to_check(&changes);
-        let folded = self.usage.fold(changes, &owners).await?;
-        folded.iter().for_each(report_unreadable);
+        let folded = self.usage.add_history_changes(changes, &owners).await?;
+        folded.iter().for_each(report_unreadable_row);
         // A batch that was stored before is checked too, because the earlier call may have been killed at this point.
-        self.brakes.judge(&judged, &owners).await
+        self.brakes.evaluate_hours(&judged, &owners).await
     }
 }
 

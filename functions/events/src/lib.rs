@@ -84,7 +84,7 @@ impl Events {
         } = boot;
         let settings = Settings::from_env(&mut env);
         let settings = env.finish(settings)?;
-        let db = purser_store::client(&aws);
+        let db = purser_store::dynamodb_client(&aws);
         Ok(Self(Arc::new(Inner {
             ledger: Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table),
             catalog: CatalogTable::new(db.clone(), settings.catalog_table),
@@ -104,10 +104,10 @@ impl Events {
     /// that could not be stated (`docs/runbook.md`). Any other event comes from a schedule. The job `archive` archives and
     /// checks the log, and `check` helps if much is to be checked. Without a job, `call` publishes events without a write,
     /// appends statements to the log and continues backtests.
-    pub async fn call(&self, event: &Value, time_left: Duration) -> Result<Value> {
+    pub async fn handle_event(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
-            let failed = self.0.tell_batch(records).await?;
-            self.0.sign_ahead(records).await;
+            let failed = self.0.publish_batch(records).await?;
+            self.0.sign_batch_early(records).await;
             let failures = failed.map(|sequence| json!({"itemIdentifier": sequence}));
             Ok(json!({"batchItemFailures": failures.into_iter().collect::<Vec<_>>()}))
         } else if let Some(how) = event.get("attest_catalog") {
@@ -116,9 +116,9 @@ impl Events {
                 Some("at_once") => WholeCatalog::AtOnce,
                 _ => return Err(Error::internal("attesting the catalog", UnknownMode)),
             };
-            Ok(json!({"services": self.0.attest_catalog(how).await?}))
+            Ok(json!({"services": self.0.verify_catalog_payees(how).await?}))
         } else if event.get("state_again").is_some() {
-            Ok(json!({"changes": self.0.state_again().await?}))
+            Ok(json!({"changes": self.0.requeue_quarantined_changes().await?}))
         } else if let Some(job) = event.get("job") {
             match job.as_str() {
                 Some("archive") => self.0.archive_log(time_left).await?,
@@ -129,8 +129,11 @@ impl Events {
         } else {
             // A failed step does not stop the other steps.
             let began = Instant::now();
-            let swept = self.sweep(time_left).await;
-            let stated = self.0.state_facts(time_left.saturating_sub(began.elapsed())).await;
+            let swept = self.publish_due_events(time_left).await;
+            let stated = self
+                .0
+                .sign_pending_changes(time_left.saturating_sub(began.elapsed()))
+                .await;
             let tested = self.run_backtests(time_left.saturating_sub(began.elapsed())).await;
             swept.and(stated).and(tested)?;
             Ok(Value::Null)
@@ -138,8 +141,8 @@ impl Events {
     }
 
     /// Signs the pending changes and appends their statements to the log, within this time.
-    pub async fn state(&self, time_left: Duration) -> Result<()> {
-        self.0.state_facts(time_left).await
+    pub async fn sign_pending_statements(&self, time_left: Duration) -> Result<()> {
+        self.0.sign_pending_changes(time_left).await
     }
 
     /// Continues backtests within this time.
@@ -148,8 +151,8 @@ impl Events {
     }
 
     /// Publishes events without a write, within this time.
-    pub async fn sweep(&self, time_left: Duration) -> Result<()> {
-        self.0.sweep(time_left).await
+    pub async fn publish_due_events(&self, time_left: Duration) -> Result<()> {
+        self.0.publish_due_reminders(time_left).await
     }
 }
 

@@ -5,14 +5,14 @@ use purser_domain::{
     Timestamp, TransactionId, TxHash,
 };
 use purser_evidence::JwkSet;
-use purser_log::{Confirmation, StatedFact};
+use purser_log::{Confirmation, StatedChange};
 use serde_json::Value;
 
 /// The parsed content of a logged statement.
 pub(crate) struct LoggedStatement {
     pub(crate) index: u64,
     pub(crate) agent: AgentId,
-    pub(crate) fact: StatedFact,
+    pub(crate) fact: StatedChange,
     pub(crate) payload: Value,
     /// The payload's exact bytes.
     pub(crate) bytes: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct LoggedStatement {
 impl LoggedStatement {
     /// Parses a log entry; `None` unless the entry is a statement of a known kind with a valid signature by one of the
     /// keys.
-    pub(crate) fn read(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
+    pub(crate) fn verify_entry(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
@@ -29,8 +29,8 @@ impl LoggedStatement {
         let (agent, fact) = match text("/statement")? {
             DECISION_STATEMENT => {
                 let fact = match settlement {
-                    Some(settlement) => StatedFact::Allowed(settlement?),
-                    None => StatedFact::Refused(TransactionId::parse(text("/transaction_id")?)?),
+                    Some(settlement) => StatedChange::Allowed(settlement?),
+                    None => StatedChange::Refused(TransactionId::parse(text("/transaction_id")?)?),
                 };
                 (text("/facts/agent_id")?, fact)
             }
@@ -42,20 +42,20 @@ impl LoggedStatement {
                 };
                 (
                     text("/settlement/agent_id")?,
-                    StatedFact::Confirmed(settlement??, confirmation),
+                    StatedChange::Confirmed(settlement??, confirmation),
                 )
             }
             CHANGE_STATEMENT if payload.get("approval").is_some() => {
                 let id = ApprovalId::parse(text("/approval/approval_id")?)?;
                 let change = ApprovalChange::from_name(text("/change")?)?;
-                let fact = StatedFact::ApprovalChanged(id, change, Timestamp::parse(text("/changed_at")?)?);
+                let fact = StatedChange::ApprovalChanged(id, change, Timestamp::parse(text("/changed_at")?)?);
                 (text("/approval/agent_id")?, fact)
             }
             CHANGE_STATEMENT => {
                 let fact = match text("/change")? {
-                    "reversal" => StatedFact::Reverted(TransactionId::parse(text("/transaction_id")?)?),
-                    "release" => StatedFact::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
-                    "withdrawal" => StatedFact::Withdrawn(settlement??),
+                    "reversal" => StatedChange::Reverted(TransactionId::parse(text("/transaction_id")?)?),
+                    "release" => StatedChange::Released(settlement??, Timestamp::parse(text("/changed_at")?)?),
+                    "withdrawal" => StatedChange::Withdrawn(settlement??),
                     _ => return None,
                 };
                 (text("/settlement/agent_id")?, fact)

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let build = async |boot| Events::boot(boot);
     purser_api::serve_schedule(build, async |events: &Events, event, time_left| {
-        events.call(event, time_left).await
+        events.handle_event(event, time_left).await
     })
     .await
 }

@@ -3,10 +3,10 @@
 //! Each run reads the current service and the stored row with its verified payees, and computes the row again
 //! (`shared/domain/src/catalog/attested.rs`). A stream record only names the service, so a repeated or reordered record
 //! does not change when a payee may be paid. After a lost record, the next change of the service or
-//! [`Inner::attest_catalog`] corrects the row.
+//! [`Inner::verify_catalog_payees`] corrects the row.
 
 use crate::Inner;
-use purser_domain::{AttestedService, Attesting, Causes, Duration, Error, Result, Service, ServiceId};
+use purser_domain::{Causes, Duration, Error, PayeeVerification, Result, Service, ServiceId, VerifiedService};
 use purser_log::UnreadableObject;
 use purser_store::{Backoff, Change, Corrupt};
 use serde_json::Value;
@@ -31,18 +31,18 @@ pub(crate) enum WholeCatalog {
 /// The services with verified payees, read at most once per batch. A service that opens in this batch is compared with
 /// the services that were verified before.
 #[derive(Default)]
-struct AttestedServices(Option<BTreeMap<ServiceId, AttestedService>>);
+struct VerifiedServices(Option<BTreeMap<ServiceId, VerifiedService>>);
 
-impl AttestedServices {
-    fn from_services(services: Vec<AttestedService>) -> Self {
+impl VerifiedServices {
+    fn from_services(services: Vec<VerifiedService>) -> Self {
         Self(Some(services.into_iter().map(|one| (one.service, one)).collect()))
     }
 
-    fn all(&self) -> Vec<AttestedService> {
+    fn list_services(&self) -> Vec<VerifiedService> {
         self.0.iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    fn put(&mut self, service: AttestedService) {
+    fn put(&mut self, service: VerifiedService) {
         if let Some(all) = &mut self.0 {
             all.insert(service.service, service);
         }
@@ -51,16 +51,16 @@ impl AttestedServices {
 
 impl Inner {
     /// Verifies the payees of the services in these stream records.
-    pub(crate) async fn attest_changes(&self, records: &[Value]) -> Result<()> {
+    pub(crate) async fn verify_changed_payees(&self, records: &[Value]) -> Result<()> {
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
         let changes = changes.filter(|change| self.catalog.has_table(&change.table));
-        let services: BTreeSet<ServiceId> = changes.filter_map(|change| change.service()).collect();
+        let services: BTreeSet<ServiceId> = changes.filter_map(|change| change.changed_service()).collect();
         if !services.is_empty() {
-            self.attest_first().await?;
+            self.verify_payees_on_first_run().await?;
         }
-        let mut attested = AttestedServices::default();
+        let mut attested = VerifiedServices::default();
         for service in services {
-            let present = match self.catalog.service(service).await {
+            let present = match self.catalog.read_service_by_id(service).await {
                 // The verified payees stay unchanged, because `payments` can't read the service either. The unreadable
                 // change raises the alarm `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
@@ -69,9 +69,12 @@ impl Inner {
                 }
                 present => present?,
             };
-            match self.attest(service, present.as_ref(), &mut attested).await {
+            match self
+                .verify_service_payees(service, present.as_ref(), &mut attested)
+                .await
+            {
                 // `payments` can't read the row of verified payees either, so no payee of the service is paid.
-                Err(error) if is_corrupt(&error) => report_unreadable(&error),
+                Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
                 done => done?,
             }
         }
@@ -80,10 +83,10 @@ impl Inner {
 
     /// Verifies the payees of the whole catalog with immediate effect if that has never been done, which is the case in
     /// a deployment's first run.
-    pub(crate) async fn attest_first(&self) -> Result<()> {
+    pub(crate) async fn verify_payees_on_first_run(&self) -> Result<()> {
         let attest = async || {
-            if self.usage.read_attested_since().await?.is_none() {
-                self.attest_catalog(WholeCatalog::AtOnce).await?;
+            if self.usage.read_first_verification_time().await?.is_none() {
+                self.verify_catalog_payees(WholeCatalog::AtOnce).await?;
             }
             Ok(())
         };
@@ -91,26 +94,29 @@ impl Inner {
     }
 
     /// Verifies the payees of the whole catalog, and returns the number of services.
-    pub(crate) async fn attest_catalog(&self, how: WholeCatalog) -> Result<usize> {
-        let services = self.catalog.services().await?;
-        let stored = self.usage.all_attested().await?;
-        let mut attested = AttestedServices::from_services(stored.clone());
+    pub(crate) async fn verify_catalog_payees(&self, how: WholeCatalog) -> Result<usize> {
+        let services = self.catalog.read_services().await?;
+        let stored = self.usage.read_all_verified_services().await?;
+        let mut attested = VerifiedServices::from_services(stored.clone());
         for service in &services {
             match how {
-                WholeCatalog::ByRule => self.attest(service.id, Some(service), &mut attested).await?,
+                WholeCatalog::ByRule => {
+                    self.verify_service_payees(service.id, Some(service), &mut attested)
+                        .await?;
+                }
                 WholeCatalog::AtOnce => {
                     let before = stored.iter().find(|one| one.service == service.id);
-                    self.attest_at_once(service, before).await?;
+                    self.verify_payees_immediately(service, before).await?;
                 }
             }
         }
         for one in &stored {
             if !services.iter().any(|service| service.id == one.service) {
-                self.attest(one.service, None, &mut attested).await?;
+                self.verify_service_payees(one.service, None, &mut attested).await?;
             }
         }
         if how == WholeCatalog::AtOnce {
-            self.usage.set_attested_since(self.clock.now()).await?;
+            self.usage.set_first_verification_time(self.clock.now()).await?;
         }
         tracing::info!(
             services = services.len(),
@@ -120,34 +126,39 @@ impl Inner {
         Ok(services.len())
     }
 
-    async fn attest_at_once(&self, service: &Service, stored: Option<&AttestedService>) -> Result<()> {
-        let attested = AttestedService::at_once(service, stored, self.clock.now());
+    async fn verify_payees_immediately(&self, service: &Service, stored: Option<&VerifiedService>) -> Result<()> {
+        let attested = VerifiedService::effective_immediately(service, stored, self.clock.now());
         // If the write conflicts, the stored row is newer.
-        if service.was_open() && attested.differs_from(stored) {
-            self.usage.put_attested(&attested).await?;
+        if service.was_ever_open() && attested.differs_from(stored) {
+            self.usage.put_verified_service(&attested).await?;
         }
         Ok(())
     }
 
     /// Computes and writes the verified payees of a service. `service` is `None` if the service is not in the catalog.
-    async fn attest(&self, id: ServiceId, service: Option<&Service>, known: &mut AttestedServices) -> Result<()> {
+    async fn verify_service_payees(
+        &self,
+        id: ServiceId,
+        service: Option<&Service>,
+        known: &mut VerifiedServices,
+    ) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
-            let before = self.usage.find_attested(id).await?;
-            let opens = before.is_none() && service.is_some_and(Service::was_open);
+            let before = self.usage.read_verified_service(id).await?;
+            let opens = before.is_none() && service.is_some_and(Service::was_ever_open);
             if opens && known.0.is_none() {
-                *known = AttestedServices::from_services(self.usage.all_attested().await?);
+                *known = VerifiedServices::from_services(self.usage.read_all_verified_services().await?);
             }
-            let others = if opens { known.all() } else { Vec::new() };
-            let attesting = Attesting {
+            let others = if opens { known.list_services() } else { Vec::new() };
+            let attesting = PayeeVerification {
                 at: self.clock.now(),
                 delay: self.delays.of_changes,
                 accepted_delay: self.delays.of_accepted_changes,
                 others: &others,
             };
             let attested = match (service, &before) {
-                (Some(service), before) => attesting.attest(before.as_ref(), service),
-                (None, Some(before)) => Some(attesting.remove(before)),
+                (Some(service), before) => attesting.verify_service(before.as_ref(), service),
+                (None, Some(before)) => Some(attesting.verify_removed_service(before)),
                 (None, None) => None,
             };
             let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {
@@ -165,11 +176,11 @@ impl Inner {
                     "change.seen"
                 );
             }
-            if self.usage.put_attested(&attested).await? {
+            if self.usage.put_verified_service(&attested).await? {
                 known.put(attested);
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 }
@@ -181,6 +192,6 @@ pub(crate) fn is_corrupt(error: &Error) -> bool {
 
 /// Raises the alarm `event-set-aside` for a stored row that can't be read. The caller skips the work that needs the row
 /// and continues.
-pub(crate) fn report_unreadable(error: &Error) {
+pub(crate) fn report_unreadable_row(error: &Error) {
     tracing::error!(problem = %Causes(error), "event.set_aside");
 }

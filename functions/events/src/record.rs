@@ -5,11 +5,11 @@ use purser_domain::{
     AgentId, Approval, ApprovalChange, Causes, ConfirmationReverted, DecisionIds, DocumentHash, Duration, Error,
     InputDocuments, LoggedDecision, LoggedReceipt, Network, PaymentChange, RECEIPT_STATEMENT, RecordedDecision,
     ReplayDifference, Result, Settlement, SettlementId, SettlementState, StatedApproval, StatedDecision, Timestamp,
-    TransactionId, TxHash, receipt_statement, replay,
+    TransactionId, TxHash, receipt_payload, replay_decision,
 };
 use purser_evidence::{Hash, JwkSet, StatementKind};
 use purser_log::{
-    Confirmation, LogReader, Outcome, PendingFact, SignedStatement, StatedFact, Stating, unverified_payload,
+    Confirmation, LogReader, Outcome, PendingChange, SignedStatement, StatedChange, Stating, unverified_payload,
 };
 use purser_store::{LogRange, RowHash};
 use serde_json::Value;
@@ -40,25 +40,25 @@ pub(crate) enum Record {
 
 impl Records<'_> {
     /// Reads the rows that a fact names.
-    pub(crate) async fn read(&self, agent: AgentId, fact: &StatedFact) -> Result<Record> {
+    pub(crate) async fn read_record(&self, agent: AgentId, fact: &StatedChange) -> Result<Record> {
         let ledger = &self.shared.ledger;
         match fact {
-            StatedFact::Refused(id) => {
-                let Some((logged, row)) = ledger.decision_with_hash(agent, *id).await? else {
+            StatedChange::Refused(id) => {
+                let Some((logged, row)) = ledger.read_decision_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the decision"));
                 };
                 let LoggedDecision::Refused(refusal) = &logged else {
                     return Ok(Record::Missing("the rejection"));
                 };
-                let ids = DecisionIds::from_refusal(refusal);
-                let decision = RecordedDecision::from_refusal(refusal.clone(), self.network);
+                let ids = DecisionIds::from_denial(refusal);
+                let decision = RecordedDecision::from_denial(refusal.clone(), self.network);
                 Ok(Record::Decision(Box::new(decision), ids, Box::new(logged), row))
             }
-            StatedFact::Allowed(id) => {
-                let Some((settlement, row)) = ledger.settlement_with_hash(agent, *id).await? else {
+            StatedChange::Allowed(id) => {
+                let Some((settlement, row)) = ledger.read_settlement_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the settlement"));
                 };
-                let call = ledger.calls(std::slice::from_ref(&settlement)).await?.remove(id);
+                let call = ledger.read_calls(std::slice::from_ref(&settlement)).await?.remove(id);
                 let decision = call.and_then(|call| RecordedDecision::from_settlement(&settlement, call));
                 Ok(match decision.zip(DecisionIds::from_settlement(&settlement)) {
                     Some((decision, ids)) => Record::Decision(
@@ -70,20 +70,20 @@ impl Records<'_> {
                     None => Record::Missing("the call of the payment"),
                 })
             }
-            StatedFact::Reverted(id) => {
-                let Some((logged, row)) = ledger.decision_with_hash(agent, *id).await? else {
+            StatedChange::Reverted(id) => {
+                let Some((logged, row)) = ledger.read_decision_with_hash(agent, *id).await? else {
                     return Ok(Record::Missing("the reversal"));
                 };
                 let LoggedDecision::ConfirmationReverted(reverted) = logged else {
                     return Ok(Record::Missing("the reversal"));
                 };
-                Ok(match ledger.settlement(agent, reverted.settlement).await? {
+                Ok(match ledger.read_settlement_by_id(agent, reverted.settlement).await? {
                     Some(settlement) => Record::Reversal(Box::new(reverted), Box::new(settlement), row),
                     None => Record::Missing("the settlement"),
                 })
             }
-            StatedFact::ApprovalChanged(id, ..) => {
-                let approval = ledger.approval_with_hash(*id).await?;
+            StatedChange::ApprovalChanged(id, ..) => {
+                let approval = ledger.read_approval_with_hash(*id).await?;
                 let Some((approval, row)) = approval.filter(|(approval, _)| approval.agent == agent) else {
                     return Ok(Record::Missing("the approval"));
                 };
@@ -91,13 +91,13 @@ impl Records<'_> {
                 let Some(LoggedDecision::Refused(refusal)) = logged else {
                     return Ok(Record::Missing("the decision"));
                 };
-                let ids = DecisionIds::from_refusal(&refusal);
-                let (decision, inputs) = (&RecordedDecision::from_refusal(refusal, self.network), None);
-                let hash = StatedDecision { ids, decision, inputs }.hash();
+                let ids = DecisionIds::from_denial(&refusal);
+                let (decision, inputs) = (&RecordedDecision::from_denial(refusal, self.network), None);
+                let hash = StatedDecision { ids, decision, inputs }.decision_hash();
                 Ok(Record::Approval(Box::new(approval), hash, row))
             }
-            StatedFact::Confirmed(id, _) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
-                Ok(match ledger.settlement_with_hash(agent, *id).await? {
+            StatedChange::Confirmed(id, _) | StatedChange::Released(id, _) | StatedChange::Withdrawn(id) => {
+                Ok(match ledger.read_settlement_with_hash(agent, *id).await? {
                     Some((settlement, row)) => Record::Payment(Box::new(settlement), row),
                     None => Record::Missing("the settlement"),
                 })
@@ -107,7 +107,7 @@ impl Records<'_> {
 
     /// Builds the payload of a decision's statement. With `with_inputs: false` the payload has no `inputs`, even if the
     /// decision has some. A decision whose replay differs from the record raises an alarm.
-    pub(crate) async fn decision(
+    pub(crate) async fn decision_payload(
         &self,
         decision: &RecordedDecision,
         ids: DecisionIds,
@@ -125,11 +125,11 @@ impl Records<'_> {
             Some(versions) => {
                 let of = (ids.agent, ids.service);
                 let policy = decision.policy_version;
-                let stored = usage.inputs(ledger, catalog, of, policy, versions).await?;
+                let stored = usage.read_replay_inputs(ledger, catalog, of, policy, versions).await?;
                 if let Some(stored) = &stored {
-                    report_differences(ids.transaction, &replay(decision, &stored.as_inputs()));
+                    report_replay_differences(ids.transaction, &replay_decision(decision, &stored.as_replay_inputs()));
                 }
-                stored.map(|stored| (versions, InputDocuments::new(&stored.as_inputs(), decision.at)))
+                stored.map(|stored| (versions, InputDocuments::new(&stored.as_replay_inputs(), decision.at)))
             }
         };
         let inputs = inputs.as_ref().map(|(versions, documents)| (*versions, documents));
@@ -137,28 +137,32 @@ impl Records<'_> {
     }
 
     /// Builds the statement payload for a payment's later change.
-    pub(crate) async fn change(&self, settlement: &Settlement, change: PaymentChange<'_>) -> Result<Value> {
+    pub(crate) async fn payment_change_payload(
+        &self,
+        settlement: &Settlement,
+        change: PaymentChange<'_>,
+    ) -> Result<Value> {
         let Inner { ledger, source, .. } = self.shared;
-        let mut calls = ledger.calls(std::slice::from_ref(settlement)).await?;
+        let mut calls = ledger.read_calls(std::slice::from_ref(settlement)).await?;
         let call = calls.remove(&settlement.id());
         Ok(change.to_json(&settlement.terms, call, source))
     }
 
     /// Returns whether a payment was released at this time, as far as its row shows: the payment is still released, or
     /// was paid late.
-    pub(crate) async fn was_released(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
+    pub(crate) async fn was_released_at(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
         match settlement.state {
             SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
             SettlementState::Authorized => {
                 let terms = &settlement.terms;
-                self.was_reverted(terms.agent, terms.id, None, at).await
+                self.was_reverted_since(terms.agent, terms.id, None, at).await
             }
         }
     }
 
     /// Returns whether a payment's confirmation was reverted after `since`. With a hash, only the confirmation by that
     /// transaction counts.
-    pub(crate) async fn was_reverted(
+    pub(crate) async fn was_reverted_since(
         &self,
         agent: AgentId,
         id: SettlementId,
@@ -169,7 +173,7 @@ impl Records<'_> {
         let now = self.shared.clock.now().after(REPLICATED);
         let mut rest = Some(LogRange::new(since, now, false));
         while let Some(range) = rest {
-            let page = self.shared.ledger.decisions_between(agent, range, AT_ONCE).await?;
+            let page = self.shared.ledger.read_decisions_between(agent, range, AT_ONCE).await?;
             let is_reversal = |decision: &LoggedDecision| {
                 matches!(decision, LoggedDecision::ConfirmationReverted(reverted)
                     if reverted.settlement == id && hash.is_none_or(|hash| reverted.tx_hash == hash))
@@ -199,11 +203,11 @@ enum PayloadResult {
 }
 
 impl Signing<'_> {
-    async fn payload(&self, pending: &PendingFact) -> Result<PayloadResult> {
+    async fn statement_payload(&self, pending: &PendingChange) -> Result<PayloadResult> {
         const REWRITTEN: &str = "the row was rewritten";
         let (agent, fact) = (pending.agent, &pending.fact);
         let row_in_stream = RowHash::from_digits(&pending.row);
-        match self.records.read(agent, fact).await? {
+        match self.records.read_record(agent, fact).await? {
             Record::Missing(what) => Ok(PayloadResult::Differs(what)),
             Record::Decision(.., row)
             | Record::Payment(_, row)
@@ -214,11 +218,13 @@ impl Signing<'_> {
                 Ok(PayloadResult::Differs(REWRITTEN))
             }
             Record::Approval(approval, hash, _) => match fact {
-                StatedFact::ApprovalChanged(_, change, at) => self.approval(&approval, hash, *change, *at).await,
+                StatedChange::ApprovalChanged(_, change, at) => {
+                    self.approval_payload(&approval, hash, *change, *at).await
+                }
                 _ => Ok(PayloadResult::Nothing),
             },
             Record::Decision(decision, ids, ..) => {
-                let payload = self.records.decision(&decision, ids, true).await?;
+                let payload = self.records.decision_payload(&decision, ids, true).await?;
                 Ok(PayloadResult::Payload(
                     StatementKind::Decision,
                     ids.transaction.uuid(),
@@ -228,7 +234,7 @@ impl Signing<'_> {
             Record::Reversal(reverted, settlement, _) => {
                 let receipt = self.find_reverted_receipt(&reverted).await?;
                 let change = PaymentChange::Reversal(&reverted, receipt);
-                let payload = self.records.change(&settlement, change).await?;
+                let payload = self.records.payment_change_payload(&settlement, change).await?;
                 Ok(PayloadResult::Payload(
                     StatementKind::Change,
                     settlement.id().uuid(),
@@ -236,16 +242,24 @@ impl Signing<'_> {
                 ))
             }
             Record::Payment(settlement, _) => match fact {
-                StatedFact::Confirmed(id, confirmation) => self.receipt(&settlement, *id, confirmation, pending).await,
-                StatedFact::Released(id, at) => {
-                    if !self.records.was_released(&settlement, *at).await? {
+                StatedChange::Confirmed(id, confirmation) => {
+                    self.receipt_payload(&settlement, *id, confirmation, pending).await
+                }
+                StatedChange::Released(id, at) => {
+                    if !self.records.was_released_at(&settlement, *at).await? {
                         return Ok(PayloadResult::Differs("the payment is not released"));
                     }
-                    let payload = self.records.change(&settlement, PaymentChange::Release(*at)).await?;
+                    let payload = self
+                        .records
+                        .payment_change_payload(&settlement, PaymentChange::Release(*at))
+                        .await?;
                     Ok(PayloadResult::Payload(StatementKind::Change, id.uuid(), payload))
                 }
-                StatedFact::Withdrawn(id) => {
-                    let payload = self.records.change(&settlement, PaymentChange::Withdrawal).await?;
+                StatedChange::Withdrawn(id) => {
+                    let payload = self
+                        .records
+                        .payment_change_payload(&settlement, PaymentChange::Withdrawal)
+                        .await?;
                     Ok(PayloadResult::Payload(StatementKind::Change, id.uuid(), payload))
                 }
                 _ => Ok(PayloadResult::Nothing),
@@ -255,14 +269,14 @@ impl Signing<'_> {
 
     /// Builds the payload for a changed approval. A stopped run stores an expiry again in the next run, so the log may
     /// already have the statement.
-    async fn approval(
+    async fn approval_payload(
         &self,
         approval: &Approval,
         decision_hash: DocumentHash,
         change: ApprovalChange,
         at: Timestamp,
     ) -> Result<PayloadResult> {
-        if !approval.was_changed(change, at) {
+        if !approval.was_changed_at(change, at) {
             return Ok(PayloadResult::Differs("the approval was rewritten"));
         }
         let stated = StatedApproval {
@@ -274,7 +288,7 @@ impl Signing<'_> {
         let payload = stated.to_json(&self.records.shared.source);
         let (id, since) = (approval.transaction.uuid(), approval.transaction.decided_at());
         if change == ApprovalChange::Expired {
-            let stated = self.log.changes(id, since).await?;
+            let stated = self.log.find_changes(id, since).await?;
             if stated
                 .iter()
                 .any(|one| unverified_payload(&one.statement).as_ref() == Some(&payload))
@@ -289,19 +303,21 @@ impl Signing<'_> {
     /// stated.
     async fn find_reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reverted.settlement.authorized_at();
-        let receipts = self.log.receipts(reverted.settlement, since).await?;
-        let own = receipts.into_iter().rfind(|(_, entry)| is_receipt_of(reverted, entry));
+        let receipts = self.log.read_receipts(reverted.settlement, since).await?;
+        let own = receipts
+            .into_iter()
+            .rfind(|(_, entry)| is_receipt_of_reversal(reverted, entry));
         Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
     /// Builds the payload for a receipt. A confirmation that was reverted meanwhile, or whose transaction is now in a
     /// different block, has no statement.
-    async fn receipt(
+    async fn receipt_payload(
         &self,
         settlement: &Settlement,
         id: SettlementId,
         confirmation: &Confirmation,
-        pending: &PendingFact,
+        pending: &PendingChange,
     ) -> Result<PayloadResult> {
         let Confirmation {
             tx_hash,
@@ -315,7 +331,7 @@ impl Signing<'_> {
         } = &settlement.state
             && (*tx, *at) == (tx_hash, settled_at)
         {
-            let payload = receipt_statement(settlement, &self.records.shared.source);
+            let payload = receipt_payload(settlement, &self.records.shared.source);
             return Ok(match payload.filter(|_| *block == block_number) {
                 Some(payload) => PayloadResult::Payload(StatementKind::Receipt, id.uuid(), payload),
                 // The transaction's move to a different block is a separate fact with its own statement.
@@ -324,7 +340,7 @@ impl Signing<'_> {
         }
         if self
             .records
-            .was_reverted(pending.agent, id, Some(tx_hash), settled_at)
+            .was_reverted_since(pending.agent, id, Some(tx_hash), settled_at)
             .await?
         {
             return Ok(PayloadResult::Nothing);
@@ -343,12 +359,12 @@ impl Signing<'_> {
     /// Signs the statement of a fact that was just stored; `None` if the run that appends the fact must sign it. A
     /// reversal is not signed ahead, because its statement names the payment's receipt in the log at the time of the
     /// append.
-    pub(crate) async fn sign_ahead(&self, pending: &PendingFact) -> Option<String> {
-        if let StatedFact::Reverted(_) | StatedFact::Released(..) | StatedFact::Withdrawn(_) = pending.fact {
+    pub(crate) async fn sign_statement_early(&self, pending: &PendingChange) -> Option<String> {
+        if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
         }
         // A row that differs may not be replicated yet.
-        match self.payload(pending).await {
+        match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();
                 self.signer.sign(kind, &payload).await.ok().flatten()
@@ -358,8 +374,13 @@ impl Signing<'_> {
     }
 
     /// Returns whether a payment still has the confirmation in the pending fact.
-    async fn is_confirmed(&self, pending: &PendingFact, id: SettlementId, confirmation: &Confirmation) -> bool {
-        let settlement = self.records.shared.ledger.settlement(pending.agent, id).await;
+    async fn is_confirmed(&self, pending: &PendingChange, id: SettlementId, confirmation: &Confirmation) -> bool {
+        let settlement = self
+            .records
+            .shared
+            .ledger
+            .read_settlement_by_id(pending.agent, id)
+            .await;
         let Ok(Some(settlement)) = settlement else { return false };
         settlement.state
             == SettlementState::Confirmed {
@@ -371,35 +392,35 @@ impl Signing<'_> {
 }
 
 impl Stating for Signing<'_> {
-    async fn accept(&self, pending: &PendingFact, statement: String) -> Option<SignedStatement> {
+    async fn accept_early_statement(&self, pending: &PendingChange, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(self.signer.jwk().clone(), []);
-        let logged = LoggedStatement::read(0, &statement, &keys)?;
+        let logged = LoggedStatement::verify_entry(0, &statement, &keys)?;
         if (logged.agent, &logged.fact) != (pending.agent, &pending.fact) {
             return None;
         }
         let (kind, id) = match &pending.fact {
-            StatedFact::Allowed(_) | StatedFact::Refused(_) => {
+            StatedChange::Allowed(_) | StatedChange::Refused(_) => {
                 let id = logged.payload.get("transaction_id").and_then(Value::as_str);
                 (StatementKind::Decision, TransactionId::parse(id?)?.uuid())
             }
-            StatedFact::Confirmed(id, confirmation) if self.is_confirmed(pending, *id, confirmation).await => {
+            StatedChange::Confirmed(id, confirmation) if self.is_confirmed(pending, *id, confirmation).await => {
                 (StatementKind::Receipt, id.uuid())
             }
-            StatedFact::Confirmed(..)
-            | StatedFact::Reverted(_)
-            | StatedFact::Released(..)
-            | StatedFact::Withdrawn(_)
-            | StatedFact::ApprovalChanged(..) => return None,
+            StatedChange::Confirmed(..)
+            | StatedChange::Reverted(_)
+            | StatedChange::Released(..)
+            | StatedChange::Withdrawn(_)
+            | StatedChange::ApprovalChanged(..) => return None,
         };
         Some(SignedStatement { kind, id, statement })
     }
 
-    async fn state(&self, pending: &PendingFact) -> Result<Outcome> {
-        let (kind, id, payload) = match self.payload(pending).await {
+    async fn sign_change(&self, pending: &PendingChange) -> Result<Outcome> {
+        let (kind, id, payload) = match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, id, payload)) => (kind, id, payload),
             Ok(PayloadResult::Nothing) => return Ok(Outcome::Nothing),
             Ok(PayloadResult::Differs(what)) => {
-                report_difference(&subject(&pending.fact), what);
+                report_row_difference(&describe_pending_change(&pending.fact), what);
                 return Ok(Outcome::SetAside(what.to_owned()));
             }
             Err(error) if is_corrupt(&error) => return Ok(Outcome::SetAside(Causes(&error).to_string())),
@@ -412,14 +433,14 @@ impl Stating for Signing<'_> {
         })
     }
 
-    fn report_set_aside(&self, key: &str, reason: &str) {
+    fn report_quarantined(&self, key: &str, reason: &str) {
         tracing::error!(key, reason, "statement.set_aside");
     }
 }
 
 /// Returns whether a log entry is a receipt of the confirmation that this decision reverted. The function does not
 /// verify the entry's signature.
-pub(crate) fn is_receipt_of(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
+pub(crate) fn is_receipt_of_reversal(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
     let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
     payload.is_some_and(|payload| {
         let text = |at: &str| payload.pointer(at).and_then(Value::as_str);
@@ -432,30 +453,30 @@ pub(crate) fn is_receipt_of(reverted: &ConfirmationReverted, entry: &[u8]) -> bo
 }
 
 pub(crate) fn parse_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
-    let leaf_hash = *Hash::of_leaf(entry).as_bytes();
+    let leaf_hash = *Hash::for_leaf(entry).as_bytes();
     LoggedReceipt { index, leaf_hash }
 }
 
 /// Describes a fact for log lines.
-pub(crate) fn subject(fact: &StatedFact) -> String {
+pub(crate) fn describe_pending_change(fact: &StatedChange) -> String {
     match fact {
-        StatedFact::Allowed(id) => format!("the decision about settlement {id}"),
-        StatedFact::Refused(id) => format!("decision {id}"),
-        StatedFact::Confirmed(id, _) => format!("the receipt of settlement {id}"),
-        StatedFact::Reverted(id) => format!("reversal {id}"),
-        StatedFact::Released(id, _) => format!("the release of settlement {id}"),
-        StatedFact::Withdrawn(id) => format!("the withdrawal by settlement {id}"),
-        StatedFact::ApprovalChanged(id, change, _) => format!("{} of approval {id}", change.name()),
+        StatedChange::Allowed(id) => format!("the decision about settlement {id}"),
+        StatedChange::Refused(id) => format!("decision {id}"),
+        StatedChange::Confirmed(id, _) => format!("the receipt of settlement {id}"),
+        StatedChange::Reverted(id) => format!("reversal {id}"),
+        StatedChange::Released(id, _) => format!("the release of settlement {id}"),
+        StatedChange::Withdrawn(id) => format!("the withdrawal by settlement {id}"),
+        StatedChange::ApprovalChanged(id, change, _) => format!("{} of approval {id}", change.name()),
     }
 }
 
 /// Raises an alarm for a record that differs from its statement, its stream image or its history entry.
-pub(crate) fn report_difference(row: &str, what: &str) {
+pub(crate) fn report_row_difference(row: &str, what: &str) {
     tracing::error!(change = "statement", row, what, "change.seen");
 }
 
 /// Raises an alarm for a decision whose replay differs from the recorded decision.
-fn report_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
+fn report_replay_differences(transaction: TransactionId, differences: &[ReplayDifference]) {
     for difference in differences {
         let ReplayDifference {
             what,

@@ -1,7 +1,7 @@
 //! The configuration of both functions: environment variables, named as in `template.yaml`.
 
 use crate::payees::Delays;
-use purser_api::{Env, client_for_any};
+use purser_api::{Env, client_for_any_server};
 use purser_domain::{Duration, EventSource, Network};
 use purser_evidence::{KeyType, VerifierKey};
 use purser_log::Witnesses;
@@ -56,15 +56,15 @@ pub(crate) struct LogSettings {
 impl Settings {
     pub(crate) fn from_env(env: &mut Env) -> Self {
         Self {
-            ledger_table: env.text("LEDGER_TABLE"),
-            decisions_table: env.text("DECISIONS_TABLE"),
-            catalog_table: env.text("CATALOG_TABLE"),
-            usage_table: env.text("USAGE_TABLE"),
-            bus: env.text("EVENT_BUS"),
-            source: source(env),
-            network: env.network(),
-            delays: delays(env),
-            log: log(env),
+            ledger_table: env.require_text("LEDGER_TABLE"),
+            decisions_table: env.require_text("DECISIONS_TABLE"),
+            catalog_table: env.require_text("CATALOG_TABLE"),
+            usage_table: env.require_text("USAGE_TABLE"),
+            bus: env.require_text("EVENT_BUS"),
+            source: event_source(env),
+            network: env.require_network(),
+            delays: payee_delays(env),
+            log: log_settings(env),
         }
     }
 }
@@ -72,41 +72,41 @@ impl Settings {
 impl HistorySettings {
     pub(crate) fn from_env(env: &mut Env) -> Self {
         Self {
-            ledger_table: env.text("LEDGER_TABLE"),
-            decisions_table: env.text("DECISIONS_TABLE"),
-            usage_table: env.text("USAGE_TABLE"),
-            audit_table: env.text("AUDIT_TABLE"),
+            ledger_table: env.require_text("LEDGER_TABLE"),
+            decisions_table: env.require_text("DECISIONS_TABLE"),
+            usage_table: env.require_text("USAGE_TABLE"),
+            audit_table: env.require_text("AUDIT_TABLE"),
             log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
-            kept: days_kept(env),
+            kept: history_retention(env),
         }
     }
 }
 
-fn source(env: &mut Env) -> EventSource {
-    let stack = env.text("STACK");
+fn event_source(env: &mut Env) -> EventSource {
+    let stack = env.require_text("STACK");
     let source = EventSource::for_stack(&stack);
     // `Env` has already recorded a missing variable.
     if source.is_none() && !stack.is_empty() {
-        env.wrong("STACK", "must be letters, digits and hyphens");
+        env.add_error("STACK", "must be letters, digits and hyphens");
     }
     source.unwrap_or_default()
 }
 
-fn log(env: &mut Env) -> Option<LogSettings> {
+fn log_settings(env: &mut Env) -> Option<LogSettings> {
     let bucket = env.get("LOG_BUCKET")?.to_owned();
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
-    let origin = env.text("LOG_ORIGIN");
+    let origin = env.require_text("LOG_ORIGIN");
     // `Env` has already recorded a missing variable.
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
-        env.wrong("LOG_ORIGIN", "must have no space, `+` or control character");
+        env.add_error("LOG_ORIGIN", "must have no space, `+` or control character");
     }
     let witnesses = env.get("LOG_WITNESSES").map(str::to_owned);
     let witnesses = witnesses.and_then(|list| {
-        let http = client_for_any(USER_AGENT).build().ok();
+        let http = client_for_any_server(USER_AGENT).build().ok();
         let witnesses = http.and_then(|http| Witnesses::parse(&list, http));
         if witnesses.is_none() {
-            env.wrong(
+            env.add_error(
                 "LOG_WITNESSES",
                 "must be at most 8 times a vkey of cosignatures and an https URL",
             );
@@ -116,9 +116,9 @@ fn log(env: &mut Env) -> Option<LogSettings> {
     Some(LogSettings {
         bucket,
         archive,
-        key_secret: env.text("STATEMENTS_KEY_SECRET_ARN"),
+        key_secret: env.require_text("STATEMENTS_KEY_SECRET_ARN"),
         kms_key,
-        network: env.network(),
+        network: env.require_network(),
         origin,
         witnesses,
     })
@@ -126,28 +126,28 @@ fn log(env: &mut Env) -> Option<LogSettings> {
 
 /// Reads how many days entries are kept. Lists and filters of the decision history cover weeks, so the minimum is 90
 /// days.
-fn days_kept(env: &mut Env) -> Option<Duration> {
+fn history_retention(env: &mut Env) -> Option<Duration> {
     const NAME: &str = "JOURNAL_DAYS";
-    let days: u32 = env.number(NAME, 0, 0..=3_650);
+    let days: u32 = env.parse_number(NAME, 0, 0..=3_650);
     if days == 0 {
         return None;
     }
     if days < 90 {
-        env.wrong(NAME, "must be 0 or at least 90");
+        env.add_error(NAME, "must be 0 or at least 90");
     }
     if env.get("LOG_BUCKET").is_none() || env.get("ARCHIVE_BUCKET").is_none() {
-        env.wrong(NAME, "needs an archive");
+        env.add_error(NAME, "needs an archive");
     }
     Some(Duration::from_secs_u32(days.saturating_mul(86_400)))
 }
 
 /// Reads the payee delays. Neither may be zero on a network whose payments have value.
-fn delays(env: &mut Env) -> Delays {
-    let is_testnet = env.network().is_testnet();
+fn payee_delays(env: &mut Env) -> Delays {
+    let is_testnet = env.require_network().is_testnet();
     let mut delay = |name, default| {
-        let seconds: u32 = env.number(name, default, 0..=2_592_000);
+        let seconds: u32 = env.parse_number(name, default, 0..=2_592_000);
         if seconds == 0 && !is_testnet {
-            env.wrong(name, "must not be 0 on a network whose payments have value");
+            env.add_error(name, "must not be 0 on a network whose payments have value");
         }
         Duration::from_secs_u32(seconds)
     };

@@ -61,7 +61,7 @@ impl Signer {
 
 impl KmsSigner {
     /// Reads the public key of this ARN from KMS.
-    pub(crate) async fn read(aws: &SdkConfig, arn: &str) -> Result<Self> {
+    pub(crate) async fn from_kms_key(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
         let answer = client.get_public_key().key_id(arn).send().await;
         let answer = answer.map_err(|error| kms_error(READING, &error))?;
@@ -70,7 +70,7 @@ impl KmsSigner {
         let point = der.and_then(|der| der.strip_prefix(&BEFORE_POINT));
         let point: Option<&[u8; 65]> = point.and_then(|point| point.try_into().ok());
         let point = point.ok_or_else(|| Error::internal(READING, "KMS answered no key of P-256"))?;
-        let jwk = Jwk::p256(point).map_err(|error| Error::internal(READING, error))?;
+        let jwk = Jwk::from_p256_point(point).map_err(|error| Error::internal(READING, error))?;
         let arn = arn.to_owned();
         Ok(Self { client, arn, jwk })
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Inner,
-    record::{Records, Signing, report_difference},
+    record::{Records, Signing, report_row_difference},
     settings::LogSettings,
     signer::{KmsSigner, Signer},
 };
@@ -13,10 +13,10 @@ use purser_api::Secrets;
 use purser_domain::{Approval, ApprovalChange, Causes, Error, LoggedDecision, Network, Result, SettlementState};
 use purser_evidence::{KeyType, NoteSigner, Seed, StatementKey};
 use purser_log::{
-    Archive, ArchiveResult, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingFact, StatedFact, TRUST,
-    TrustDocument, Witnesses, audit,
+    Archive, ArchiveResult, Confirmation, Log, LogReader, ObjectStore, PendingBatch, PendingChange, StatedChange,
+    TRUST, TrustDocument, Witnesses, continue_audit,
 };
-use purser_store::{Change, DecidedApproval, JournalChange, RowHash};
+use purser_store::{Change, DecidedApproval, HistoryChange, RowHash};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::{sync::Arc, time::Duration};
@@ -84,17 +84,17 @@ impl Statements {
 
     /// Returns the keys. The first call publishes the trust document with the public keys; earlier keys stay in the
     /// document.
-    async fn keys(&self) -> Result<&Keys> {
+    async fn signing_keys(&self) -> Result<&Keys> {
         self.keys
             .get_or_try_init(|| async {
-                let secret = self.secrets.text(&self.key_secret).await?;
+                let secret = self.secrets.read(&self.key_secret).await?;
                 let statements = if let Some(arn) = &self.kms_key {
-                    Signer::Kms(KmsSigner::read(&self.aws, arn).await?)
+                    Signer::Kms(KmsSigner::from_kms_key(&self.aws, arn).await?)
                 } else {
-                    let key = StatementKey::new(&seed(b"statements", &secret));
+                    let key = StatementKey::new(&derive_seed(b"statements", &secret));
                     Signer::Secret(key.map_err(|error| Error::internal(MAKING_KEYS, error))?)
                 };
-                let log = self.log(&seed(b"log", &secret), &statements).await?;
+                let log = self.open_log(&derive_seed(b"log", &secret), &statements).await?;
                 let log = log.with_anchor(self.archive.as_ref().map(|archive| archive.objects().clone()));
                 Ok(Keys { statements, log })
             })
@@ -103,7 +103,7 @@ impl Statements {
 
     /// Opens the log and publishes its keys. A published origin never changes, because witnesses and readers identify
     /// the log by its origin.
-    async fn log(&self, seed: &Seed, key: &Signer) -> Result<Log> {
+    async fn open_log(&self, seed: &Seed, key: &Signer) -> Result<Log> {
         loop {
             let stored = self.objects.get(TRUST).await?;
             let known = stored.as_ref().map(|object| TrustDocument::parse(&object.bytes));
@@ -112,9 +112,10 @@ impl Statements {
             let signer = NoteSigner::new(origin, KeyType::Ed25519, seed);
             let signer = signer.map_err(|error| Error::internal(MAKING_KEYS, error))?;
             let witnesses = self.witnesses.as_deref();
-            let trust = TrustDocument::new(key.jwk(), signer.verifier(), origin, witnesses, known.as_ref());
+            let trust = TrustDocument::new(key.jwk(), signer.verifier_key(), origin, witnesses, known.as_ref());
             let version = stored.as_ref().map(|object| &object.version);
-            if known.as_ref() == Some(&trust) || self.objects.put_if(TRUST, &trust.to_bytes()?, version).await? {
+            if known.as_ref() == Some(&trust) || self.objects.put_if_version(TRUST, &trust.to_bytes()?, version).await?
+            {
                 let log = Log::new(self.objects.clone(), origin, signer);
                 return Ok(log.with_witnesses(self.witnesses.clone()));
             }
@@ -129,7 +130,7 @@ fn deadline(time_left: Duration) -> Instant {
 }
 
 /// Derives a key seed for one purpose from the secret.
-fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
+fn derive_seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     let hash = Sha256::new()
         .chain_update(b"purser ")
         .chain_update(purpose)
@@ -140,13 +141,13 @@ fn seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 impl Inner {
     /// Signs and appends pending facts until none is left or the time is over. Then archives, audits and checks the log.
     /// A failed step does not stop the other steps.
-    pub(crate) async fn state_facts(&self, time_left: Duration) -> Result<()> {
+    pub(crate) async fn sign_pending_changes(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
         let until = deadline(time_left);
-        let stated = self.append(statements, until).await;
-        let reported = self.report_oldest(statements).await;
+        let stated = self.append_statements(statements, until).await;
+        let reported = self.report_oldest_pending_change(statements).await;
         let archived = self.archive_and_check(statements, until).await;
         stated.and(reported).and(archived)
     }
@@ -178,54 +179,59 @@ impl Inner {
         let (objects, archive) = (&statements.objects, statements.archive.as_ref());
         let is_over = || Instant::now() >= until;
         let archived = match archive {
-            Some(archive) => archive.write(is_over).await,
+            Some(archive) => archive.archive_batches(is_over).await,
             None => Ok(ArchiveResult::default()),
         };
         let archived = archived.map(|archived| {
             for key in archived.differing {
-                report_difference(&key, "the archived object differs from the log");
+                report_row_difference(&key, "the archived object differs from the log");
             }
         });
         let checked = self.check(statements, &LogReader::new(objects.clone()), until).await;
-        let audited = audit(objects, archive, self.clock.now(), is_over, report_difference).await;
+        let audited = continue_audit(objects, archive, self.clock.now(), is_over, report_row_difference).await;
         archived.and(checked).and(audited)
     }
 
     async fn check(&self, statements: &Statements, log: &LogReader, until: Instant) -> Result<()> {
         let network = statements.network;
         let records = Records { shared: self, network };
-        records.check_yesterday(log, until).await
+        records.audit_yesterdays_statements(log, until).await
     }
 
     /// Signs the statements for a busy stream batch, so that batches are signed in parallel. The schedule signs the
     /// statements that fail or take too long.
-    pub(crate) async fn sign_ahead(&self, records: &[Value]) {
+    pub(crate) async fn sign_batch_early(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
-        let changes = changes.filter_map(|change| self.ledger.journal_change(&change).ok().flatten());
-        let facts: Vec<PendingFact> = changes.filter_map(|change| facts_of(&change)).collect();
+        let changes = changes.filter_map(|change| self.ledger.decision_history_change(&change).ok().flatten());
+        let facts: Vec<PendingChange> = changes.filter_map(|change| pending_change(&change)).collect();
         if facts.len() < BUSY {
             return;
         }
-        match timeout(AHEAD, self.write_ahead(statements, facts)).await {
+        match timeout(AHEAD, self.write_early_statements(statements, facts)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(error = %Causes(&error), "statements.not_signed_ahead"),
             Err(_) => tracing::warn!("statements.not_signed_ahead"),
         }
     }
 
-    async fn write_ahead(&self, statements: &Statements, facts: Vec<PendingFact>) -> Result<()> {
-        let signing = self.signing(statements, statements.keys().await?);
+    async fn write_early_statements(&self, statements: &Statements, facts: Vec<PendingChange>) -> Result<()> {
+        let signing = self.statement_signer(statements, statements.signing_keys().await?);
         let signed = stream::iter(facts).map(|fact| {
             let signing = &signing;
-            async move { signing.sign_ahead(&fact).await.map(|statement| (fact, statement)) }
+            async move {
+                signing
+                    .sign_statement_early(&fact)
+                    .await
+                    .map(|statement| (fact, statement))
+            }
         });
         let signed: Vec<_> = signed.buffered(AT_ONCE).collect().await;
         let signed: Vec<_> = signed.into_iter().flatten().collect();
         purser_log::write_signed(&statements.objects, &signed).await
     }
 
-    fn signing<'a>(&'a self, statements: &Statements, keys: &'a Keys) -> Signing<'a> {
+    fn statement_signer<'a>(&'a self, statements: &Statements, keys: &'a Keys) -> Signing<'a> {
         Signing {
             records: Records {
                 shared: self,
@@ -236,11 +242,11 @@ impl Inner {
         }
     }
 
-    async fn append(&self, statements: &Statements, until: Instant) -> Result<()> {
-        let keys = statements.keys().await?;
-        let signing = self.signing(statements, keys);
+    async fn append_statements(&self, statements: &Statements, until: Instant) -> Result<()> {
+        let keys = statements.signing_keys().await?;
+        let signing = self.statement_signer(statements, keys);
         loop {
-            let written = keys.log.write(self.clock.now(), &signing).await?;
+            let written = keys.log.write_pending(self.clock.now(), &signing).await?;
             if !written.has_more || Instant::now() >= until {
                 return Ok(());
             }
@@ -248,15 +254,15 @@ impl Inner {
     }
 
     /// Logs the age of the oldest pending change, also if nothing can be appended.
-    async fn report_oldest(&self, statements: &Statements) -> Result<()> {
-        let oldest = purser_log::oldest_pending(&statements.objects).await?;
+    async fn report_oldest_pending_change(&self, statements: &Statements) -> Result<()> {
+        let oldest = purser_log::read_oldest_pending(&statements.objects).await?;
         let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
         tracing::info!(age_seconds = age, "statements.pending");
         Ok(())
     }
 
     /// Stores expired approvals as pending facts, because no stream record is about an expiry.
-    pub(crate) async fn note_expired(&self, expired: &[(Approval, RowHash)]) -> Result<()> {
+    pub(crate) async fn queue_expired_approvals(&self, expired: &[(Approval, RowHash)]) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
@@ -264,33 +270,33 @@ impl Inner {
         let now = self.clock.now();
         let facts = (now.micros()..)
             .zip(expired)
-            .map(|(sequence, (approval, row))| PendingFact {
+            .map(|(sequence, (approval, row))| PendingChange {
                 sequence: format!("{sequence:040}"),
                 changed_at: now,
                 agent: approval.agent,
-                fact: StatedFact::ApprovalChanged(approval.id, ApprovalChange::Expired, approval.expires_at),
+                fact: StatedChange::ApprovalChanged(approval.id, ApprovalChange::Expired, approval.expires_at),
                 row: row.to_string(),
             });
         let (shard, facts) = (EXPIRED.to_owned(), facts.collect());
-        PendingBatch { shard, facts }.write(&statements.objects).await
+        PendingBatch { shard, facts }.write_batch(&statements.objects).await
     }
 
     /// Makes facts pending again that were set aside, and returns their number.
-    pub(crate) async fn state_again(&self) -> Result<usize> {
+    pub(crate) async fn requeue_quarantined_changes(&self) -> Result<usize> {
         match &self.statements {
-            Some(statements) => purser_log::state_again(&statements.objects, self.clock.now()).await,
+            Some(statements) => purser_log::requeue_quarantined(&statements.objects, self.clock.now()).await,
             None => Ok(0),
         }
     }
 }
 
 /// Returns the fact to state for an approval decision.
-pub(crate) fn fact_of_approval(decided: &DecidedApproval) -> PendingFact {
-    PendingFact {
+pub(crate) fn pending_approval_decision(decided: &DecidedApproval) -> PendingChange {
+    PendingChange {
         sequence: decided.sequence.to_string(),
         changed_at: decided.changed_at,
         agent: decided.approval.agent,
-        fact: StatedFact::ApprovalChanged(decided.approval.id, decided.change, decided.at),
+        fact: StatedChange::ApprovalChanged(decided.approval.id, decided.change, decided.at),
         row: decided.row.to_string(),
     }
 }
@@ -299,17 +305,17 @@ pub(crate) fn fact_of_approval(decided: &DecidedApproval) -> PendingFact {
 /// A payment is stated when it is confirmed, when its transaction moves to a different block, when its confirmation is
 /// reverted, and when its amount is released. No function makes other changes to a confirmed payment, so other changes
 /// are not stated.
-pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
+pub(crate) fn pending_change(change: &HistoryChange) -> Option<PendingChange> {
     let fact = match (&change.old, &change.new) {
-        (None, LoggedDecision::Allowed(settlement)) => StatedFact::Allowed(settlement.id()),
-        (None, LoggedDecision::Refused(refusal)) => StatedFact::Refused(refusal.transaction),
-        (None, LoggedDecision::PaidOut(settlement)) => StatedFact::Withdrawn(settlement.id()),
-        (None, LoggedDecision::ConfirmationReverted(reverted)) => StatedFact::Reverted(reverted.transaction),
+        (None, LoggedDecision::Allowed(settlement)) => StatedChange::Allowed(settlement.id()),
+        (None, LoggedDecision::Refused(refusal)) => StatedChange::Refused(refusal.transaction),
+        (None, LoggedDecision::PaidOut(settlement)) => StatedChange::Withdrawn(settlement.id()),
+        (None, LoggedDecision::ConfirmationReverted(reverted)) => StatedChange::Reverted(reverted.transaction),
         (
             Some(LoggedDecision::Allowed(old) | LoggedDecision::PaidOut(old)),
             LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new),
         ) if (&old.state, &new.state) == (&SettlementState::Authorized, &SettlementState::Expired) => {
-            StatedFact::Released(new.id(), change.changed_at)
+            StatedChange::Released(new.id(), change.changed_at)
         }
         (Some(old), LoggedDecision::Allowed(new) | LoggedDecision::PaidOut(new)) => {
             let SettlementState::Confirmed {
@@ -333,11 +339,11 @@ pub(crate) fn facts_of(change: &JournalChange) -> Option<PendingFact> {
                 block_number,
                 settled_at,
             };
-            StatedFact::Confirmed(new.id(), confirmation)
+            StatedChange::Confirmed(new.id(), confirmation)
         }
         _ => return None,
     };
-    Some(PendingFact {
+    Some(PendingChange {
         sequence: change.sequence.to_string(),
         changed_at: change.changed_at,
         agent: change.agent,

@@ -2,7 +2,7 @@
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{Approval, Error, Result, Timestamp};
-use purser_store::{Fact, Reminder, ReminderKind, RowHash};
+use purser_store::{ChangeEvent, Reminder, ReminderKind, RowHash};
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
@@ -14,19 +14,19 @@ const LAST: Duration = Duration::from_secs(10);
 impl Inner {
     /// Publishes the events of due reminders, oldest first, until all are read or the time is over. An unreadable row
     /// is skipped and keeps its reminder, and the run fails after it has processed the other rows.
-    pub(crate) async fn sweep(&self, time_left: Duration) -> Result<()> {
+    pub(crate) async fn publish_due_reminders(&self, time_left: Duration) -> Result<()> {
         // A failure to verify payees does not stop the reminders.
-        let attested = self.attest_first().await;
+        let attested = self.verify_payees_on_first_run().await;
         let now = self.clock.now();
         let began = Instant::now();
         let until = began.checked_add(time_left.saturating_sub(LAST)).unwrap_or(began);
         let (mut after, mut failure) = (None, None);
         loop {
-            let page = self.usage.reminders(now, after, AT_ONCE).await?;
+            let page = self.usage.read_reminders(now, after, AT_ONCE).await?;
             failure = page.unreadable.or(failure);
             let (mut facts, mut seen, mut expired) = (Vec::new(), Vec::new(), Vec::new());
             for reminder in page.found {
-                match self.facts_due(reminder, now, &mut expired).await {
+                match self.due_change_events(reminder, now, &mut expired).await {
                     Ok(facts_due) => {
                         facts.extend(facts_due);
                         seen.push(reminder);
@@ -34,10 +34,10 @@ impl Inner {
                     Err(error) => failure = Some(error),
                 }
             }
-            self.tell_facts(facts).await?;
-            self.note_expired(&expired).await?;
+            self.publish_change_events(facts).await?;
+            self.queue_expired_approvals(&expired).await?;
             for reminder in seen {
-                self.usage.forget(reminder).await?;
+                self.usage.remove_reminder(reminder).await?;
             }
             after = page.next;
             if after.is_none() || Instant::now() >= until {
@@ -48,29 +48,31 @@ impl Inner {
 
     /// Returns the events that a reminder's row has now. An expired approval is added to `expired`. A row that was
     /// removed, used or withdrawn has no event.
-    async fn facts_due(
+    async fn due_change_events(
         &self,
         reminder: Reminder,
         now: Timestamp,
         expired: &mut Vec<(Approval, RowHash)>,
-    ) -> Result<Vec<Fact>> {
+    ) -> Result<Vec<ChangeEvent>> {
         Ok(match reminder.of {
             ReminderKind::Expiry(approval) => {
-                let approval = self.ledger.approval_with_hash(approval).await?;
-                let fact = approval.as_ref().and_then(|(approval, _)| Fact::expiry(approval, now));
+                let approval = self.ledger.read_approval_with_hash(approval).await?;
+                let fact = approval
+                    .as_ref()
+                    .and_then(|(approval, _)| ChangeEvent::expiry_event(approval, now));
                 expired.extend(approval.filter(|_| fact.is_some()));
                 fact.into_iter().collect()
             }
             ReminderKind::Pricing(service) => {
-                let service = self.catalog.service(service).await?;
-                service.map_or_else(Vec::new, |service| Fact::in_effect(&service, reminder.at))
+                let service = self.catalog.read_service_by_id(service).await?;
+                service.map_or_else(Vec::new, |service| ChangeEvent::events_in_effect(&service, reminder.at))
             }
         })
     }
 
-    async fn tell_facts(&self, facts: Vec<Fact>) -> Result<()> {
-        let agents: BTreeSet<_> = facts.iter().filter_map(Fact::agent_of_owner).collect();
-        let owners = self.ledger.owners(&agents).await?;
+    async fn publish_change_events(&self, facts: Vec<ChangeEvent>) -> Result<()> {
+        let agents: BTreeSet<_> = facts.iter().filter_map(ChangeEvent::agent_without_owner).collect();
+        let owners = self.ledger.read_owners(&agents).await?;
         let mut events = Vec::new();
         for fact in facts {
             match fact.into_event(&self.source, &owners) {

@@ -121,8 +121,8 @@ async fn the_run_that_appends_busy_batches_neither_signs_nor_evaluates() {
     let calls = stating.database.calls().take();
     let reads = calls.iter().filter(|call| call.operation == "GetItem").count();
     assert_eq!((signatures(), reads), (0, usize::from(PAYMENTS)));
-    let log = purser_log::LogReader::new(purser_log::ObjectStore::folder(folder.join("log")));
-    let checkpoint = String::from_utf8(log.checkpoint().await.unwrap().unwrap()).unwrap();
+    let log = purser_log::LogReader::new(purser_log::ObjectStore::open_folder(folder.join("log")));
+    let checkpoint = String::from_utf8(log.read_checkpoint().await.unwrap().unwrap()).unwrap();
     assert_eq!(checkpoint.lines().nth(1), Some("40"));
     assert!(!folder.join("log/signed").exists() || contents(&folder.join("log/signed")).is_empty());
 

@@ -52,7 +52,7 @@ impl World {
             ("NETWORK", "base-sepolia".to_owned()),
         ]);
         let env: Env = variables.collect();
-        let events = Events::boot(Boot::new(env, Clock::still(Arc::clone(&clock)))).unwrap();
+        let events = Events::boot(Boot::new(env, Clock::at_fixed_time(Arc::clone(&clock)))).unwrap();
         Self {
             usage: UsageTable::new(emulator.client.clone(), USAGE),
             emulator,
@@ -71,7 +71,7 @@ impl World {
     }
 
     async fn call(&self, event: Value) -> Value {
-        self.events.call(&event, TIME).await.unwrap()
+        self.events.handle_event(&event, TIME).await.unwrap()
     }
 
     fn set_clock(&self, secs: u32) {
@@ -81,7 +81,7 @@ impl World {
     /// Writes the service's row, passes the stream's records to the function, and returns the records.
     async fn write(&self, service: &Service) -> Vec<Value> {
         let put = self.emulator.catalog();
-        put.put(service, &sample::audit()).await.unwrap();
+        put.put_service(service, &sample::audit()).await.unwrap();
         self.pass_on().await
     }
 
@@ -92,8 +92,8 @@ impl World {
     }
 
     async fn age(&self, service: &Service, secs: u32) -> PayeeAge {
-        let attested = self.usage.find_attested(service.id).await.unwrap();
-        let attested = attested.map(|attested| attested.age(&service.operations[0], at(secs)));
+        let attested = self.usage.read_verified_service(service.id).await.unwrap();
+        let attested = attested.map(|attested| attested.payee_age(&service.operations[0], at(secs)));
         attested.unwrap_or(PayeeAge::Unattested)
     }
 }
@@ -211,7 +211,7 @@ async fn an_accepted_payee_waits_for_one_hour() {
     assert_eq!(world.age(&waits, DAY - 1).await, PayeeAge::Old, "the present payee");
     assert_eq!(world.age(&waits, DAY).await, PayeeAge::Old, "the next payee");
     world.set_clock(100);
-    let accepted = edited(&waits, |operation| *operation = operation.at(at(DAY)));
+    let accepted = edited(&waits, |operation| *operation = operation.at_time(at(DAY)));
     world.write(&accepted).await;
     assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
     // A time in the catalog that is sooner than the delay allows has no effect.
@@ -290,19 +290,34 @@ async fn a_new_service_with_a_known_call_waits() {
 async fn only_the_first_run_attests_the_existing_catalog() {
     let world = World::start().await;
     let first = shop(1);
-    world.emulator.catalog().put(&first, &sample::audit()).await.unwrap();
+    world
+        .emulator
+        .catalog()
+        .put_service(&first, &sample::audit())
+        .await
+        .unwrap();
     let drafted = Service {
         curated: false,
         ..shop(2)
     };
-    world.emulator.catalog().put(&drafted, &sample::audit()).await.unwrap();
+    world
+        .emulator
+        .catalog()
+        .put_service(&drafted, &sample::audit())
+        .await
+        .unwrap();
     world.call(json!({})).await;
     assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
     assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
 
     // The stream records of this update are lost.
     let changed = edited(&first, pays(0xe1));
-    world.emulator.catalog().put(&changed, &sample::audit()).await.unwrap();
+    world
+        .emulator
+        .catalog()
+        .put_service(&changed, &sample::audit())
+        .await
+        .unwrap();
     world.call(json!({})).await;
     assert_eq!(world.age(&changed, 0).await, PayeeAge::Unattested);
     let answer = world.call(json!({"attest_catalog": "by_rule"})).await;
@@ -310,7 +325,7 @@ async fn only_the_first_run_attests_the_existing_catalog() {
     assert_eq!(world.age(&changed, 0).await, PayeeAge::Young(at(DAY)));
     world.call(json!({"attest_catalog": "at_once"})).await;
     assert_eq!(world.age(&changed, 0).await, PayeeAge::Old);
-    let unknown = world.events.call(&json!({"attest_catalog": true}), TIME).await;
+    let unknown = world.events.handle_event(&json!({"attest_catalog": true}), TIME).await;
     assert!(unknown.is_err());
 }
 
@@ -344,7 +359,7 @@ async fn a_removed_call_that_another_service_lists_waits() {
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
     // The verified time raises the alarm for a service that opens.
-    let attested = world.usage.find_attested(other.id).await.unwrap().unwrap();
+    let attested = world.usage.read_verified_service(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
     // A call may move to a different service together with its payee.
     let moved = with_call_of(2, &second);
@@ -358,7 +373,12 @@ async fn a_batch_reads_the_attested_services_once() {
     let world = World::begun().await;
     let reads = async |services: std::ops::Range<u128>| {
         for n in services {
-            world.emulator.catalog().put(&shop(n), &sample::audit()).await.unwrap();
+            world
+                .emulator
+                .catalog()
+                .put_service(&shop(n), &sample::audit())
+                .await
+                .unwrap();
         }
         world.proxy.calls().take();
         world.pass_on().await;
@@ -376,7 +396,12 @@ async fn a_batch_reads_the_attested_services_once() {
         rival
     });
     for rival in &rivals {
-        world.emulator.catalog().put(rival, &sample::audit()).await.unwrap();
+        world
+            .emulator
+            .catalog()
+            .put_service(rival, &sample::audit())
+            .await
+            .unwrap();
     }
     world.pass_on().await;
     let mut ages = Vec::new();
@@ -393,7 +418,7 @@ async fn attested_payees_have_partitions_of_their_own() {
     for n in 0..8 {
         world.write(&shop(n)).await;
     }
-    let attested = world.usage.all_attested().await.unwrap();
+    let attested = world.usage.read_all_verified_services().await.unwrap();
     let mut services: Vec<ServiceId> = attested.iter().map(|attested| attested.service).collect();
     services.sort_unstable();
     assert_eq!(services, (0..8).map(sample::service_id).collect::<Vec<_>>());

@@ -14,7 +14,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::read::GzDecoder;
 use purser_domain::{Day, SettlementId};
-use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, read_unverified_entries, verify};
+use purser_evidence::{Checkpoint, Hash, Note, StatementKind, Trust, read_unverified_entries, verify_document};
 use purser_log::{LogReader, MissingStatements, ObjectStore, unverified_payload};
 use purser_store::{ApprovalDecision, Reminder, ReminderKind, UsageTable};
 use purser_testkit::{Fate, LEDGER, USAGE, sample};
@@ -35,7 +35,7 @@ impl Folder {
     }
 
     fn log(&self) -> ObjectStore {
-        ObjectStore::folder(self.0.join("log"))
+        ObjectStore::open_folder(self.0.join("log"))
     }
 
     fn trust(&self) -> Value {
@@ -43,9 +43,9 @@ impl Folder {
     }
 
     async fn size(&self) -> u64 {
-        let checkpoint = LogReader::new(self.log()).checkpoint().await.unwrap().unwrap();
+        let checkpoint = LogReader::new(self.log()).read_checkpoint().await.unwrap().unwrap();
         let note = Note::parse(std::str::from_utf8(&checkpoint).unwrap()).unwrap();
-        Checkpoint::parse(note.unverified_text()).unwrap().head().size
+        Checkpoint::parse(note.unverified_text()).unwrap().tree_head().size
     }
 
     /// Returns the first `size` statements.
@@ -152,18 +152,24 @@ async fn earlier_proofs_verify_after_the_keys_were_replaced() {
         let events = stating.function(None);
         stating.state(&events).await;
         let trust = Trust::parse(&folder.trust().to_string()).unwrap();
-        let checkpoint = String::from_utf8(reader.checkpoint().await.unwrap().unwrap()).unwrap();
-        trust.policy.open(&Note::parse(&checkpoint).unwrap()).unwrap();
+        let checkpoint = String::from_utf8(reader.read_checkpoint().await.unwrap().unwrap()).unwrap();
+        trust
+            .policy
+            .open_checkpoint(&Note::parse(&checkpoint).unwrap())
+            .unwrap();
         for earlier in &trusts {
-            earlier.policy.open(&Note::parse(&checkpoint).unwrap()).unwrap_err();
+            earlier
+                .policy
+                .open_checkpoint(&Note::parse(&checkpoint).unwrap())
+                .unwrap_err();
         }
         let id = stating.pay(10, secret).await.unwrap();
         stating.confirm(id, number).await;
         stating.state(&events).await;
-        let found = reader.receipt(id, id.authorized_at()).await.unwrap().unwrap();
+        let found = reader.find_receipt(id, id.authorized_at()).await.unwrap().unwrap();
         proofs.push(found.proof);
         for proof in &proofs {
-            let report = verify(proof, &trust).unwrap();
+            let report = verify_document(proof, &trust).unwrap();
             assert!(report.is_verified(), "{:?}", report.steps());
         }
         trusts.push(trust);
@@ -198,7 +204,7 @@ async fn statements_wait_while_kms_fails() {
     stating.pay(10, "one").await.unwrap();
     stating.kms.fail("Sign", "KMSInternalException");
     stating.fold().await;
-    assert!(events.state(TIME).await.is_err());
+    assert!(events.sign_pending_statements(TIME).await.is_err());
     stating.kms.behave();
     stating.state(&events).await;
     assert_eq!(folder.statements(1).await.len(), 1);
@@ -241,7 +247,7 @@ async fn reversals_and_releases_name_what_they_change() {
     let [decision, receipt] = [of("purser.decision.v1", paid), of("purser.receipt.v1", paid)];
     let reverted = &payloads[of("reversal", paid)];
     assert_eq!(reverted["transaction_id"], reversal.to_string());
-    let leaf = Hash::of_leaf(statements[receipt].as_bytes());
+    let leaf = Hash::for_leaf(statements[receipt].as_bytes());
     let digits = leaf.as_bytes().iter();
     let leaf_hash = digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     let expected = json!({
@@ -262,8 +268,12 @@ async fn reversals_and_releases_name_what_they_change() {
     assert_eq!(*again, sample::tx_hash(2).to_string());
     let (reader, ledger) = (LogReader::new(folder.log()), stating.emulator.ledger());
     for (id, receipt, change) in [(paid, Some(5), "reversal"), (unpaid, None, "release")] {
-        let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
-        let found = reader.payment(&settlement).await.unwrap();
+        let settlement = ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
+        let found = reader.find_payment_statements(&settlement).await.unwrap();
         assert_eq!(found.receipt.map(|receipt| receipt.index), receipt);
         let indexes: Vec<u64> = found.changes.iter().map(|change| change.index).collect();
         assert_eq!(indexes, [u64::try_from(of(change, id)).unwrap()]);
@@ -283,7 +293,7 @@ async fn a_check_that_failed_is_repeated() {
     stating.sleep();
     stating.rewrite_amount(id).await;
     let lines = rewrites::Lines::start();
-    let run = async |job: &str| events.call(&json!({"job": job}), TIME).await;
+    let run = async |job: &str| events.handle_event(&json!({"job": job}), TIME).await;
     // Few statements are due, so one run is enough.
     run("check").await.unwrap();
     stating
@@ -314,16 +324,23 @@ async fn withdrawals_are_stated() {
     stating.confirm(id, 1).await;
     stating.state(&events).await;
     let ledger = stating.emulator.ledger();
-    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
-    let found = LogReader::new(folder.log()).payment(&settlement).await.unwrap();
+    let settlement = ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap();
+    let found = LogReader::new(folder.log())
+        .find_payment_statements(&settlement)
+        .await
+        .unwrap();
     assert!(found.receipt.is_some());
-    let change = found.change(settlement.terms.transaction).unwrap();
+    let change = found.find_change(settlement.terms.transaction).unwrap();
     let payload = unverified_payload(&change.statement).unwrap();
     assert_eq!(payload["change"], "withdrawal");
     assert_eq!(payload["settlement"]["pay_to"], sample::wallet(9).to_string());
     assert_eq!(payload["settlement"]["amount_units"], 1);
     assert_eq!(payload["changed_decision"]["decision_hash"], Value::Null);
-    assert_eq!(found.differing(None, &settlement), [""; 0]);
+    assert_eq!(found.differing_statements(None, &settlement), [""; 0]);
     stating.sleep();
     stating.sleep();
     let lines = rewrites::Lines::start();
@@ -347,12 +364,15 @@ impl Stating {
     /// Makes the first day's changes pending that have no statement in the log.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
         let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
-        let (decisions, unreadable) = self.emulator.ledger().decisions_of_day(agent, day).await.unwrap();
+        let (decisions, unreadable) = self.emulator.ledger().read_decisions_of_day(agent, day).await.unwrap();
         assert_eq!(unreadable, 0);
         let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));
         let mut missing = MissingStatements::default();
         let decisions: Vec<_> = decisions.collect();
-        missing.find(&folder.log(), &decisions, self.now()).await.unwrap();
+        missing
+            .requeue_missing(&folder.log(), &decisions, self.now())
+            .await
+            .unwrap();
         missing
     }
 }
@@ -407,8 +427,15 @@ async fn missing_statements_are_pending_again_once() {
     assert_eq!(folder.size().await, before + 8);
     let ledger = stating.emulator.ledger();
     for (id, has_receipt, changes) in [(paid, true, 0), (reverted, false, 1), (payout, false, 1)] {
-        let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
-        let found = LogReader::new(folder.log()).payment(&settlement).await.unwrap();
+        let settlement = ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
+        let found = LogReader::new(folder.log())
+            .find_payment_statements(&settlement)
+            .await
+            .unwrap();
         assert_eq!((found.receipt.is_some(), found.changes.len()), (has_receipt, changes));
     }
 }
@@ -439,14 +466,14 @@ async fn approval_decisions_and_expiries_are_stated() {
     let usage = UsageTable::new(stating.emulator.client.clone(), USAGE);
     let (of, at) = (ReminderKind::Expiry(unanswered.id), unanswered.expires_at);
     let reminder = Reminder { of, at };
-    usage.remind(reminder).await.unwrap();
+    usage.store_reminder(reminder).await.unwrap();
     // Sweeps stop after they stored the expiry and before they delete the reminder.
     stating.database.follow(|step| match step.call.split(' ').next() {
         Some("DeleteItem") => Fate::Answer(400, json!({"__type": "ValidationException"})),
         _ => Fate::PassOn,
     });
     for _ in 0..2 {
-        events.sweep(TIME).await.unwrap_err();
+        events.publish_due_events(TIME).await.unwrap_err();
         stating.now();
     }
     stating.database.behave();
@@ -455,8 +482,8 @@ async fn approval_decisions_and_expiries_are_stated() {
     for _ in 0..2 {
         stating.state(&events).await;
         // A sweep stopped again after the expiry was stated.
-        usage.remind(reminder).await.unwrap();
-        events.sweep(TIME).await.unwrap();
+        usage.store_reminder(reminder).await.unwrap();
+        events.publish_due_events(TIME).await.unwrap();
     }
     stating.state(&events).await;
     // The daily check rebuilds each statement.
@@ -480,7 +507,7 @@ async fn approval_decisions_and_expiries_are_stated() {
         (unanswered, vec!["approval_expiry"]),
     ] {
         let id = request.transaction;
-        let changes = reader.changes(id.uuid(), id.decided_at()).await.unwrap();
+        let changes = reader.find_changes(id.uuid(), id.decided_at()).await.unwrap();
         let payloads: Vec<Value> = changes
             .iter()
             .map(|change| unverified_payload(&change.statement).unwrap())
@@ -490,7 +517,7 @@ async fn approval_decisions_and_expiries_are_stated() {
             .map(|payload| payload["change"].as_str().unwrap())
             .collect();
         assert_eq!(names, expected);
-        let decision = reader.decision(id, id.decided_at()).await.unwrap().unwrap();
+        let decision = reader.find_decision(id, id.decided_at()).await.unwrap().unwrap();
         let decision = unverified_payload(&decision.statement).unwrap();
         for payload in &payloads {
             let is_expiry = payload["change"] == "approval_expiry";
@@ -537,8 +564,12 @@ async fn the_archive_has_the_log_and_neither_has_names() {
     );
 
     let reader = LogReader::new(folder.log());
-    let found = reader.receipt(first, first.authorized_at()).await.unwrap().unwrap();
-    let report = verify(&found.proof, &Trust::parse(&folder.trust().to_string()).unwrap()).unwrap();
+    let found = reader
+        .find_receipt(first, first.authorized_at())
+        .await
+        .unwrap()
+        .unwrap();
+    let report = verify_document(&found.proof, &Trust::parse(&folder.trust().to_string()).unwrap()).unwrap();
     assert_eq!(report.statement().unwrap().kind(), Some(StatementKind::Receipt));
 
     let mut texts: Vec<Vec<u8>> = folder.files().into_iter().map(|(_, bytes)| bytes).collect();

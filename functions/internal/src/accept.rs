@@ -2,7 +2,7 @@
 //! new payee or price in the catalog. Payments to the new payee then start after the shorter delay for accepted changes
 //! (`shared/domain/src/catalog/attested.rs`).
 
-use crate::edit::{Change, Condition, exact};
+use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
 use crate::{Caller, Operators};
 use axum::extract::State;
@@ -32,14 +32,18 @@ pub(crate) async fn accept_change(
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let precondition = exact(if_match)?;
-    let service = operators.accept(&operator, (id, operation), precondition).await?;
-    Ok(operators.show_accepted(&service, Some(operation)).await?)
+    let precondition = require_exact_version(if_match)?;
+    let service = operators
+        .accept_delayed_change(&operator, (id, operation), precondition)
+        .await?;
+    Ok(operators
+        .service_response_after_acceptance(&service, Some(operation))
+        .await?)
 }
 
 impl Operators {
     /// Accepts an operation's delayed change as a second operator. Returns the stored service.
-    pub(crate) async fn accept(
+    pub(crate) async fn accept_delayed_change(
         &self,
         operator: &Operator,
         (id, operation): (ServiceId, OperationUuid),
@@ -47,7 +51,7 @@ impl Operators {
     ) -> Result<Service> {
         let condition = Condition::Existing(precondition);
         let change = |_: Option<&Service>| Ok(Change::Accept(operation));
-        let edited = self.edit(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
-        Ok(edited.await?.service())
+        let edited = self.update_service(operator, AuditKind::PaymentChangeAccepted, id, condition, change);
+        Ok(edited.await?.into_service())
     }
 }

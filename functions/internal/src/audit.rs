@@ -5,26 +5,26 @@
 //! the service gets no row either, but its retry does.
 
 use crate::Operators;
-use purser_api::{Operator, audit_refusal};
-use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRefusal, Error, PersonId, Result};
+use purser_api::{Operator, rejection_for_audit};
+use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRejection, Error, Result, UserId};
 use purser_store::AuditEntry;
 
 impl Operators {
     /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
-    pub(crate) fn entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
-        let record = self.record(operator, act, AuditOutcome::Done(changes))?;
-        Ok(self.audit.entry(&record))
+    pub(crate) fn audit_entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+        let record = self.audit_record(operator, act, AuditOutcome::Done(changes))?;
+        Ok(self.audit.new_entry(&record))
     }
 
-    /// Like [`Self::entry`], and also adds the row to the owner's audit log.
-    pub(crate) fn entry_telling(
+    /// Like [`Self::audit_entry`], and also adds the row to the owner's audit log.
+    pub(crate) fn audit_entry_for_owner(
         &self,
         operator: &Operator,
         act: &Act,
         changes: AuditChanges,
-        owner: Option<&PersonId>,
+        owner: Option<&UserId>,
     ) -> Result<AuditEntry> {
-        Ok(self.entry(operator, act, changes)?.telling(owner))
+        Ok(self.audit_entry(operator, act, changes)?.with_copy_for_user(owner))
     }
 
     /// Runs an action and returns its result. If the action is rejected, writes an audit row.
@@ -35,22 +35,22 @@ impl Operators {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = |error: &Error| {
-            let refusal = audit_refusal(error);
-            let record = refusal.map(|refusal| self.record(operator, act, AuditOutcome::Refused(refusal)));
+            let refusal = rejection_for_audit(error);
+            let record = refusal.map(|refusal| self.audit_record(operator, act, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
         self.audit.audit_rejection(work, refused).await
     }
 
     /// Writes the audit row of an action that was rejected without an error value.
-    pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRefusal) -> Result<()> {
-        let record = self.record(operator, act, AuditOutcome::Refused(refusal))?;
-        self.audit.add(&record).await
+    pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRejection) -> Result<()> {
+        let record = self.audit_record(operator, act, AuditOutcome::Refused(refusal))?;
+        self.audit.add_row(&record).await
     }
 
-    fn record(&self, operator: &Operator, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
+    fn audit_record(&self, operator: &Operator, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
         Ok(operator
             .acting
-            .record(self.clock.now(), self.entropy.bytes()?, act, outcome))
+            .audit_record(self.clock.now(), self.entropy.random_bytes()?, act, outcome))
     }
 }

@@ -4,8 +4,8 @@ use crate::Caller;
 use crate::Operators;
 use axum::Json;
 use axum::extract::State;
-use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, audit_filter};
-use purser_domain::{AuditId, AuditKind, AuditScope, PersonId};
+use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, parse_audit_filter};
+use purser_domain::{AuditId, AuditKind, AuditScope, UserId};
 use purser_store::{PageRequest, READ_AT_ONCE};
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use std::sync::Arc;
     ),
     responses((status = 200, body = AuditList, description = "Newest first."))
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_internal_audit_log(
     State(operators): State<Arc<Operators>>,
     Caller(_operator): Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
 ) -> Result<Json<AuditList>, Failure> {
-    let person = query.read(
+    let person = query.parse_with(
         "person_id",
-        PersonId::parse,
+        UserId::parse,
         "must be a person's id: 64 hexadecimal digits",
     );
-    let outflows = query.read("outflows", |text| text.parse().ok(), "must be true or false");
-    let mut filter = audit_filter(&mut query);
-    let cursor = query.read(
+    let outflows = query.parse_with("outflows", |text| text.parse().ok(), "must be true or false");
+    let mut filter = parse_audit_filter(&mut query);
+    let cursor = query.parse_with(
         "cursor",
         AuditId::parse,
         "must be the `next_cursor` of an earlier answer",
     );
     let slice = PageRequest {
         before: cursor.map(AuditId::uuid),
-        limit: query.limit("limit", 25, READ_AT_ONCE),
+        limit: query.parse_limit("limit", 25, READ_AT_ONCE),
     };
     query.finish()?;
     let scope = match (person, outflows.unwrap_or(false)) {
@@ -51,7 +51,7 @@ pub(crate) async fn list(
         (None, true) => AuditScope::Outflows,
         (None, false) => AuditScope::Operators,
     };
-    let page = operators.audit.page(&scope, filter, slice).await?;
+    let page = operators.audit.read_page(&scope, filter, slice).await?;
     let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
     Ok(Json(AuditList::new(
         entries.collect(),

@@ -5,13 +5,13 @@
 
 use crate::Operators;
 use purser_api::{BrowserAct, Env, Operator};
-use purser_domain::{OperatorName, PersonId, Result};
+use purser_domain::{OperatorName, Result, UserId};
 use std::collections::BTreeMap;
 
 /// The operators who may act in a browser, by user.
 #[derive(Debug)]
 pub(crate) struct BrowserOperators {
-    names: BTreeMap<PersonId, OperatorName>,
+    names: BTreeMap<UserId, OperatorName>,
     /// Whether a second operator must confirm when an operator in a browser sets a price, ends a freeze or offers an
     /// agent.
     pub(crate) needs_second: bool,
@@ -24,16 +24,16 @@ impl BrowserOperators {
     /// Reads `BROWSER_OPERATORS`, such as `ada=<person>,bob=<person>`, and `SECOND_BROWSER_OPERATOR`, which is true
     /// unless it is set to `false`.
     pub(crate) fn from_env(env: &mut Env) -> Self {
-        let names = parse(env.get(NAMES).unwrap_or_default());
+        let names = parse_browser_operators(env.get(NAMES).unwrap_or_default());
         if names.is_none() {
             let message = "must be `<operator>=<person>` with the person's ID, separated by commas, each person once";
-            env.wrong(NAMES, message);
+            env.add_error(NAMES, message);
         }
         let needs_second = match env.get(NEEDS_SECOND) {
             None | Some("true") => true,
             Some("false") => false,
             Some(_) => {
-                env.wrong(NEEDS_SECOND, "must be `true` or `false`");
+                env.add_error(NEEDS_SECOND, "must be `true` or `false`");
                 true
             }
         };
@@ -44,11 +44,11 @@ impl BrowserOperators {
     }
 }
 
-fn parse(text: &str) -> Option<BTreeMap<PersonId, OperatorName>> {
+fn parse_browser_operators(text: &str) -> Option<BTreeMap<UserId, OperatorName>> {
     let mut names = BTreeMap::new();
     for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
         let (name, person) = pair.split_once('=')?;
-        let (name, person) = (OperatorName::parse(name)?, PersonId::parse(person)?);
+        let (name, person) = (OperatorName::parse(name)?, UserId::parse(person)?);
         if names.insert(person, name).is_some() {
             return None;
         }
@@ -59,15 +59,15 @@ fn parse(text: &str) -> Option<BTreeMap<PersonId, OperatorName>> {
 impl Operators {
     /// Returns the operator who acts in a browser, or `None` if the user is not a registered operator.
     pub(crate) async fn browser_operator(&self, act: &BrowserAct) -> Result<Option<Operator>> {
-        let name = act.person().and_then(|person| self.browser.names.get(&person));
+        let name = act.user().and_then(|person| self.browser.names.get(&person));
         let Some(name) = name else { return Ok(None) };
-        let is_registered = self.tokens.includes(name, self.clock.now()).await?;
-        Ok(is_registered.then(|| act.acting_as(name)))
+        let is_registered = self.tokens.has_operator(name, self.clock.now()).await?;
+        Ok(is_registered.then(|| act.browser_operator(name)))
     }
 
     /// Returns whether a second operator must confirm this operator's actions.
-    pub(crate) fn needs_second(&self, operator: &Operator) -> bool {
-        self.browser.needs_second && operator.name.is_in_browser()
+    pub(crate) fn needs_second_operator(&self, operator: &Operator) -> bool {
+        self.browser.needs_second && operator.name.acted_in_browser()
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
             ("ann=x".to_owned(), None),
         ];
         for (text, count) in rows {
-            assert_eq!(parse(&text).map(|names| names.len()), count, "{text}");
+            assert_eq!(parse_browser_operators(&text).map(|names| names.len()), count, "{text}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! `PUT /internal/services/{serviceId}/curated`: sets whether agents may use a service.
 
-use crate::edit::{Condition, of_existing};
+use crate::edit::{Condition, require_existing_service};
 use crate::view::InternalService;
 use crate::{Caller, Operators};
 use axum::extract::State;
@@ -19,12 +19,12 @@ purser_api::body! {
 
 /// Set whether agents may use a service.
 #[utoipa::path(
-    put, path = "/internal/services/{serviceId}/curated",
+    put, path = "/internal/services/{serviceId}/curated", operation_id = "curated",
     responses(
         (status = 200, body = InternalService, description = "The updated service. Agents that had it enabled keep their policies; while it is not curated, they receive `service_not_found`."),
     )
 )]
-pub(crate) async fn curated(
+pub(crate) async fn set_curated(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
@@ -32,13 +32,13 @@ pub(crate) async fn curated(
     body: Body<CuratedBody>,
 ) -> Result<Response, Failure> {
     let CuratedBody { curated } = body.parse()?;
-    let condition = Condition::Existing(if_match.precondition()?);
-    let change = of_existing(|stored| Service {
+    let condition = Condition::Existing(if_match.into_precondition()?);
+    let change = require_existing_service(|stored| Service {
         curated,
         ..stored.clone()
     });
     let edited = operators
-        .edit(&operator, AuditKind::CuratedSet, id, condition, change)
+        .update_service(&operator, AuditKind::CuratedSet, id, condition, change)
         .await?;
-    Ok(operators.show(&edited.service()).await?)
+    Ok(operators.service_response(&edited.into_service()).await?)
 }

@@ -7,72 +7,81 @@
 use crate::Operators;
 use crate::freezes::FreezeOutcome;
 use axum::{Json, extract::State};
-use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct, OperatorAnswer, Precondition};
-use purser_domain::{AgentId, Error, OperatorReason, PersonId, Problem, Result, Service, ServiceId, SettlementId};
+use purser_api::{BrowserAct, Direct, Failure, OperationAt, Operator, OperatorAct, OperatorResponse, Precondition};
+use purser_domain::{
+    AgentId, Error, OperatorReason, Result, Service, ServiceId, SettlementId, UserId, ValidationError,
+};
 use std::sync::Arc;
 
 /// Handles a request from `people`. IAM permits no other function to invoke this route.
-pub(crate) async fn act(
+pub(crate) async fn handle_browser_act(
     State(operators): State<Arc<Operators>>,
     Direct(asked): Direct<BrowserAct>,
-) -> Result<Json<OperatorAnswer>, Failure> {
+) -> Result<Json<OperatorResponse>, Failure> {
     let Some(operator) = operators.browser_operator(&asked).await? else {
         tracing::warn!("operator.not_registered");
-        return Ok(Json(OperatorAnswer::NotAnOperator {}));
+        return Ok(Json(OperatorResponse::NotAnOperator {}));
     };
-    let answer = operators.act(&operator, asked.act).await;
-    Ok(Json(answer.or_else(OperatorAnswer::from_refusal)?))
+    let answer = operators.perform_act(&operator, asked.act).await;
+    Ok(Json(answer.or_else(OperatorResponse::from_rejection)?))
 }
 
 impl Operators {
-    async fn act(&self, operator: &Operator, act: OperatorAct) -> Result<OperatorAnswer> {
+    async fn perform_act(&self, operator: &Operator, act: OperatorAct) -> Result<OperatorResponse> {
         match act {
             OperatorAct::AcceptChange(at) => {
-                self.accept(operator, ids(at), version(at)).await?;
+                self.accept_delayed_change(operator, parse_operation_ids(at), expected_version(at))
+                    .await?;
             }
             OperatorAct::WithdrawChange(at) => {
-                self.withdraw(operator, ids(at), version(at)).await?;
+                self.withdraw_delayed_change(operator, parse_operation_ids(at), expected_version(at))
+                    .await?;
             }
             OperatorAct::PinPayment { at, payment } => {
-                let pinned = self.pin_seen(operator, ids(at), version(at), |seen| payment.is(seen));
-                return Ok(pin_answer(&pinned.await?, at));
+                let pinned = self.set_probed_payment(operator, parse_operation_ids(at), expected_version(at), |seen| {
+                    payment.describes(seen)
+                });
+                return Ok(price_change_response(&pinned.await?, at));
             }
             OperatorAct::RequestProbe { service_id } => {
-                self.request_probe(operator, ServiceId::from_uuid(service_id)).await?;
+                self.request_service_probe(operator, ServiceId::from_uuid(service_id))
+                    .await?;
             }
             OperatorAct::Freeze { target, reason } => {
-                let target = self.existing(target.target()?).await?;
-                let outcome = self.begin_freeze(operator, target, reason_of(&reason)?).await?;
+                let target = self.check_target_exists(target.freeze_target()?).await?;
+                let outcome = self.begin_freeze(operator, target, parse_reason(&reason)?).await?;
                 return Ok(outcome.into());
             }
             OperatorAct::EndFreeze { target } => {
-                return Ok(self.end_freeze(operator, &target.target()?).await?.into());
+                return Ok(self.end_freeze(operator, &target.freeze_target()?).await?.into());
             }
             OperatorAct::OfferAgent { agent_id, to, reason } => {
                 let agent = self.find_agent_to_offer(AgentId::from_uuid(agent_id)).await?;
-                let to = PersonId::parse(&to);
-                let to = to.ok_or_else(|| wrong("/to", "must be a person's ID: 64 hexadecimal digits"))?;
-                let offer = self.offer_agent(operator, &agent, to, reason_of(&reason)?).await?;
+                let to = UserId::parse(&to);
+                let to =
+                    to.ok_or_else(|| invalid_field_error("/to", "must be a person's ID: 64 hexadecimal digits"))?;
+                let offer = self.offer_agent(operator, &agent, to, parse_reason(&reason)?).await?;
                 if offer.awaits_second() {
-                    return Ok(OperatorAnswer::AwaitsSecond {});
+                    return Ok(OperatorResponse::AwaitsSecond {});
                 }
             }
             OperatorAct::WithdrawOffer { agent_id } => {
-                self.withdraw_offer(operator, AgentId::from_uuid(agent_id)).await?;
+                self.withdraw_agent_offer(operator, AgentId::from_uuid(agent_id))
+                    .await?;
             }
             OperatorAct::Reconcile {
                 agent_id,
                 settlement_id,
             } => {
                 let (agent, settlement) = (AgentId::from_uuid(agent_id), SettlementId::from_uuid(settlement_id));
-                self.request_reconcile(operator, agent, settlement).await?;
+                self.request_settlement_reconcile(operator, agent, settlement).await?;
             }
         }
-        Ok(OperatorAnswer::Done {})
+        Ok(OperatorResponse::Done {})
     }
 }
 
-impl From<FreezeOutcome> for OperatorAnswer {
+impl From<FreezeOutcome> for OperatorResponse {
     fn from(outcome: FreezeOutcome) -> Self {
         match outcome {
             FreezeOutcome::Done => Self::Done {},
@@ -82,30 +91,30 @@ impl From<FreezeOutcome> for OperatorAnswer {
     }
 }
 
-const fn ids(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
+const fn parse_operation_ids(at: OperationAt) -> (ServiceId, purser_domain::OperationUuid) {
     (at.service(), at.operation())
 }
 
-const fn version(at: OperationAt) -> Precondition {
+const fn expected_version(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
 
 /// Returns whether the price change awaits a second operator.
-fn pin_answer(service: &Service, at: OperationAt) -> OperatorAnswer {
+fn price_change_response(service: &Service, at: OperationAt) -> OperatorResponse {
     let mut operations = service.operations.iter();
     let operation = operations.find(|one| one.id == at.operation());
     let next = operation.and_then(|operation| operation.next.as_ref());
     if next.is_some_and(|next| next.effective_from().is_none()) {
-        OperatorAnswer::AwaitsSecond {}
+        OperatorResponse::AwaitsSecond {}
     } else {
-        OperatorAnswer::Done {}
+        OperatorResponse::Done {}
     }
 }
 
-fn reason_of(text: &str) -> Result<OperatorReason> {
-    OperatorReason::parse(text).ok_or_else(|| wrong("/reason", OperatorReason::FORM))
+fn parse_reason(text: &str) -> Result<OperatorReason> {
+    OperatorReason::parse(text).ok_or_else(|| invalid_field_error("/reason", OperatorReason::FORM))
 }
 
-fn wrong(path: &str, message: &str) -> Error {
-    Error::invalid(vec![Problem::at(path, message)])
+fn invalid_field_error(path: &str, message: &str) -> Error {
+    Error::invalid(vec![ValidationError::at_path(path, message)])
 }

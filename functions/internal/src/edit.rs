@@ -8,7 +8,7 @@ use axum::response::Response;
 use purser_api::{IfMatch, Operator, Precondition, with_etag};
 use purser_domain::{
     Act, Amount, AuditChanges, AuditKind, Edit, Error, ErrorKind, NotAccepted, Operation, OperationUuid, OperatorName,
-    Pricing, ProbeRecord, Problem, Result, Service, ServiceId, Timestamp,
+    Pricing, ProbeRecord, Result, Service, ServiceId, Timestamp, ValidationError,
 };
 use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) enum EditResult {
 
 impl EditResult {
     /// Returns the stored service.
-    pub(crate) fn service(self) -> Service {
+    pub(crate) fn into_service(self) -> Service {
         let (Self::Created(service) | Self::Present(service)) = self;
         service
     }
@@ -45,7 +45,7 @@ impl EditResult {
 impl Operators {
     /// Applies `change` to the stored service, which is `None` if the service does not exist, and writes the result.
     /// `condition` is the expected version. If nothing changes, nothing is written.
-    pub(crate) async fn edit(
+    pub(crate) async fn update_service(
         &self,
         operator: &Operator,
         kind: AuditKind,
@@ -53,12 +53,12 @@ impl Operators {
         condition: Condition,
         change: impl Fn(Option<&Service>) -> Result<Change>,
     ) -> Result<EditResult> {
-        let act = Act::new(kind).about(id);
-        let edited = self.store_edit(operator, &act, id, condition, change);
+        let act = Act::new(kind).about_service(id);
+        let edited = self.store_service_update(operator, &act, id, condition, change);
         self.audit_rejection(operator, &act, edited).await
     }
 
-    async fn store_edit(
+    async fn store_service_update(
         &self,
         operator: &Operator,
         act: &Act,
@@ -69,23 +69,30 @@ impl Operators {
         let mut backoff = Backoff::new();
         loop {
             let now = self.clock.now();
-            let stored = self.catalog.service(id).await?.map(|stored| stored.at(now));
-            condition.holds(stored.as_ref())?;
+            let stored = self
+                .catalog
+                .read_service_by_id(id)
+                .await?
+                .map(|stored| stored.at_time(now));
+            condition.check(stored.as_ref())?;
             let mut service = match change(stored.as_ref())? {
-                Change::Write(written) => self.judge(operator, stored.as_ref(), *written, now).await?,
-                Change::Accept(operation) => accept(&operator.name, stored.as_ref(), operation, now)?,
+                Change::Write(written) => {
+                    self.delay_payment_changes(operator, stored.as_ref(), *written, now)
+                        .await?
+                }
+                Change::Accept(operation) => apply_delayed_change(&operator.name, stored.as_ref(), operation, now)?,
             };
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             service.version = present;
             if stored.as_ref() == Some(&service) {
-                self.renew_object().await;
+                self.refresh_catalog_object().await;
                 return Ok(EditResult::Present(service));
             }
             service.version = present.saturating_add(1);
             let before = stored.as_ref().map(Service::audit_members);
             let changes = AuditChanges::between(before, Some(service.audit_members()));
-            let entry = self.entry(operator, act, changes)?;
-            match self.catalog.put(&service, &entry).await? {
+            let entry = self.audit_entry(operator, act, changes)?;
+            match self.catalog.put_service(&service, &entry).await? {
                 StoreServiceResult::Stored => {
                     tracing::info!(
                         operator.name = %operator.name,
@@ -95,8 +102,8 @@ impl Operators {
                         service.curated,
                         "catalog.edited"
                     );
-                    log_payments(&operator.name, stored.as_ref(), &service, now);
-                    self.renew_object().await;
+                    log_payment_changes(&operator.name, stored.as_ref(), &service, now);
+                    self.refresh_catalog_object().await;
                     return Ok(match stored {
                         None => EditResult::Created(service),
                         Some(_) => EditResult::Present(service),
@@ -105,21 +112,21 @@ impl Operators {
                 StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
                 // Retries if the update is for any version. If the update is for one version, the next attempt returns
                 // the conflict with the current version.
-                StoreServiceResult::Changed { .. } => backoff.wait().await?,
+                StoreServiceResult::Changed { .. } => backoff.wait_for_retry().await?,
             }
         }
     }
 
     /// Returns the service to write, in which new prices and payees are delayed where a delay is required.
-    async fn judge(
+    async fn delay_payment_changes(
         &self,
         operator: &Operator,
         stored: Option<&Service>,
         written: Service,
         now: Timestamp,
     ) -> Result<Service> {
-        let catalog = if Edit::opens(stored, &written) {
-            Some(self.catalog.services().await?)
+        let catalog = if Edit::opens_service(stored, &written) {
+            Some(self.catalog.read_services().await?)
         } else {
             None
         };
@@ -127,7 +134,7 @@ impl Operators {
             by: &operator.name,
             at: now,
             delay: self.payment_change_delay,
-            awaits_second: self.needs_second(operator),
+            awaits_second: self.needs_second_operator(operator),
             catalog: catalog.as_deref(),
         };
         Ok(edit.apply(stored, written))
@@ -135,7 +142,7 @@ impl Operators {
 
     /// Writes the catalog object again if the object does not have the table's version. The update is already
     /// committed, so a failure is not reported to the caller: readers scan the table until the object is written.
-    pub(crate) async fn renew_object(&self) {
+    pub(crate) async fn refresh_catalog_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(cause = %error, "catalog.object_not_stored"),
@@ -144,25 +151,29 @@ impl Operators {
     }
 
     /// Builds the response with the service, its probe results and its `ETag`.
-    pub(crate) async fn show(&self, service: &Service) -> Result<Response> {
-        self.show_accepted(service, None).await
+    pub(crate) async fn service_response(&self, service: &Service) -> Result<Response> {
+        self.service_response_after_acceptance(service, None).await
     }
 
-    /// Like [`Operators::show`], immediately after the change of operation `accepted` was accepted.
-    pub(crate) async fn show_accepted(&self, service: &Service, accepted: Option<OperationUuid>) -> Result<Response> {
-        let record = self.catalog.probes(service.id).await?;
-        self.show_with_probes(service, &record, accepted).await
+    /// Like [`Operators::service_response`], immediately after the change of operation `accepted` was accepted.
+    pub(crate) async fn service_response_after_acceptance(
+        &self,
+        service: &Service,
+        accepted: Option<OperationUuid>,
+    ) -> Result<Response> {
+        let record = self.catalog.read_probe_record(service.id).await?;
+        self.service_response_with_probes(service, &record, accepted).await
     }
 
-    /// Like [`Operators::show_accepted`], with probe results that were already read.
-    pub(crate) async fn show_with_probes(
+    /// Like [`Operators::service_response_after_acceptance`], with probe results that were already read.
+    pub(crate) async fn service_response_with_probes(
         &self,
         service: &Service,
         record: &ProbeRecord,
         accepted: Option<OperationUuid>,
     ) -> Result<Response> {
         let paid_from = PaidFrom {
-            attested: self.usage.find_attested(service.id).await?,
+            attested: self.usage.read_verified_service(service.id).await?,
             accepted: accepted.map(|operation| (operation, self.accepted_payee_delay)),
         };
         let view = InternalService::new(service, record, &paid_from, self.network, self.clock.now());
@@ -172,22 +183,24 @@ impl Operators {
 
 /// Returns the service in which the operation's delayed price and payee are active. The error is `not_found` if no
 /// change is delayed.
-fn accept(
+fn apply_delayed_change(
     operator: &OperatorName,
     stored: Option<&Service>,
     operation: OperationUuid,
     now: Timestamp,
 ) -> Result<Service> {
     let stored = stored.ok_or(ErrorKind::NotFound)?;
-    stored.accept(operation, operator, now).map_err(|why| match why {
-        NotAccepted::NothingWaits => ErrorKind::NotFound.into(),
-        NotAccepted::SameOperator => ErrorKind::SecondOperatorRequired.into(),
-    })
+    stored
+        .accept_delayed_pricing(operation, operator, now)
+        .map_err(|why| match why {
+            NotAccepted::NothingWaits => ErrorKind::NotFound.into(),
+            NotAccepted::SameOperator => ErrorKind::SecondOperatorRequired.into(),
+        })
 }
 
 /// Logs each operation whose payee or price an operator changed, with old and new values. `from` is the time at which a
 /// delayed change becomes active. `asked_by` is the operator whose change was accepted.
-fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
+fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NOTHING: Pricing<'_> = Pricing {
         price_model: "",
         max_price: None,
@@ -196,8 +209,8 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
     fn find_operation(service: &Service, id: OperationUuid) -> Option<&Operation> {
         service.operations.iter().find(|operation| operation.id == id)
     }
-    fn pricing(operation: Option<&Operation>, at: Timestamp) -> Pricing<'_> {
-        operation.map_or(NOTHING, |operation| operation.pricing(at))
+    fn pricing_at(operation: Option<&Operation>, at: Timestamp) -> Pricing<'_> {
+        operation.map_or(NOTHING, |operation| operation.pricing_at(at))
     }
     let gone = before.into_iter().flat_map(|before| &before.operations);
     let gone = gone.filter(|old| find_operation(after, old.id).is_none());
@@ -206,25 +219,28 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
             before.and_then(|before| find_operation(before, operation.id)),
             find_operation(after, operation.id),
         );
-        let at = |at| (pricing(old, at), pricing(new, at));
+        let at = |at| (pricing_at(old, at), pricing_at(new, at));
         let ((old_now, new_now), (old_at_last, new_at_last)) = (at(now), at(Timestamp::MAX));
-        let same = |old: Pricing<'_>, new: Pricing<'_>| (old.payment, old.most()) == (new.payment, new.most());
+        let same =
+            |old: Pricing<'_>, new: Pricing<'_>| (old.payment, old.max_price()) == (new.payment, new.max_price());
         if same(old_now, new_now) && same(old_at_last, new_at_last) {
             continue;
         }
-        let accepted = old.and_then(|old| old.waiting(now)).filter(|_| old_at_last == new_now);
+        let accepted = old
+            .and_then(|old| old.delayed_pricing(now))
+            .filter(|_| old_at_last == new_now);
         let pay_to = |pricing: Pricing<'_>| pricing.payment.map(|payment| tracing::field::display(payment.pay_to));
         tracing::info!(
             operator.name = %operator,
             service.id = %after.id,
             operation.id = %operation.id,
             old.amount_units = old_now.payment.map(|payment| payment.amount.units()),
-            old.max_units = old_now.most().map(Amount::units),
+            old.max_units = old_now.max_price().map(Amount::units),
             old.pay_to = pay_to(old_now),
             new.amount_units = new_at_last.payment.map(|payment| payment.amount.units()),
-            new.max_units = new_at_last.most().map(Amount::units),
+            new.max_units = new_at_last.max_price().map(Amount::units),
             new.pay_to = pay_to(new_at_last),
-            from = new.and_then(|new| new.waiting(now)).map(|next| tracing::field::display(next.from)),
+            from = new.and_then(|new| new.delayed_pricing(now)).map(|next| tracing::field::display(next.from)),
             asked_by = accepted.map(|next| tracing::field::display(&next.by)),
             "catalog.payment_changed"
         );
@@ -232,9 +248,9 @@ fn log_payments(operator: &OperatorName, before: Option<&Service>, after: &Servi
 }
 
 /// Returns the version in `If-Match`. Rejects `*`, because the version identifies the change.
-pub(crate) fn exact(if_match: IfMatch) -> Result<Precondition> {
-    match if_match.precondition()? {
-        Precondition::Any => Err(Error::invalid(vec![Problem::at(
+pub(crate) fn require_exact_version(if_match: IfMatch) -> Result<Precondition> {
+    match if_match.into_precondition()? {
+        Precondition::Any => Err(Error::invalid(vec![ValidationError::at_path(
             "/If-Match",
             "must be a version, not `*`",
         )])),
@@ -253,7 +269,7 @@ pub(crate) enum Condition {
 
 impl Condition {
     /// Builds the condition of an upsert from `If-Match`.
-    pub(crate) fn of_upsert(if_match: Result<Precondition>) -> Result<Self> {
+    pub(crate) fn from_upsert_precondition(if_match: Result<Precondition>) -> Result<Self> {
         match if_match {
             Ok(precondition) => Ok(Self::Upsert(Some(precondition))),
             Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Self::Upsert(None)),
@@ -261,22 +277,24 @@ impl Condition {
         }
     }
 
-    fn holds(self, stored: Option<&Service>) -> Result<()> {
+    fn check(self, stored: Option<&Service>) -> Result<()> {
         match (self, stored) {
             (Self::Existing(_), None) => Err(ErrorKind::NotFound.into()),
             (Self::Existing(precondition) | Self::Upsert(Some(precondition)), Some(stored)) => {
-                precondition.holds(stored.version)
+                precondition.check_version(stored.version)
             }
             (Self::Upsert(None), Some(_)) => Err(ErrorKind::VersionRequired.into()),
             (Self::Upsert(None), None) => Ok(()),
             // RFC 9110 §13.1.1: `*` is false for a resource that does not exist.
             (Self::Upsert(Some(Precondition::Any)), None) => Err(ErrorKind::VersionConflict { version: 0 }.into()),
-            (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.holds(0),
+            (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.check_version(0),
         }
     }
 }
 
 /// Wraps a change of a service that must exist.
-pub(crate) fn of_existing(change: impl Fn(&Service) -> Service) -> impl Fn(Option<&Service>) -> Result<Change, Error> {
+pub(crate) fn require_existing_service(
+    change: impl Fn(&Service) -> Service,
+) -> impl Fn(Option<&Service>) -> Result<Change, Error> {
     move |stored| Ok(Change::Write(Box::new(change(stored.ok_or(ErrorKind::NotFound)?))))
 }

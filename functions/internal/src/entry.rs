@@ -4,12 +4,13 @@
 //! integers, the payee must be an address that can receive money, and every URL must be unambiguous for all parsers.
 
 use purser_api::{
-    Field, HttpMethod, Member, Nullable, Place, Price, Problems, Schemas, ShownText, Text, WEB, body::annotate, field,
+    BodyPath, Field, HttpMethod, Member, Nullable, Price, Schemas, ShownText, Text, ValidationErrors, WEB,
+    body::with_description, field,
 };
 use purser_domain::{
     Address, Amount, Availability, CatalogPayment, Category, Endpoint, Error, Network, NextPricing, Operation,
-    OperationSlug, OperationUuid, Problem, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, parse_address,
-    parse_web_url,
+    OperationSlug, OperationUuid, Result, Service, ServiceId, ServiceSlug, TrustStatus, Url, ValidationError,
+    parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -100,13 +101,13 @@ purser_api::body! {
 
 impl Entry {
     /// Parses a request body. The error contains all validation errors.
-    pub(crate) fn parse_whole(body: &Value) -> Result<Self> {
+    pub(crate) fn parse_complete(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
-        let text_bytes = entry.text_bytes();
-        let mut problems = Problems::default();
+        let text_bytes = entry.total_text_bytes();
+        let mut problems = ValidationErrors::default();
         if text_bytes > MAX_TEXT_BYTES {
             let message = format!("must hold at most {MAX_TEXT_BYTES} bytes of text in all; these are {text_bytes}");
-            problems.note(Place::Body, message);
+            problems.add_at(BodyPath::Body, message);
         }
         problems.finish(Some(entry))
     }
@@ -116,10 +117,10 @@ impl Entry {
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
         let plain = operations.filter(|(_, operation)| !operation.endpoint.0.may_be_paid_on(network));
-        let problems: Vec<Problem> = plain
+        let problems: Vec<ValidationError> = plain
             .map(|(index, _)| {
                 let message = "must be https: its calls carry payments in the clear";
-                Problem::at(format!("/operations/{index}/endpoint"), message)
+                ValidationError::at_path(format!("/operations/{index}/endpoint"), message)
             })
             .collect();
         if problems.is_empty() {
@@ -153,7 +154,7 @@ impl Entry {
     }
 
     /// Returns the stored size of all variable-length fields, in bytes.
-    fn text_bytes(&self) -> usize {
+    fn total_text_bytes(&self) -> usize {
         let of_service = [
             self.name.0.len(),
             self.description.0.len(),
@@ -196,7 +197,8 @@ impl OperationEntry {
             payment: None,
         };
         let mut stored = stored.into_iter().flat_map(|stored| &stored.operations);
-        let before = stored.find(|before| before.id == operation.id && before.target() == operation.target());
+        let before =
+            stored.find(|before| before.id == operation.id && before.probe_target() == operation.probe_target());
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
@@ -244,10 +246,10 @@ impl From<PaymentEntry> for CatalogPayment {
 pub(crate) struct Operations(Vec<OperationEntry>);
 
 impl Member for Operations {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let values = value.as_array().filter(|values| values.len() <= MAX_OPERATIONS);
         let Some(values) = values else {
-            problems.note(
+            problems.add_at(
                 place,
                 format!("must be an array of at most {MAX_OPERATIONS} operations"),
             );
@@ -256,16 +258,16 @@ impl Member for Operations {
         let (mut ids, mut slugs) = (BTreeSet::new(), BTreeSet::new());
         let mut operations = Vec::with_capacity(values.len());
         for (index, value) in values.iter().enumerate() {
-            let place = Place::Entry(&place, index);
+            let place = BodyPath::Entry(&place, index);
             let Some(operation) = OperationEntry::read(value, place, problems) else {
                 continue;
             };
             if !ids.insert(operation.id.0) {
-                problems.note(Place::Member(&place, "id"), "must not be the id of two operations");
+                problems.add_at(BodyPath::Member(&place, "id"), "must not be the id of two operations");
             }
             if !slugs.insert(operation.operation_id.0.clone()) {
                 let message = "must not be the slug of two operations";
-                problems.note(Place::Member(&place, "operation_id"), message);
+                problems.add_at(BodyPath::Member(&place, "operation_id"), message);
             }
             operations.push(operation);
         }
@@ -283,7 +285,7 @@ pub(crate) struct Str<T>(T);
 
 impl<T: Field> Field for Str<T> {
     fn read(value: &Value) -> Result<Self, String> {
-        string(value).and_then(|_| <T as Field>::read(value)).map(Self)
+        require_string(value).and_then(|_| <T as Field>::read(value)).map(Self)
     }
 
     fn schema() -> Value {
@@ -291,7 +293,7 @@ impl<T: Field> Field for Str<T> {
     }
 }
 
-fn string(value: &Value) -> Result<&str, String> {
+fn require_string(value: &Value) -> Result<&str, String> {
     value.as_str().ok_or_else(|| "must be a string".to_owned())
 }
 
@@ -299,7 +301,7 @@ field! {
     /// A web address without user name or password, because these could make a host look like a different host.
     pub(crate) struct WebAddress(Url):
     |value| {
-        parse_web_url(string(value)?)
+        parse_web_url(require_string(value)?)
             .filter(|url| url.username().is_empty() && url.password().is_none() && url.host().is_some())
             .filter(|url| url.as_str().len() <= MAX_URL_BYTES)
             .ok_or_else(|| {
@@ -314,9 +316,9 @@ field! {
     pub(crate) struct Template(Endpoint):
     |value| {
         <WebAddress as Field>::read(value)?;
-        Endpoint::parse(string(value)?).ok_or_else(|| Endpoint::FORM.to_owned())
+        Endpoint::parse(require_string(value)?).ok_or_else(|| Endpoint::FORM.to_owned())
     },
-    annotate(WebAddress::schema(), &[], json!({"format": "uri-template", "pattern": WEB.replace('~', "~{}")}))
+    with_description(WebAddress::schema(), &[], json!({"format": "uri-template", "pattern": WEB.replace('~', "~{}")}))
 }
 
 field! {
@@ -339,7 +341,7 @@ field! {
 field! {
     /// The payment scheme, which must be [`SCHEME`].
     pub(crate) struct Scheme(()):
-    |value| (string(value)? == SCHEME).then_some(()).ok_or_else(|| "must be `exact`".to_owned()),
+    |value| (require_string(value)? == SCHEME).then_some(()).ok_or_else(|| "must be `exact`".to_owned()),
     json!({"type": "string", "pattern": format!("^{SCHEME}$"), "example": SCHEME})
 }
 
@@ -348,7 +350,7 @@ field! {
     pub(crate) struct NetworkName(Network):
     |value| {
         let names = || format!("must be one of: {}", Network::ALL.map(Network::name).join(", "));
-        Network::from_name(string(value)?).ok_or_else(names)
+        Network::from_name(require_string(value)?).ok_or_else(names)
     },
     json!({
         "type": "string",
@@ -361,7 +363,7 @@ field! {
     /// The symbol of the only supported token.
     pub(crate) struct Token(()):
     |value| {
-        let is_known = Network::ALL.map(Network::token_symbol).contains(&string(value)?);
+        let is_known = Network::ALL.map(Network::token_symbol).contains(&require_string(value)?);
         is_known.then_some(()).ok_or_else(|| "must be `USDC`".to_owned())
     },
     json!({"type": "string", "pattern": "^USDC$", "example": "USDC"})
@@ -372,7 +374,7 @@ field! {
     /// it is lost.
     pub(crate) struct Payee(Address):
     |value| {
-        let address = parse_address(string(value)?).map_err(|error| error.to_string())?;
+        let address = parse_address(require_string(value)?).map_err(|error| error.to_string())?;
         let is_token = Network::ALL.iter().any(|network| network.token().address == address);
         (!is_token).then_some(address).ok_or_else(|| "must not be the token's own address".to_owned())
     },
@@ -429,7 +431,7 @@ mod tests {
         body["operations"] = json!([operation(), plain]);
         body["operations"][1]["id"] = json!("2aacbf6a-f7b9-58b3-a10f-370da97945f6");
         body["operations"][1]["operation_id"] = json!("weather.next");
-        let entry = Entry::parse_whole(&body).unwrap();
+        let entry = Entry::parse_complete(&body).unwrap();
         assert!(entry.check_endpoints(Network::BaseSepolia).is_ok());
         let refused = entry.check_endpoints(Network::Base).unwrap_err();
         let ErrorKind::InvalidRequest(problems) = refused.kind() else {
@@ -450,8 +452,8 @@ mod tests {
         body
     }
 
-    fn problems(body: &Value) -> Vec<Problem> {
-        match Entry::parse_whole(body).map_err(|error| match error.kind() {
+    fn problems(body: &Value) -> Vec<ValidationError> {
+        match Entry::parse_complete(body).map_err(|error| match error.kind() {
             ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => problems.clone(),
             other => panic!("{other:?}"),
         }) {
@@ -475,7 +477,7 @@ mod tests {
 
     fn service(body: &Value, stored: Option<&Service>) -> Service {
         let id = ServiceId::parse(ID).unwrap();
-        Entry::parse_whole(body).unwrap().into_service(id, stored)
+        Entry::parse_complete(body).unwrap().into_service(id, stored)
     }
 
     #[test]

@@ -10,10 +10,10 @@ use axum::Json;
 use axum::extract::State;
 use purser_api::{Body, Failure, Id, Operator, errors};
 use purser_domain::{
-    Act, AgentId, AuditChanges, AuditKind, AuditRefusal, ErrorKind, FreezeChange, FreezeTarget, Freezes,
-    OperatorFreeze, OperatorReason, PersonId, Result, StrongerFreeze,
+    Act, AgentId, AuditChanges, AuditKind, AuditRejection, ErrorKind, FreezeChange, FreezeTarget, Freezes,
+    OperatorFreeze, OperatorReason, Result, StrongerFreeze, UserId,
 };
-use purser_store::{Backoff, FreezeChanged};
+use purser_store::{Backoff, ChangeFreezeResult};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -60,13 +60,13 @@ pub(crate) struct FreezeList {
 }
 
 impl Operators {
-    async fn freezes(&self) -> Result<Json<FreezeList>> {
-        let stored = self.ledger.operator_freezes().await?;
+    async fn freeze_list_response(&self) -> Result<Json<FreezeList>> {
+        let stored = self.ledger.list_operator_freezes().await?;
         let frozen = stored.iter().filter_map(|freeze| match &freeze.target {
             FreezeTarget::Agent(agent) => Some(*agent),
             FreezeTarget::Owner(_) | FreezeTarget::Deployment => None,
         });
-        let agents = self.ledger.agents(frozen).await?;
+        let agents = self.ledger.read_agents(frozen).await?;
         let view = |freeze: &OperatorFreeze| {
             let owner_of = |id: &AgentId| agents.iter().find(|agent| agent.id == *id).map(|agent| &agent.owner);
             let (agent_id, owner) = match &freeze.target {
@@ -75,7 +75,7 @@ impl Operators {
                 FreezeTarget::Deployment => (None, None),
             };
             FreezeView {
-                scope: freeze.target.scope(),
+                scope: freeze.target.scope_name(),
                 agent_id,
                 owner,
                 reason: freeze.reason.as_str().to_owned(),
@@ -89,15 +89,15 @@ impl Operators {
         Ok(Json(FreezeList { freezes, count }))
     }
 
-    async fn freeze(
+    async fn handle_freeze(
         &self,
         operator: &Operator,
         target: FreezeTarget,
         body: &Body<FreezeBody>,
     ) -> Result<Json<FreezeList>> {
-        let target = self.existing(target).await?;
+        let target = self.check_target_exists(target).await?;
         self.begin_freeze(operator, target, body.parse()?.reason).await?;
-        self.freezes().await
+        self.freeze_list_response().await
     }
 
     /// Freezes a target, which must exist.
@@ -107,7 +107,7 @@ impl Operators {
         target: FreezeTarget,
         reason: OperatorReason,
     ) -> Result<FreezeOutcome> {
-        let act = act_on(AuditKind::FreezeSet, &target);
+        let act = freeze_act(AuditKind::FreezeSet, &target);
         let begin = |stored| {
             let freeze = OperatorFreeze {
                 target: target.clone(),
@@ -116,23 +116,23 @@ impl Operators {
                 at: self.clock.now(),
                 end_asked_by: None,
             };
-            FreezeChange::begin(stored, freeze)
+            FreezeChange::begin_freeze(stored, freeze)
         };
         self.audit_rejection(operator, &act, self.change_freeze(operator, &act, &target, begin))
             .await
     }
 
-    async fn unfreeze(&self, operator: &Operator, target: FreezeTarget) -> Result<Json<FreezeList>> {
+    async fn handle_unfreeze(&self, operator: &Operator, target: FreezeTarget) -> Result<Json<FreezeList>> {
         self.end_freeze(operator, &target).await?;
-        self.freezes().await
+        self.freeze_list_response().await
     }
 
     /// Ends a freeze. With a token, this succeeds even if there is no freeze. If an operator in a browser needs a
     /// second operator, the first operator's request is stored.
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
-        let needs_second = self.needs_second(operator);
-        let end = |stored| FreezeChange::end(target.clone(), stored, &operator.name, needs_second);
-        self.change_freeze(operator, &act_on(AuditKind::FreezeEnded, target), target, end)
+        let needs_second = self.needs_second_operator(operator);
+        let end = |stored| FreezeChange::end_freeze(target.clone(), stored, &operator.name, needs_second);
+        self.change_freeze(operator, &freeze_act(AuditKind::FreezeEnded, target), target, end)
             .await
     }
 
@@ -145,53 +145,53 @@ impl Operators {
         target: &FreezeTarget,
         change: impl Fn(Option<OperatorFreeze>) -> Result<FreezeChange, StrongerFreeze>,
     ) -> Result<FreezeOutcome> {
-        let owner = self.owner_of(target).await?;
+        let owner = self.frozen_owner(target).await?;
         let mut backoff = Backoff::new();
         loop {
-            let freezes = self.ledger.operator_freezes().await?;
+            let freezes = self.ledger.list_operator_freezes().await?;
             let stored = freezes.into_iter().find(|freeze| freeze.target == *target);
             let Ok(change) = change(stored) else {
-                let refusal = AuditRefusal::new("token_required", "the freeze was set with a token");
+                let refusal = AuditRejection::new("token_required", "the freeze was set with a token");
                 self.record_rejection(operator, act, refusal).await?;
                 return Ok(FreezeOutcome::NeedsToken);
             };
-            if operator.name.is_in_browser() && change.before().or(change.after()).is_none() {
+            if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
                 return Err(ErrorKind::NotFound.into());
             }
             // In a browser, ending a freeze may only store a request that a second operator must repeat. The request
             // changes nothing for the owner, so the owner's log gets no row.
-            let is_request = change.after().is_some_and(|freeze| freeze.end_asked_by.is_some());
-            let request = act_on(AuditKind::FreezeEndRequested, target);
+            let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
+            let request = freeze_act(AuditKind::FreezeEndRequested, target);
             let (act, owner) = if is_request {
                 (&request, None)
             } else {
                 (act, owner.as_ref())
             };
             let [before, after] =
-                [change.before(), change.after()].map(|freeze| freeze.map(OperatorFreeze::audit_members));
-            let entry = self.entry_telling(operator, act, AuditChanges::between(before, after), owner)?;
+                [change.stored_freeze(), change.new_freeze()].map(|freeze| freeze.map(OperatorFreeze::audit_members));
+            let entry = self.audit_entry_for_owner(operator, act, AuditChanges::between(before, after), owner)?;
             match self.ledger.change_freeze(&change, &entry).await? {
-                FreezeChanged::Stored => {
-                    log_change(operator, &change, is_request);
+                ChangeFreezeResult::Stored => {
+                    log_freeze_change(operator, &change, is_request);
                     return Ok(if is_request {
                         FreezeOutcome::AwaitsSecond
                     } else {
                         FreezeOutcome::Done
                     });
                 }
-                FreezeChanged::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MAX }.into()),
-                FreezeChanged::Conflict => backoff.wait().await?,
+                ChangeFreezeResult::TooMany => return Err(ErrorKind::TooManyFreezes { limit: Freezes::MAX }.into()),
+                ChangeFreezeResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
     }
 
     /// Returns the owner of the frozen agents, whose audit log gets a row. Returns `None` for the deployment, because
     /// all users' pages show its freeze.
-    async fn owner_of(&self, target: &FreezeTarget) -> Result<Option<PersonId>> {
+    async fn frozen_owner(&self, target: &FreezeTarget) -> Result<Option<UserId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
-                let agent = self.ledger.agent(*id).await?;
-                agent.and_then(|agent| PersonId::parse(&agent.owner))
+                let agent = self.ledger.read_agent_by_id(*id).await?;
+                agent.and_then(|agent| UserId::parse(&agent.owner))
             }
             FreezeTarget::Owner(owner) => Some(owner.clone()),
             FreezeTarget::Deployment => None,
@@ -199,9 +199,9 @@ impl Operators {
     }
 
     /// Checks that the target's agent exists, because a mistyped id must not look like a successful freeze. An owner is always accepted, because an owner may have no agents yet.
-    pub(crate) async fn existing(&self, target: FreezeTarget) -> Result<FreezeTarget> {
+    pub(crate) async fn check_target_exists(&self, target: FreezeTarget) -> Result<FreezeTarget> {
         if let FreezeTarget::Agent(id) = &target {
-            self.ledger.agent(*id).await?.ok_or(ErrorKind::NotFound)?;
+            self.ledger.read_agent_by_id(*id).await?.ok_or(ErrorKind::NotFound)?;
         }
         Ok(target)
     }
@@ -219,26 +219,26 @@ pub(crate) enum FreezeOutcome {
 }
 
 /// Returns the action and its object for the audit log.
-fn act_on(kind: AuditKind, target: &FreezeTarget) -> Act {
+fn freeze_act(kind: AuditKind, target: &FreezeTarget) -> Act {
     match target {
-        FreezeTarget::Agent(agent) => Act::new(kind).on(*agent),
-        FreezeTarget::Owner(owner) => Act::new(kind).with(owner),
-        FreezeTarget::Deployment => Act::new(kind).with(&target.scope()),
+        FreezeTarget::Agent(agent) => Act::new(kind).on_agent(*agent),
+        FreezeTarget::Owner(owner) => Act::new(kind).with_object(owner),
+        FreezeTarget::Deployment => Act::new(kind).with_object(&target.scope_name()),
     }
 }
 
 /// Logs a change without the reason, because the reason is free text.
-fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
+fn log_freeze_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     let (by, target) = (&operator.name, change.target());
     let (agent, owner) = match target {
         FreezeTarget::Agent(agent) => (Some(agent.to_string()), None),
         FreezeTarget::Owner(owner) => (None, Some(owner.as_str())),
         FreezeTarget::Deployment => (None, None),
     };
-    let scope = target.scope();
+    let scope = target.scope_name();
     if is_request {
         tracing::info!(operator.name = %by, scope, "freeze.end_requested");
-    } else if change.after().is_some() {
+    } else if change.new_freeze().is_some() {
         tracing::warn!(operator.name = %by, scope, agent.id = agent, owner, "freeze.set");
     } else {
         tracing::warn!(operator.name = %by, scope, agent.id = agent, owner, "freeze.ended");
@@ -250,11 +250,11 @@ fn log_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     get, path = "/internal/freezes", operation_id = "list_freezes",
     responses((status = 200, body = FreezeList, description = "Every freeze by an operator that is in force."))
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_freezes(
     State(operators): State<Arc<Operators>>,
     Caller(_operator): Caller,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.freezes().await?)
+    Ok(operators.freeze_list_response().await?)
 }
 
 /// Freeze an agent.
@@ -273,7 +273,9 @@ pub(crate) async fn freeze_agent(
     Id(agent): Id<AgentId>,
     body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.freeze(&operator, FreezeTarget::Agent(agent), &body).await?)
+    Ok(operators
+        .handle_freeze(&operator, FreezeTarget::Agent(agent), &body)
+        .await?)
 }
 
 /// End an agent's freeze.
@@ -286,7 +288,7 @@ pub(crate) async fn unfreeze_agent(
     Caller(operator): Caller,
     Id(agent): Id<AgentId>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.unfreeze(&operator, FreezeTarget::Agent(agent)).await?)
+    Ok(operators.handle_unfreeze(&operator, FreezeTarget::Agent(agent)).await?)
 }
 
 /// Freeze all agents of an owner, including agents that are created later.
@@ -300,10 +302,12 @@ pub(crate) async fn unfreeze_agent(
 pub(crate) async fn freeze_owner(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
-    Id(owner): Id<PersonId>,
+    Id(owner): Id<UserId>,
     body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.freeze(&operator, FreezeTarget::Owner(owner), &body).await?)
+    Ok(operators
+        .handle_freeze(&operator, FreezeTarget::Owner(owner), &body)
+        .await?)
 }
 
 /// End an owner's freeze.
@@ -314,9 +318,9 @@ pub(crate) async fn freeze_owner(
 pub(crate) async fn unfreeze_owner(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
-    Id(owner): Id<PersonId>,
+    Id(owner): Id<UserId>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.unfreeze(&operator, FreezeTarget::Owner(owner)).await?)
+    Ok(operators.handle_unfreeze(&operator, FreezeTarget::Owner(owner)).await?)
 }
 
 /// Freeze the whole deployment, so that all agents' payments are blocked.
@@ -329,7 +333,9 @@ pub(crate) async fn freeze_deployment(
     Caller(operator): Caller,
     body: Body<FreezeBody>,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.freeze(&operator, FreezeTarget::Deployment, &body).await?)
+    Ok(operators
+        .handle_freeze(&operator, FreezeTarget::Deployment, &body)
+        .await?)
 }
 
 /// End the deployment's freeze.
@@ -341,5 +347,5 @@ pub(crate) async fn unfreeze_deployment(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
 ) -> Result<Json<FreezeList>, Failure> {
-    Ok(operators.unfreeze(&operator, FreezeTarget::Deployment).await?)
+    Ok(operators.handle_unfreeze(&operator, FreezeTarget::Deployment).await?)
 }

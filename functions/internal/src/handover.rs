@@ -8,7 +8,8 @@ use axum::Json;
 use axum::extract::State;
 use purser_api::{Body, Failure, Id, Operator};
 use purser_domain::{
-    Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, Handover, OperatorReason, PersonId, Problem, Result,
+    Act, Agent, AgentId, AuditChanges, AuditKind, Error, ErrorKind, OperatorReason, OwnershipOffer, Result, UserId,
+    ValidationError,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ purser_api::body! {
     /// The user to whom the agent is offered, and the reason.
     pub(crate) struct HandoverBody {
         /// The user's id, as shown on the user's sessions page.
-        to: PersonId,
+        to: UserId,
         /// The reason, which the user sees. Surrounding white space is removed.
         reason: OperatorReason = {"example": "their predecessor has left"},
     }
@@ -59,7 +60,7 @@ pub(crate) struct TakenBack {
     put, path = "/internal/agents/{agentId}/handover", operation_id = "offer_agent",
     responses((status = 200, body = HandoverView, description = "Offered."))
 )]
-pub(crate) async fn offer(
+pub(crate) async fn handle_agent_offer(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
@@ -84,12 +85,12 @@ pub(crate) async fn offer(
     delete, path = "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
     responses((status = 200, body = TakenBack, description = "The agent is not offered."))
 )]
-pub(crate) async fn take_back(
+pub(crate) async fn handle_offer_withdrawal(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<AgentId>,
 ) -> Result<Json<TakenBack>, Failure> {
-    operators.withdraw_offer(&operator, id).await?;
+    operators.withdraw_agent_offer(&operator, id).await?;
     Ok(Json(TakenBack {
         agent_id: id.to_string(),
     }))
@@ -98,7 +99,7 @@ pub(crate) async fn take_back(
 impl Operators {
     /// Reads the agent that is to be offered.
     pub(crate) async fn find_agent_to_offer(&self, id: AgentId) -> Result<Agent> {
-        Ok(self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?)
+        Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 
     /// Offers an agent to a user. If a second operator is needed, the offer becomes active when another operator makes
@@ -107,21 +108,24 @@ impl Operators {
         &self,
         operator: &Operator,
         agent: &Agent,
-        to: PersonId,
+        to: UserId,
         reason: OperatorReason,
-    ) -> Result<Handover> {
+    ) -> Result<OwnershipOffer> {
         if agent.owner == to.as_str() {
-            return Err(Error::invalid(vec![Problem::at("/to", "owns the agent already")]));
+            return Err(Error::invalid(vec![ValidationError::at_path(
+                "/to",
+                "owns the agent already",
+            )]));
         }
-        let awaits_second = self.needs_second(operator) && {
-            let earlier = self.ledger.offer_of(agent.id).await?;
-            let is_second = |earlier: &Handover| {
+        let awaits_second = self.needs_second_operator(operator) && {
+            let earlier = self.ledger.read_agent_offer(agent.id).await?;
+            let is_second = |earlier: &OwnershipOffer| {
                 earlier.awaits_second() && earlier.to == to && !earlier.by.is_same_operator(&operator.name)
             };
             !earlier.as_ref().is_some_and(is_second)
         };
         let at = self.clock.now();
-        let offer = Handover {
+        let offer = OwnershipOffer {
             agent: agent.id,
             to,
             reason,
@@ -130,14 +134,14 @@ impl Operators {
             ends_at: if awaits_second {
                 at
             } else {
-                at.after(Handover::OPEN_FOR)
+                at.after(OwnershipOffer::OPEN_FOR)
             },
         };
-        let act = Act::new(AuditKind::HandoverOffered).on(agent.id);
-        let changes = AuditChanges::one("owner", agent.owner.as_str(), offer.to.as_str());
-        let owner = PersonId::parse(&agent.owner);
-        let entry = self.entry_telling(operator, &act, changes, owner.as_ref())?;
-        self.ledger.offer_agent(&offer, &entry).await?;
+        let act = Act::new(AuditKind::HandoverOffered).on_agent(agent.id);
+        let changes = AuditChanges::single("owner", agent.owner.as_str(), offer.to.as_str());
+        let owner = UserId::parse(&agent.owner);
+        let entry = self.audit_entry_for_owner(operator, &act, changes, owner.as_ref())?;
+        self.ledger.store_agent_offer(&offer, &entry).await?;
         tracing::info!(
             operator.name = %offer.by,
             agent.id = %agent.id,
@@ -150,12 +154,12 @@ impl Operators {
     }
 
     /// Withdraws an agent's offer, if there is one.
-    pub(crate) async fn withdraw_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
-        let act = Act::new(AuditKind::HandoverTakenBack).on(id);
-        let agent = self.ledger.agent(id).await?;
-        let owner = agent.and_then(|agent| PersonId::parse(&agent.owner));
-        let entry = self.entry_telling(operator, &act, AuditChanges::default(), owner.as_ref())?;
-        self.ledger.take_offer_back(id, &entry).await?;
+    pub(crate) async fn withdraw_agent_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
+        let act = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
+        let agent = self.ledger.read_agent_by_id(id).await?;
+        let owner = agent.and_then(|agent| UserId::parse(&agent.owner));
+        let entry = self.audit_entry_for_owner(operator, &act, AuditChanges::default(), owner.as_ref())?;
+        self.ledger.remove_offer(id, &entry).await?;
         tracing::info!(operator.name = %operator.name, agent.id = %id, "handover.taken_back");
         Ok(())
     }

@@ -33,7 +33,7 @@ use axum::{Router, routing::post};
 use browser::BrowserOperators;
 use purser_api::{
     ApiSettings, Argument, Boot, BootError, Clock, DIRECT_PATH, Entropy, Failure, InternalTokens, OperationDescription,
-    Operator, OperatorCredentials, RefusalLimit, Routers, Secrets,
+    Operator, OperatorCredentials, RejectionLimit, Routers, Secrets,
 };
 use purser_domain::{Duration, Network};
 use purser_store::{AuditLog, CatalogTable, Ledger, UsageTable};
@@ -56,7 +56,7 @@ struct Operators {
     tokens: InternalTokens,
     /// The operators who may act in a browser.
     browser: BrowserOperators,
-    refusals: RefusalLimit,
+    refusals: RejectionLimit,
     clock: Clock,
     entropy: Entropy,
 }
@@ -70,7 +70,7 @@ impl FromRequestParts<Arc<Operators>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, operators: &Arc<Operators>) -> Result<Self, Failure> {
         let Ok(caller) = OperatorCredentials::from_request_parts(parts, operators).await;
-        let operator = caller.check(&operators.tokens, &operators.refusals, operators.clock.now());
+        let operator = caller.authenticate(&operators.tokens, &operators.refusals, operators.clock.now());
         Ok(Self(operator.await?))
     }
 }
@@ -84,26 +84,26 @@ impl Argument for Caller {
 purser_api::routes!(
     Arc<Operators>,
     tag = "internal",
-    list::list,
-    service::service,
-    upsert::upsert,
-    trust_status::trust_status,
-    curated::curated,
-    probe::probe,
-    pin::pin,
+    list::list_internal_services,
+    service::read_internal_service,
+    upsert::upsert_service,
+    trust_status::set_trust_status,
+    curated::set_curated,
+    probe::handle_probe_request,
+    pin::set_price_from_probe,
     accept::accept_change,
     withdraw::withdraw_change,
-    reconcile::reconcile,
-    audit_log::list,
-    freezes::list,
+    reconcile::handle_reconcile_request,
+    audit_log::list_internal_audit_log,
+    freezes::list_freezes,
     freezes::freeze_agent,
     freezes::unfreeze_agent,
     freezes::freeze_owner,
     freezes::unfreeze_owner,
     freezes::freeze_deployment,
     freezes::unfreeze_deployment,
-    handover::offer,
-    handover::take_back,
+    handover::handle_agent_offer,
+    handover::handle_offer_withdrawal,
 );
 
 /// Returns this API's part of the OpenAPI document.
@@ -131,19 +131,22 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
         "USAGE_TABLE",
         "OPERATORS_SECRET_ARN",
     ];
-    let names = names.map(|name| env.text(name));
-    let network = env.network();
-    let delay = env.number(DELAY, DEFAULT_DELAY_SECONDS, 0..=2_592_000);
+    let names = names.map(|name| env.require_text(name));
+    let network = env.require_network();
+    let delay = env.parse_number(DELAY, DEFAULT_DELAY_SECONDS, 0..=2_592_000);
     if delay == 0 && !network.is_testnet() {
-        env.wrong(DELAY, "must not be 0 on a network whose payments have value");
+        env.add_error(DELAY, "must not be 0 on a network whose payments have value");
     }
-    let refusals_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
-    let delays = (delay, env.number("ACCEPTED_PAYEE_DELAY_SECONDS", 3_600, 0..=2_592_000));
+    let refusals_per_minute = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let delays = (
+        delay,
+        env.parse_number("ACCEPTED_PAYEE_DELAY_SECONDS", 3_600, 0..=2_592_000),
+    );
     let browser = BrowserOperators::from_env(&mut env);
     let settings = (api, names, network, delays, refusals_per_minute, browser);
     let (api, names, network, (delay, accepted_delay), refusals_per_minute, browser) = env.finish(settings)?;
     let [catalog, ledger, audit, usage, token_arn] = names;
-    let db = purser_store::client(&aws);
+    let db = purser_store::dynamodb_client(&aws);
     let operators = Arc::new(Operators {
         catalog: CatalogTable::new(db.clone(), catalog),
         ledger: Ledger::without_decisions(db.clone(), ledger),
@@ -152,13 +155,13 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
         network,
         payment_change_delay: Duration::from_secs_u32(delay),
         accepted_payee_delay: Duration::from_secs_u32(accepted_delay),
-        refusals: RefusalLimit::new(refusals_per_minute),
+        refusals: RejectionLimit::new(refusals_per_minute),
         browser,
         tokens: InternalTokens::load(Secrets::new(&aws), token_arn, clock.now()).await?,
         clock,
         entropy,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(direct::act));
+    let direct = Router::new().route(DIRECT_PATH, post(direct::handle_browser_act));
     Ok(Routers {
         gateway: purser_api::with_middleware(routes().with_state(Arc::clone(&operators)), api),
         direct: purser_api::with_middleware(direct.with_state(operators), api),

@@ -19,23 +19,23 @@ use std::sync::Arc;
         (status = 200, body = InternalServiceList, description = "By slug, including disabled and uncurated services."),
     )
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_internal_services(
     State(operators): State<Arc<Operators>>,
     Caller(_operator): Caller,
     uri: Uri,
 ) -> Result<Json<InternalServiceList>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let changed = query.read("changed", |text| text.parse::<bool>().ok(), "must be true or false");
+    let changed = query.parse_with("changed", |text| text.parse::<bool>().ok(), "must be true or false");
     query.finish()?;
 
-    let services = operators.catalog.load_probed().await?;
+    let services = operators.catalog.read_probed_services().await?;
     // Writes the catalog object if the last update could not write it.
-    operators.renew_object().await;
+    operators.refresh_catalog_object().await;
     let now = operators.clock.now();
     let services: Vec<InternalServiceItem> = services
         .iter()
         .map(|(service, record)| InternalServiceItem::new(service, record, operators.network, now))
-        .filter(|item| changed.is_none_or(|changed| item.has_changes() == changed))
+        .filter(|item| changed.is_none_or(|changed| item.has_delayed_changes() == changed))
         .collect();
     Ok(Json(InternalServiceList {
         count: services.len(),

@@ -13,8 +13,8 @@ use axum::extract::State;
 use axum::response::Response;
 use purser_api::{Body, Failure, Id, IfMatch, Operator, Precondition};
 use purser_domain::{
-    AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Problem, Quote, Result, Service,
-    ServiceId,
+    AuditKind, CatalogPayment, Error, ErrorKind, OperationUuid, Probe, ProbeRecord, Quote, Result, Service, ServiceId,
+    ValidationError,
 };
 use std::sync::Arc;
 
@@ -28,12 +28,12 @@ purser_api::body! {
 
 /// Set an operation's payment to the payment that a probe observed.
 #[utoipa::path(
-    post, path = "/internal/services/{serviceId}/operations/{operationId}/pin",
+    post, path = "/internal/services/{serviceId}/operations/{operationId}/pin", operation_id = "pin",
     responses(
         (status = 200, body = InternalService, description = "The updated service. A delayed change is in the operation's `next`."),
     )
 )]
-pub(crate) async fn pin(
+pub(crate) async fn set_price_from_probe(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
@@ -42,34 +42,34 @@ pub(crate) async fn pin(
     body: Body<PinBody>,
 ) -> Result<Response, Failure> {
     let PinBody { payment } = body.parse()?;
-    let (precondition, payment) = (if_match.precondition()?, CatalogPayment::from(payment));
-    let pinned = operators.pin_seen(&operator, (id, operation), precondition, |seen| *seen == payment);
-    Ok(operators.show(&pinned.await?).await?)
+    let (precondition, payment) = (if_match.into_precondition()?, CatalogPayment::from(payment));
+    let pinned = operators.set_probed_payment(&operator, (id, operation), precondition, |seen| *seen == payment);
+    Ok(operators.service_response(&pinned.await?).await?)
 }
 
 impl Operators {
     /// Sets the operation's payment to the last probed payment, if `is_seen` confirms that the operator saw this
     /// payment. Returns the stored service.
-    pub(crate) async fn pin_seen(
+    pub(crate) async fn set_probed_payment(
         &self,
         operator: &Operator,
         (id, operation): (ServiceId, OperationUuid),
         precondition: Precondition,
         is_seen: impl Fn(&CatalogPayment) -> bool,
     ) -> Result<Service> {
-        let record = self.catalog.probes(id).await?;
+        let record = self.catalog.read_probe_record(id).await?;
         let change = |stored: Option<&Service>| {
             let stored = stored.ok_or(ErrorKind::NotFound)?;
-            pinned(stored, operation, &is_seen, &record).map(|service| Change::Write(Box::new(service)))
+            with_probed_payment(stored, operation, &is_seen, &record).map(|service| Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
-        let edited = self.edit(operator, AuditKind::PaymentPinned, id, condition, change);
-        Ok(edited.await?.service())
+        let edited = self.update_service(operator, AuditKind::PaymentPinned, id, condition, change);
+        Ok(edited.await?.into_service())
     }
 }
 
 /// Returns the service with the last probed payment, if `is_seen` confirms that the operator saw this payment.
-fn pinned(
+fn with_probed_payment(
     stored: &Service,
     operation: OperationUuid,
     is_seen: impl Fn(&CatalogPayment) -> bool,
@@ -78,14 +78,16 @@ fn pinned(
     let mut service = stored.clone();
     let pinned = service.operations.iter_mut().find(|one| one.id == operation);
     let pinned = pinned.ok_or(ErrorKind::NotFound)?;
-    let answer = record.probe(pinned).and_then(|Probe { answer, .. }| answer.as_ref());
+    let answer = record
+        .latest_probe(pinned)
+        .and_then(|Probe { answer, .. }| answer.as_ref());
     let payment = answer.and_then(|answer| match &answer.quote {
         Quote::Paid(payment) if is_seen(payment) => Some(payment.clone()),
         Quote::Paid(_) | Quote::Free => None,
     });
     let payment = payment.ok_or_else(|| {
         let message = "must be the payment that the last probe saw, as in `probe.last_answer`";
-        Error::invalid(vec![Problem::at("/payment", message)])
+        Error::invalid(vec![ValidationError::at_path("/payment", message)])
     })?;
     (pinned.payment, pinned.next) = (Some(payment), None);
     Ok(service)

@@ -11,31 +11,31 @@ use std::sync::Arc;
 
 /// Request a probe of a service.
 #[utoipa::path(
-    post, path = "/internal/services/{serviceId}/probe",
+    post, path = "/internal/services/{serviceId}/probe", operation_id = "probe",
     responses(
         (status = 202, body = InternalService, description = "Accepted. The next run, within about a minute, probes every operation. A disabled service is probed once it is no longer disabled."),
     )
 )]
-pub(crate) async fn probe(
+pub(crate) async fn handle_probe_request(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
 ) -> Result<Response, Failure> {
-    let service = operators.request_probe(&operator, id).await?;
-    let record = operators.catalog.probes(service.id).await?;
+    let service = operators.request_service_probe(&operator, id).await?;
+    let record = operators.catalog.read_probe_record(service.id).await?;
     Ok((
         StatusCode::ACCEPTED,
-        operators.show_with_probes(&service, &record, None).await?,
+        operators.service_response_with_probes(&service, &record, None).await?,
     )
         .into_response())
 }
 
 impl Operators {
     /// Requests a probe of a service. Returns the service.
-    pub(crate) async fn request_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
-        let service = self.catalog.service(id).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::new(AuditKind::ProbeRequested).about(id);
-        let entry = self.entry(operator, &act, AuditChanges::default())?;
+    pub(crate) async fn request_service_probe(&self, operator: &Operator, id: ServiceId) -> Result<Service> {
+        let service = self.catalog.read_service_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
+        let act = Act::new(AuditKind::ProbeRequested).about_service(id);
+        let entry = self.audit_entry(operator, &act, AuditChanges::default())?;
         self.catalog.request_probe(id, self.clock.now(), &entry).await?;
         Ok(service)
     }

@@ -15,37 +15,37 @@ use std::sync::Arc;
 
 /// Request the reconciliation of a settlement with the chain.
 #[utoipa::path(
-    post, path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile",
+    post, path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile", operation_id = "reconcile",
     responses((status = 202, body = MarkedSettlement, description = "Accepted. The next run, within about a minute, checks it first."))
 )]
-pub(crate) async fn reconcile(
+pub(crate) async fn handle_reconcile_request(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(agent): Id<AgentId>,
     Id(id): Id<SettlementId>,
 ) -> Result<Response, Failure> {
-    let (settlement, mark) = operators.request_reconcile(&operator, agent, id).await?;
+    let (settlement, mark) = operators.request_settlement_reconcile(&operator, agent, id).await?;
     let marked = MarkedSettlement::new(&settlement, &mark);
     Ok((StatusCode::ACCEPTED, Json(marked)).into_response())
 }
 
 impl Operators {
     /// Requests the reconciliation of an agent's settlement.
-    pub(crate) async fn request_reconcile(
+    pub(crate) async fn request_settlement_reconcile(
         &self,
         operator: &Operator,
         agent: AgentId,
         id: SettlementId,
     ) -> Result<(Settlement, ReconcileRequest)> {
-        let settlement = self.ledger.settlement(agent, id).await?;
+        let settlement = self.ledger.read_settlement_by_id(agent, id).await?;
         let settlement = settlement.ok_or(ErrorKind::NotFound)?;
         let mark = ReconcileRequest {
             agent,
             settlement: id,
             asked_at: self.clock.now(),
         };
-        let act = Act::new(AuditKind::ReconcileRequested).on(agent).with(&id);
-        let entry = self.entry(operator, &act, AuditChanges::default())?;
+        let act = Act::new(AuditKind::ReconcileRequested).on_agent(agent).with_object(&id);
+        let entry = self.audit_entry(operator, &act, AuditChanges::default())?;
         self.ledger.request_reconcile(&mark, &entry).await?;
         Ok((settlement, mark))
     }

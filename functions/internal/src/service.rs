@@ -14,11 +14,11 @@ use std::sync::Arc;
     get, path = "/internal/services/{serviceId}", operation_id = "read_internal_service",
     responses((status = 200, body = InternalService, description = "The entry as of now, its version as `ETag`."))
 )]
-pub(crate) async fn service(
+pub(crate) async fn read_internal_service(
     State(operators): State<Arc<Operators>>,
     Caller(_operator): Caller,
     Id(id): Id<ServiceId>,
 ) -> Result<Response, Failure> {
-    let service = operators.catalog.service(id).await?;
-    Ok(operators.show(&service.ok_or(ErrorKind::NotFound)?).await?)
+    let service = operators.catalog.read_service_by_id(id).await?;
+    Ok(operators.service_response(&service.ok_or(ErrorKind::NotFound)?).await?)
 }

@@ -1,6 +1,6 @@
 //! `PUT /internal/services/{serviceId}/trust-status`: sets how thoroughly a service has been checked.
 
-use crate::edit::{Condition, of_existing};
+use crate::edit::{Condition, require_existing_service};
 use crate::view::InternalService;
 use crate::{Caller, Operators};
 use axum::extract::State;
@@ -20,10 +20,10 @@ purser_api::body! {
 
 /// Set a service's trust status.
 #[utoipa::path(
-    put, path = "/internal/services/{serviceId}/trust-status",
+    put, path = "/internal/services/{serviceId}/trust-status", operation_id = "trust_status",
     responses((status = 200, body = InternalService, description = "The updated service."))
 )]
-pub(crate) async fn trust_status(
+pub(crate) async fn set_trust_status(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Id(id): Id<ServiceId>,
@@ -31,13 +31,13 @@ pub(crate) async fn trust_status(
     body: Body<TrustStatusBody>,
 ) -> Result<Response, Failure> {
     let TrustStatusBody { trust_status } = body.parse()?;
-    let condition = Condition::Existing(if_match.precondition()?);
-    let change = of_existing(|stored| Service {
+    let condition = Condition::Existing(if_match.into_precondition()?);
+    let change = require_existing_service(|stored| Service {
         trust_status,
         ..stored.clone()
     });
     let edited = operators
-        .edit(&operator, AuditKind::TrustStatusSet, id, condition, change)
+        .update_service(&operator, AuditKind::TrustStatusSet, id, condition, change)
         .await?;
-    Ok(operators.show(&edited.service()).await?)
+    Ok(operators.service_response(&edited.into_service()).await?)
 }

@@ -12,12 +12,12 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Body, Failure, OptionalIfMatch, errors};
-use purser_domain::{AuditKind, Error, Problem, ServiceId};
+use purser_domain::{AuditKind, Error, ServiceId, ValidationError};
 use std::sync::Arc;
 
 /// Create or replace a service.
 #[utoipa::path(
-    put, path = "/internal/services/{serviceId}",
+    put, path = "/internal/services/{serviceId}", operation_id = "upsert",
     params(
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any unused UUID."),
     ),
@@ -27,25 +27,28 @@ use std::sync::Arc;
         errors::SlugTaken, errors::VersionRequired,
     )
 )]
-pub(crate) async fn upsert(
+pub(crate) async fn upsert_service(
     State(operators): State<Arc<Operators>>,
     Caller(operator): Caller,
     Path(id): Path<String>,
     OptionalIfMatch(if_match): OptionalIfMatch,
     body: Body<Entry>,
 ) -> Result<Response, Failure> {
-    let id = ServiceId::parse(&id).ok_or_else(|| Error::invalid(vec![Problem::at("/serviceId", "must be a UUID")]))?;
-    let entry = Entry::parse_whole(&body.json()?)?;
+    let id = ServiceId::parse(&id)
+        .ok_or_else(|| Error::invalid(vec![ValidationError::at_path("/serviceId", "must be a UUID")]))?;
+    let entry = Entry::parse_complete(&body.json()?)?;
     entry.check_endpoints(operators.network)?;
-    let condition = Condition::of_upsert(if_match.precondition())?;
+    let condition = Condition::from_upsert_precondition(if_match.into_precondition())?;
     let change = |stored: Option<&_>| Ok(Change::Write(Box::new(entry.clone().into_service(id, stored))));
     Ok(
         match operators
-            .edit(&operator, AuditKind::CatalogEdited, id, condition, change)
+            .update_service(&operator, AuditKind::CatalogEdited, id, condition, change)
             .await?
         {
-            EditResult::Created(service) => (StatusCode::CREATED, operators.show(&service).await?).into_response(),
-            EditResult::Present(service) => operators.show(&service).await?,
+            EditResult::Created(service) => {
+                (StatusCode::CREATED, operators.service_response(&service).await?).into_response()
+            }
+            EditResult::Present(service) => operators.service_response(&service).await?,
         },
     )
 }

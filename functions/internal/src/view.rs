@@ -1,8 +1,8 @@
 //! The response bodies of the internal API.
 
 use purser_domain::{
-    Aggregates, Amount, Answer, AttestedService, CatalogPayment, Duration, Network, NextPricing, Operation,
-    OperationUuid, PayeeAge, Probe, ProbeRecord, Quote, Service, Settlement, Timestamp, Unpayable, Url,
+    Aggregates, Amount, Answer, CatalogPayment, Duration, Network, NextPricing, Operation, OperationUuid, PayeeAge,
+    Probe, ProbeRecord, Quote, Service, Settlement, Timestamp, Unpayable, Url, VerifiedService,
 };
 use purser_store::ReconcileRequest;
 use serde::Serialize;
@@ -28,7 +28,7 @@ impl MarkedSettlement {
         Self {
             agent_id: mark.agent.to_string(),
             settlement_id: mark.settlement.to_string(),
-            receipt_status: settlement.state.name(),
+            receipt_status: settlement.state.state_name(),
             reconcile_requested_at: mark.asked_at.to_string(),
         }
     }
@@ -251,15 +251,15 @@ pub(crate) struct InternalServiceList {
 /// A service's verified payees, and the change that the current request accepted.
 pub(crate) struct PaidFrom {
     /// The current row of verified payees. `None` if agents could never use the service.
-    pub(crate) attested: Option<AttestedService>,
+    pub(crate) attested: Option<VerifiedService>,
     /// The operation whose change was just accepted, and the delay of accepted changes.
     pub(crate) accepted: Option<(OperationUuid, Duration)>,
 }
 
 impl PaidFrom {
     /// Returns the first time at which the operation's payee and price can be paid, if that time is after `now`.
-    fn for_operation(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
-        let PayeeAge::Young(from) = self.attested.as_ref()?.age(operation, now) else {
+    fn payable_from(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
+        let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
         // The row was written before this update (`shared/domain/src/catalog/attested.rs`).
@@ -278,7 +278,7 @@ impl InternalService {
         network: Network,
         now: Timestamp,
     ) -> Self {
-        let service = &record.with_labels(service).at(now);
+        let service = &record.with_probe_labels(service).at_time(now);
         Self {
             id: service.id.to_string(),
             version: service.version,
@@ -296,7 +296,7 @@ impl InternalService {
             changed: service
                 .operations
                 .iter()
-                .any(|operation| record.change(operation, now).is_some()),
+                .any(|operation| record.changed_payment(operation, now).is_some()),
             operations: service
                 .operations
                 .iter()
@@ -328,11 +328,11 @@ impl InternalOperation {
             params: operation.params.clone(),
             fetches_target: operation.fetches_target(service.category),
             payment: operation.payment.as_ref().map(InternalPayment::from),
-            paid_from: paid_from.for_operation(operation, now).map(|from| from.to_string()),
+            paid_from: paid_from.payable_from(operation, now).map(|from| from.to_string()),
             next: operation.next.as_ref().map(NextView::from),
-            unpayable_reason: operation.payable(network, now).err().map(Unpayable::name),
-            probe: record.probe(operation).map(ProbeView::from),
-            change: record.change(operation, now).map(AnswerView::from),
+            unpayable_reason: operation.payable_limit(network, now).err().map(Unpayable::name),
+            probe: record.latest_probe(operation).map(ProbeView::from),
+            change: record.changed_payment(operation, now).map(AnswerView::from),
         }
     }
 }
@@ -340,19 +340,19 @@ impl InternalOperation {
 impl InternalServiceItem {
     /// Builds the list view of a service at time `now`.
     pub(crate) fn new(service: &Service, record: &ProbeRecord, network: Network, now: Timestamp) -> Self {
-        let service = &record.with_labels(service).at(now);
+        let service = &record.with_probe_labels(service).at_time(now);
         let operations = &service.operations;
         let probed: Option<Vec<_>> = operations
             .iter()
-            .map(|operation| record.probe(operation).map(|probe| probe.at))
+            .map(|operation| record.latest_probe(operation).map(|probe| probe.at))
             .collect();
         let changes = operations.iter().filter_map(|operation| {
-            let answer = record.change(operation, now)?;
+            let answer = record.changed_payment(operation, now)?;
             Some(ChangeView {
                 id: operation.id.to_string(),
                 operation_id: operation.slug.to_string(),
                 pinned: operation.payment.as_ref().map(InternalPayment::from),
-                seen: payment_in_quote(&answer.quote),
+                seen: quoted_payment(&answer.quote),
                 since: answer.since.to_string(),
             })
         });
@@ -368,7 +368,7 @@ impl InternalServiceItem {
             counts: service.aggregates(now).into(),
             unpayable: operations
                 .iter()
-                .filter_map(|operation| unpayable(operation, network, now))
+                .filter_map(|operation| unpayable_view(operation, network, now))
                 .collect(),
             probe_requested_at: record.requested_at.map(|at| at.to_string()),
             probed_at: probed
@@ -378,7 +378,7 @@ impl InternalServiceItem {
         }
     }
 
-    pub(crate) const fn has_changes(&self) -> bool {
+    pub(crate) const fn has_delayed_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 }
@@ -432,14 +432,14 @@ impl From<&Probe> for ProbeView {
 impl From<&Answer> for AnswerView {
     fn from(answer: &Answer) -> Self {
         Self {
-            payment: payment_in_quote(&answer.quote),
+            payment: quoted_payment(&answer.quote),
             since: answer.since.to_string(),
         }
     }
 }
 
-fn unpayable(operation: &Operation, network: Network, now: Timestamp) -> Option<UnpayableView> {
-    let reason = operation.payable(network, now).err()?;
+fn unpayable_view(operation: &Operation, network: Network, now: Timestamp) -> Option<UnpayableView> {
+    let reason = operation.payable_limit(network, now).err()?;
     Some(UnpayableView {
         id: operation.id.to_string(),
         operation_id: operation.slug.to_string(),
@@ -447,7 +447,7 @@ fn unpayable(operation: &Operation, network: Network, now: Timestamp) -> Option<
     })
 }
 
-fn payment_in_quote(quote: &Quote) -> Option<InternalPayment> {
+fn quoted_payment(quote: &Quote) -> Option<InternalPayment> {
     match quote {
         Quote::Paid(payment) => Some(payment.into()),
         Quote::Free => None,

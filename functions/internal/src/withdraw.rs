@@ -1,7 +1,7 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws a delayed
 //! payee or price change. The current payee and price stay active.
 
-use crate::edit::{Change, Condition, exact};
+use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
 use crate::{Caller, Operators};
 use axum::extract::State;
@@ -28,14 +28,16 @@ pub(crate) async fn withdraw_change(
     Id(operation): Id<OperationUuid>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let precondition = exact(if_match)?;
-    let service = operators.withdraw(&operator, (id, operation), precondition).await?;
-    Ok(operators.show(&service).await?)
+    let precondition = require_exact_version(if_match)?;
+    let service = operators
+        .withdraw_delayed_change(&operator, (id, operation), precondition)
+        .await?;
+    Ok(operators.service_response(&service).await?)
 }
 
 impl Operators {
     /// Withdraws an operation's delayed change. Returns the stored service.
-    pub(crate) async fn withdraw(
+    pub(crate) async fn withdraw_delayed_change(
         &self,
         operator: &Operator,
         (id, operation): (ServiceId, OperationUuid),
@@ -49,7 +51,7 @@ impl Operators {
             Ok(Change::Write(Box::new(service)))
         };
         let condition = Condition::Existing(precondition);
-        let edited = self.edit(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
-        Ok(edited.await?.service())
+        let edited = self.update_service(operator, AuditKind::PaymentChangeWithdrawn, id, condition, change);
+        Ok(edited.await?.into_service())
     }
 }

@@ -4,7 +4,7 @@
 
 use purser_client::Purser;
 use purser_mcp::{KeyFrom, Providers, Tools};
-use purser_mcp_function::stateless;
+use purser_mcp_function::stateless_service;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, JsonObject, ListToolsResult,
     PaginatedRequestParams, ResourceContents, ServerConfig, Tool,
@@ -94,7 +94,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let purser = Purser::without_key("http://127.0.0.1:1")?;
     let providers = Providers::new(reqwest::Client::new(), |_| false);
     let tools = Tools::new(purser, KeyFrom::Request, providers, Duration::from_secs(25));
-    let app = axum::Router::new().route_service("/mcp", stateless(WithFixtures(tools)));
+    let app = axum::Router::new().route_service("/mcp", stateless_service(WithFixtures(tools)));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}/mcp", listener.local_addr()?);
     axum::serve(listener, app).await?;

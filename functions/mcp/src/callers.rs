@@ -37,12 +37,12 @@ pub(crate) struct Callers {
 }
 
 /// Returns the throttle scope of a request without a key: its IP address.
-pub(crate) fn scope_of(parts: &Parts) -> ThrottleScope {
+pub(crate) fn throttle_scope(parts: &Parts) -> ThrottleScope {
     ThrottleScope::for_request(&parts.extensions)
 }
 
 /// Parses the key in a request like the API does (`read_key`).
-fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
+fn parse_agent_key(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
     let presented = read_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = text.and_then(|text| text.split_once(' '));
@@ -52,27 +52,30 @@ fn key_of(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
 
 impl Callers {
     /// Verifies the caller of a request; `None` if the request has no key.
-    pub(crate) async fn verify(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
+    pub(crate) async fn verify_caller(&self, purser: &Purser, parts: &Parts) -> Result<Option<Caller>> {
         let Some(authorization) = parts.headers.get(header::AUTHORIZATION) else {
             return Ok(None);
         };
         let now = self.clock.now();
-        let (presented, key) = match key_of(&parts.headers) {
+        let (presented, key) = match parse_agent_key(&parts.headers) {
             Ok(key) => key,
             // The API does not get this request, so the rejection is counted here.
             Err(error) => {
-                return self.throttle.limit(scope_of(parts), now, async { Err(error) }).await;
+                return self
+                    .throttle
+                    .run_limited_by(throttle_scope(parts), now, async { Err(error) })
+                    .await;
             }
         };
-        let purser = self.asserting(purser.with_key(&key), parts).await;
-        let who = AcceptedKeys::digest(authorization.as_bytes(), parts);
-        if !self.accepted.has(&who, now) {
+        let purser = self.with_asserted_ip(purser.with_key(&key), parts).await;
+        let who = AcceptedKeys::caller_digest(authorization.as_bytes(), parts);
+        if !self.accepted.contains(&who, now) {
             let deadline = Instant::now().checked_add(VERIFYING);
             let asked = deadline.map_or_else(|| purser.clone(), |deadline| purser.until(deadline));
-            asked.agent().await.map_err(key_error)?;
+            asked.agent().await.map_err(rejected_key_error)?;
             self.accepted.add(who, now);
         }
-        let calls = self.open_calls.limit(presented.agent, presented.key);
+        let calls = self.open_calls.call_limit(presented.agent, presented.key);
         let responses = self.responses.for_key(presented.agent, presented.key);
         Ok(Some(Caller {
             purser,
@@ -82,24 +85,24 @@ impl Callers {
     }
 
     /// Returns a client whose calls assert the address of the request.
-    async fn asserting(&self, purser: Purser, parts: &Parts) -> Purser {
+    async fn with_asserted_ip(&self, purser: Purser, parts: &Parts) -> Purser {
         let Some(ip) = client_ip(&parts.extensions) else {
             return purser;
         };
         let key = match &self.assertion_keys {
-            Some(keys) => keys.current().await,
+            Some(keys) => keys.current_keys().await,
             None => None,
         };
         let Some(key) = key else { return purser };
         let clock = self.clock.clone();
         purser.with_signature(ASSERTED_IP, move |method, path, authorization| {
-            key.assert(ip, clock.now(), method, path, authorization)
+            key.sign_assertion(ip, clock.now(), method, path, authorization)
         })
     }
 }
 
 /// Converts the error for a key that the API does not accept.
-fn key_error(error: ApiError) -> Error {
+fn rejected_key_error(error: ApiError) -> Error {
     let unavailable = ErrorKind::TemporarilyUnavailable {
         retry_after: RETRY_AFTER,
     };
@@ -131,13 +134,13 @@ fn key_error(error: ApiError) -> Error {
 pub(crate) struct AcceptedKeys(Mutex<HashMap<[u8; 32], Timestamp>>);
 
 impl AcceptedKeys {
-    fn digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
+    fn caller_digest(authorization: &[u8], parts: &Parts) -> [u8; 32] {
         let ip = client_ip(&parts.extensions).map(|ip| ip.to_string());
         let text = [ip.unwrap_or_default().as_bytes(), b" ", authorization].concat();
-        *SecretDigest::digest(text).as_bytes()
+        *SecretDigest::from_secret(text).as_bytes()
     }
 
-    fn has(&self, who: &[u8; 32], now: Timestamp) -> bool {
+    fn contains(&self, who: &[u8; 32], now: Timestamp) -> bool {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.get(who).is_some_and(|until| now < *until)
     }

@@ -1,13 +1,13 @@
 //! The endpoint: one response for each POST, and no streams.
 
-use crate::callers::{Callers, scope_of};
+use crate::callers::{Callers, throttle_scope};
 use crate::protocol::{self, Service};
 use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::http::request::Parts;
 use axum::response::Response;
-use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public, domain_name, errors};
+use purser_api::{AllowedHosts, BootError, ErrorBody, Reply, client_for_public_servers, domain_name, errors};
 use purser_client::Purser;
 use purser_domain::{Error, Result};
 use purser_mcp::{KeyFrom, Providers, Tools};
@@ -31,7 +31,7 @@ pub(crate) struct Endpoint {
 }
 
 /// Creates a service for MCP's streamable HTTP without sessions or streams, with these tools.
-pub fn stateless<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {
+pub fn stateless_service<H: ServerHandler + Clone>(tools: H) -> StreamableHttpService<H, NeverSessionManager> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -50,47 +50,47 @@ impl Endpoint {
         callers: Callers,
     ) -> std::result::Result<Self, BootError> {
         let endpoint = Self {
-            providers: providers(allowed)?,
+            providers: provider_client(allowed)?,
             service: OnceLock::new(),
             api_url,
             callers,
         };
         if let Some(url) = &endpoint.api_url {
-            endpoint.service(url)?;
+            endpoint.service_for_url(url)?;
         }
         Ok(endpoint)
     }
 
     /// Returns the service for the API at this URL. Later URLs are other names of the same API.
-    fn service(&self, api_url: &str) -> Result<&(Purser, Service)> {
+    fn service_for_url(&self, api_url: &str) -> Result<&(Purser, Service)> {
         if let Some(service) = self.service.get() {
             return Ok(service);
         }
         let purser = Purser::without_key(api_url).map_err(|error| Error::internal("making the API's client", error))?;
         let tools = Tools::new(purser.clone(), KeyFrom::Request, self.providers.clone(), LONGEST);
-        let service = (purser, stateless(tools));
+        let service = (purser, stateless_service(tools));
         Ok(self.service.get_or_init(|| service))
     }
 
-    fn of_request(&self, parts: &Parts) -> Result<&(Purser, Service)> {
+    fn service_for_request(&self, parts: &Parts) -> Result<&(Purser, Service)> {
         let by_gateway = || domain_name(&parts.extensions).map(|name| format!("https://{name}"));
         let url = self.api_url.clone().or_else(by_gateway);
-        self.service(&url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))?)
+        self.service_for_url(&url.ok_or_else(|| Error::internal("finding the API", "the gateway has no name"))?)
     }
 
     /// Verifies the caller, and passes the message to the protocol.
-    async fn answer(&self, request: Request) -> Result<Response> {
+    async fn handle_message(&self, request: Request) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
         // `with_middleware` has read the body into memory, within the limit.
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
-        let (purser, service) = self.of_request(&parts)?;
-        let caller = self.callers.verify(purser, &parts).await?;
-        let without_key = caller.is_none().then(|| scope_of(&parts));
+        let (purser, service) = self.service_for_request(&parts)?;
+        let caller = self.callers.verify_caller(purser, &parts).await?;
+        let without_key = caller.is_none().then(|| throttle_scope(&parts));
         if let Some(caller) = caller {
             parts.extensions.insert(caller);
         }
-        let spoken = protocol::spoken(service, parts, body);
+        let spoken = protocol::dispatch_message(service, parts, body);
         match without_key {
             None => Ok(spoken.await),
             // The message is handled while the throttle counts the request. A message without a key can only read the
@@ -99,7 +99,7 @@ impl Endpoint {
                 let now = self.callers.clock.now();
                 self.callers
                     .throttle
-                    .limit(scope, now, async { Ok(spoken.await) })
+                    .run_limited_by(scope, now, async { Ok(spoken.await) })
                     .await
             }
         }
@@ -107,8 +107,8 @@ impl Endpoint {
 }
 
 /// Creates a client for providers at public addresses and at these hosts.
-fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
-    let client = client_for_public("Purser-MCP").build()?;
+fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
+    let client = client_for_public_servers("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))
 }
 
@@ -116,7 +116,7 @@ fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
 /// request. The list of tools, and the tools that read the catalog, need no key and are throttled by IP address. All
 /// other tools require an agent key. If a key is sent, it is always verified first.
 #[utoipa::path(
-    post, path = "/mcp",
+    post, path = "/mcp", operation_id = "mcp",
     security((), ("agentKey" = [])),
     request_body(content = serde_json::Value, description = "A JSON-RPC message.", content_type = "application/json"),
     responses(
@@ -131,9 +131,9 @@ fn providers(allowed: AllowedHosts) -> reqwest::Result<Providers> {
         (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),
     )
 )]
-pub(crate) async fn mcp(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Reply {
+pub(crate) async fn handle_mcp_request(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Reply {
     if request.method() != Method::POST {
         return Ok(protocol::method_not_allowed(request.extensions()));
     }
-    Ok(endpoint.answer(request).await?)
+    Ok(endpoint.handle_message(request).await?)
 }

@@ -18,7 +18,7 @@ mod open_calls;
 mod protocol;
 mod responses;
 
-pub use endpoint::stateless;
+pub use endpoint::stateless_service;
 
 use axum::Router;
 use axum::routing::any;
@@ -46,8 +46,8 @@ pub fn openapi() -> OpenApi {
     OpenApiRouter::<Arc<Endpoint>>::new()
         .routes(describe_route(
             "mcp",
-            &endpoint::mcp,
-            utoipa_axum::routes!(endpoint::mcp),
+            &endpoint::handle_mcp_request,
+            utoipa_axum::routes!(endpoint::handle_mcp_request),
         ))
         .into_openapi()
 }
@@ -63,20 +63,20 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let api_url = env.get("API_URL").map(str::to_owned);
     let is_url = |text: &String| Url::parse(text).is_ok_and(|url| url.has_host());
     if api_url.as_ref().is_some_and(|text| !is_url(text)) {
-        env.wrong("API_URL", "must be an address: https://<host>");
+        env.add_error("API_URL", "must be an address: https://<host>");
     }
     let allowed = env.take_allowed_hosts("MCP_ALLOWED_HOSTS");
-    let table = env.text("THROTTLE_TABLE");
-    let throttle_per_minute = env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
+    let table = env.require_text("THROTTLE_TABLE");
+    let throttle_per_minute = env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000);
     // Each open call occupies one of the function's instances (`ReservedConcurrentExecutions`).
-    let calls_per_key = env.number("CALLS_PER_KEY", 4, 1..=1_000);
-    let calls_per_provider = env.number("CALLS_PER_PROVIDER", 10, 1..=1_000);
+    let calls_per_key = env.parse_number("CALLS_PER_KEY", 4, 1..=1_000);
+    let calls_per_provider = env.parse_number("CALLS_PER_PROVIDER", 10, 1..=1_000);
     let client_ip_keys = env.get("CLIENT_IP_KEY_SECRET_ARNS").map(str::to_owned);
     let settings = (api, api_url, allowed, table, throttle_per_minute, client_ip_keys);
     let (api, api_url, allowed, table, throttle_per_minute, client_ip_keys) = env.finish(settings)?;
-    let db = purser_store::client(&aws);
+    let db = purser_store::dynamodb_client(&aws);
     let open_calls = OpenCalls {
-        leases: Arc::new(CallLeases::of_mcp(&db, table.as_str(), LONGEST_LEASE)),
+        leases: Arc::new(CallLeases::for_mcp(&db, table.as_str(), LONGEST_LEASE)),
         per_key: calls_per_key,
         per_provider: calls_per_provider,
         clock: clock.clone(),
@@ -86,8 +86,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         clock: clock.clone(),
     };
     let callers = Callers {
-        throttle: Throttle::of_mcp(&db, table, throttle_per_minute),
-        assertion_keys: AssertionKeys::of_secrets(client_ip_keys, &aws, &clock),
+        throttle: Throttle::for_mcp(&db, table, throttle_per_minute),
+        assertion_keys: AssertionKeys::from_secret_arns(client_ip_keys, &aws, &clock),
         clock,
         accepted: AcceptedKeys::default(),
         open_calls,
@@ -97,8 +97,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     // All methods are routed here, because MCP requires 405 for methods that would open or end a stream. Hosts may add
     // a slash to the path, and don't follow a redirect with a body.
     let routes = Router::new()
-        .route("/mcp", any(endpoint::mcp))
-        .route("/mcp/", any(endpoint::mcp))
+        .route("/mcp", any(endpoint::handle_mcp_request))
+        .route("/mcp/", any(endpoint::handle_mcp_request))
         .with_state(endpoint);
     Ok(purser_api::with_middleware(routes, api))
 }

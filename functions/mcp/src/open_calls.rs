@@ -6,7 +6,7 @@
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
 use purser_mcp::{CallLimit, CallsOf, OpenCall, TooManyCalls};
-use purser_store::{CallLease, CallLeased, CallLeases};
+use purser_store::{CallLease, CallLeases, TakeLeaseResult};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,55 +24,55 @@ pub(crate) struct OpenCalls {
 
 impl OpenCalls {
     /// Returns the call limit for the owner of this verified key.
-    pub(crate) fn limit(&self, agent: AgentId, key: KeyId) -> CallLimit {
+    pub(crate) fn call_limit(&self, agent: AgentId, key: KeyId) -> CallLimit {
         let calls = self.clone();
         let caller = format!("key {agent}#{key}");
         CallLimit::new(move |host| {
             let (calls, caller) = (calls.clone(), caller.clone());
-            Box::pin(async move { calls.begin(caller, host).await })
+            Box::pin(async move { calls.begin_call(caller, host).await })
         })
     }
 
-    async fn begin(self, caller: String, host: Option<String>) -> Result<OpenCall, TooManyCalls> {
+    async fn begin_call(self, caller: String, host: Option<String>) -> Result<OpenCall, TooManyCalls> {
         let provider = async {
             match host {
                 Some(host) => {
-                    let lease = self.take(format!("host {host}"), self.per_provider, CallsOf::Provider);
+                    let lease = self.acquire_lease(format!("host {host}"), self.per_provider, CallsOf::Provider);
                     lease.await.map(Some)
                 }
                 None => Ok(None),
             }
         };
-        let caller = self.take(caller, self.per_key, CallsOf::Caller);
+        let caller = self.acquire_lease(caller, self.per_key, CallsOf::Caller);
         let (caller, provider) = tokio::join!(caller, provider);
         match (caller, provider) {
             (Ok(caller), Ok(provider)) => Ok(OpenCall::new(Box::pin(async move {
                 let end = async |lease| {
                     if let Some(lease) = lease {
-                        self.end(lease).await;
+                        self.release_lease(lease).await;
                     }
                 };
                 tokio::join!(end(Some(caller)), end(provider));
             }))),
             (Ok(caller), Err(refused)) => {
-                self.end(caller).await;
+                self.release_lease(caller).await;
                 Err(refused)
             }
             (Err(refused), provider) => {
                 if let Ok(Some(provider)) = provider {
-                    self.end(provider).await;
+                    self.release_lease(provider).await;
                 }
                 Err(refused)
             }
         }
     }
 
-    async fn take(&self, scope: String, most: u32, of: CallsOf) -> Result<CallLease, TooManyCalls> {
-        match self.leases.take(scope, most, self.clock.now()).await {
-            Ok(CallLeased::Taken(lease)) => Ok(lease),
-            Ok(CallLeased::Full { retry_after }) => Err(TooManyCalls {
+    async fn acquire_lease(&self, scope: String, most: u32, of: CallsOf) -> Result<CallLease, TooManyCalls> {
+        match self.leases.take_lease(scope, most, self.clock.now()).await {
+            Ok(TakeLeaseResult::Taken(lease)) => Ok(lease),
+            Ok(TakeLeaseResult::Full { retry_after }) => Err(TooManyCalls {
                 of: Some(of),
-                retry_after: Duration::from_secs(retry_after.secs_to_wait()),
+                retry_after: Duration::from_secs(retry_after.secs_rounded_up()),
             }),
             Err(error) => {
                 tracing::warn!(cause = %error, "mcp.calls_not_counted");
@@ -85,8 +85,8 @@ impl OpenCalls {
     }
 
     /// Ends a lease. If that fails, the lease expires.
-    async fn end(&self, lease: CallLease) {
-        if let Err(error) = self.leases.end(lease).await {
+    async fn release_lease(&self, lease: CallLease) {
+        if let Err(error) = self.leases.end_lease(lease).await {
             tracing::warn!(cause = %error, "mcp.call_not_ended");
         }
     }

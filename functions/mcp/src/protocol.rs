@@ -20,12 +20,12 @@ pub(crate) type Service = StreamableHttpService<Tools, NeverSessionManager>;
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/call", "tools/list"];
 
 /// Handles a message and returns the response.
-pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> Response {
+pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: Bytes) -> Response {
     let request_id = parts.extensions.get::<RequestId>().cloned();
     let is_json = is_json(&parts.headers);
     if !accepts_json(&parts.headers) {
         let message = "only application/json is answered, and `Accept` excludes it";
-        return envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
+        return error_envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
     // `rmcp` requires both types, even if it never streams. The protocol requires clients to accept both, but some
     // don't.
@@ -33,7 +33,7 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
     );
-    if let Some(id) = misfit(&body) {
+    if let Some(id) = find_invalid_request_id(&body) {
         let error = ErrorData::invalid_params("the parameters are not those of the method", None);
         return Json(JsonRpcError::new(Some(id), error)).into_response();
     }
@@ -46,7 +46,7 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
         return answer.map(Body::new);
     }
     let (slug, message) = match status {
-        StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => return unreadable(&body),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE if is_json => return unreadable_body_response(&body),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ("unsupported_media_type", "`Content-Type` must be application/json"),
         StatusCode::FORBIDDEN => (
             "cross_site_request",
@@ -61,21 +61,21 @@ pub(crate) async fn spoken(service: &Service, mut parts: Parts, body: Bytes) -> 
             "an unexpected error on our side; send the message again",
         ),
     };
-    envelope(request_id, status, slug, message)
+    error_envelope(request_id, status, slug, message)
 }
 
 /// Returns 405, because this server has no streams, and no sessions to end.
 pub(crate) fn method_not_allowed(extensions: &Extensions) -> Response {
     let id = extensions.get::<RequestId>().cloned();
     let (status, message) = (StatusCode::METHOD_NOT_ALLOWED, "only POST is supported here");
-    let mut answer = envelope(id, status, "method_not_allowed", message);
+    let mut answer = error_envelope(id, status, "method_not_allowed", message);
     answer
         .headers_mut()
         .insert(header::ALLOW, HeaderValue::from_static("POST"));
     answer
 }
 
-fn envelope(id: Option<RequestId>, status: StatusCode, slug: &str, message: &str) -> Response {
+fn error_envelope(id: Option<RequestId>, status: StatusCode, slug: &str, message: &str) -> Response {
     let body = ErrorBody {
         error: slug.to_owned(),
         message: message.to_owned(),
@@ -119,7 +119,7 @@ fn accepts_json(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the id of a request with a known method and invalid parameters. `rmcp` would report an unknown method.
-fn misfit(body: &[u8]) -> Option<MessageId> {
+fn find_invalid_request_id(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
     };
@@ -131,7 +131,7 @@ fn misfit(body: &[u8]) -> Option<MessageId> {
 
 /// Builds the response to a body that is not a message: JSON-RPC's parse error or invalid request. The response omits
 /// the parser's message.
-fn unreadable(body: &[u8]) -> Response {
+fn unreadable_body_response(body: &[u8]) -> Response {
     let error = match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
         Err(_) => ErrorData::parse_error("the body is not JSON", None),
         Ok(_) => ErrorData::invalid_request("the body is not one JSON-RPC 2.0 message", None),

@@ -41,11 +41,15 @@ impl fmt::Debug for KeyResponses {
 }
 
 impl ResponseStore for KeyResponses {
-    fn keep<'a>(&'a self, nonce: Uuid, text: &'a str) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
+    fn store_response<'a>(
+        &'a self,
+        nonce: Uuid,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>> {
         Box::pin(async move {
             let Responses { store, clock } = &self.responses;
             let slot = store
-                .keep(&self.scope, nonce, text, clock.now())
+                .store_text(&self.scope, nonce, text, clock.now())
                 .await
                 .map_err(|error| {
                     tracing::warn!(cause = %error, "mcp.response_not_kept");
@@ -55,7 +59,7 @@ impl ResponseStore for KeyResponses {
         })
     }
 
-    fn read(
+    fn read_part(
         &self,
         id: ResponseId,
         offset: usize,
@@ -64,7 +68,7 @@ impl ResponseStore for KeyResponses {
         Box::pin(async move {
             let Responses { store, clock } = &self.responses;
             let part = store
-                .read(&self.scope, id.slot, id.nonce, (offset, bytes), clock.now())
+                .read_text(&self.scope, id.slot, id.nonce, (offset, bytes), clock.now())
                 .await;
             let part = part.map_err(|error| {
                 tracing::warn!(cause = %error, "mcp.response_not_read");

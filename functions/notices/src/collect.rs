@@ -1,11 +1,11 @@
 //! Turns events into pending notifications for each channel of a user that wants them. An event without an owner is
 //! spread over all affected users, one page of users per message, which limits the work of a run.
 
-use crate::{Notices, unread};
-use purser_api::{MessageResult, NoticeOf, NoticeRequest, NoticeWork, SqsRecord};
+use crate::{Notifications, malformed_message_error};
+use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
 use purser_domain::{
-    Error, Event, EventKind, EventSubject, NoticeChannel, NoticeSettings, PersonId, Result, is_worth_telling,
-    key_to_close, test_event, waiting_key,
+    Error, Event, EventKind, EventSubject, NoticeChannel, NotificationSettings, Result, UserId, closed_request_key,
+    is_still_relevant, pending_key, test_event,
 };
 use purser_store::{PERSON_PARTS, Waiting};
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use tokio::time::Instant;
 /// The number of users that one message covers.
 const PAGE: u32 = 10;
 
-impl Notices {
+impl Notifications {
     /// Processes an event from the event bus. Repetitions have no further effect.
-    pub(crate) async fn collect_event(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let event = record.event()?;
+    pub(crate) async fn process_event(&self, record: &SqsRecord) -> Result<MessageResult> {
+        let event = record.parse_event()?;
         if let Some(owner) = event.owner() {
-            self.collect(owner, &event).await?;
+            self.enqueue_for_user(owner, &event).await?;
             return Ok(MessageResult::Done);
         }
         for part in PERSON_PARTS {
-            let work = NoticeWork::Spread {
+            let work = NotificationWork::Spread {
                 event: event.clone(),
                 part,
                 after: None,
@@ -34,61 +34,66 @@ impl Notices {
     }
 
     /// Enqueues the test notification that a user requested, or the notification about a failing webhook.
-    pub(crate) async fn collect_request(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let NoticeRequest { person, of } = NoticeRequest::parse(&record.body).ok_or_else(unread)?;
+    pub(crate) async fn process_request(&self, record: &SqsRecord) -> Result<MessageResult> {
+        let NotificationRequest { person, of } =
+            NotificationRequest::parse(&record.body).ok_or_else(malformed_message_error)?;
         let source = self.0.event_source.clone();
         let event = match of {
-            NoticeOf::Test(id) => test_event(source, &person, "notices", id),
-            NoticeOf::Webhook(webhook) => {
+            NotificationSource::Test(id) => test_event(source, &person, "notices", id),
+            NotificationSource::Webhook(webhook) => {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
-                    Some(calls) => calls.event(source, &person, webhook),
+                    Some(calls) => calls.stage_event(source, &person, webhook),
                     // A call of the webhook has succeeded meanwhile.
                     None => return Ok(MessageResult::Done),
                 }
             }
         };
         let event = event.map_err(|problem| Error::internal("making a requested event", problem))?;
-        self.collect(&person, &event).await?;
+        self.enqueue_for_user(&person, &event).await?;
         Ok(MessageResult::Done)
     }
 
     /// Processes a message of the notification queue.
-    pub(crate) async fn work(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
-        match NoticeWork::parse(&record.body).ok_or_else(unread)? {
-            NoticeWork::Spread { event, part, after } => self.spread(event, part, after, last_call).await,
-            NoticeWork::Flush { person, channel } => self.flush(record, &person, channel, last_call).await,
+    pub(crate) async fn process_work_message(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
+        match NotificationWork::parse(&record.body).ok_or_else(malformed_message_error)? {
+            NotificationWork::Spread { event, part, after } => {
+                self.enqueue_for_user_page(event, part, after, last_call).await
+            }
+            NotificationWork::Flush { person, channel } => {
+                self.flush_channel(record, &person, channel, last_call).await
+            }
         }
     }
 
-    async fn collect(&self, person: &PersonId, event: &Event) -> Result<()> {
-        let settings = self.0.table.notices_of(person).await?;
-        self.collect_for(&settings, event).await
+    async fn enqueue_for_user(&self, person: &UserId, event: &Event) -> Result<()> {
+        let settings = self.0.table.read_notification_settings(person).await?;
+        self.enqueue_for_settings(&settings, event).await
     }
 
-    async fn collect_for(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {
+    async fn enqueue_for_settings(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
         let shared = &self.0;
         let (person, now) = (&settings.person, shared.clock.now());
-        if let Some(key) = key_to_close(event) {
+        if let Some(key) = closed_request_key(event) {
             let leading = NoticeChannel::ALL
                 .iter()
-                .filter(|channel| settings.terms_of(**channel).is_some());
+                .filter(|channel| settings.channel_settings(**channel).is_some());
             for channel in leading {
                 shared
                     .table
-                    .settle_notices(person, *channel, std::slice::from_ref(&key), now)
+                    .remove_waiting_notifications(person, *channel, std::slice::from_ref(&key), now)
                     .await?;
             }
         }
         let channels: Vec<NoticeChannel> = settings
-            .wanting(event.kind())
-            .filter(|channel| self.can_use(*channel))
+            .channels_for(event.kind())
+            .filter(|channel| self.is_channel_usable(*channel))
             .collect();
         if channels.is_empty() {
             return Ok(());
         }
-        if !is_worth_telling(event, now) {
-            log_too_late(person, event);
+        if !is_still_relevant(event, now) {
+            log_dropped_event(person, event);
             return Ok(());
         }
         // A test is sent even on a disabled channel, because the user wants to know whether the channel works.
@@ -97,14 +102,14 @@ impl Notices {
             _ => shared.table.list_ended_channels(settings).await?,
         };
         let row = Waiting {
-            key: waiting_key(event),
+            key: pending_key(event),
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
             // The flush of a notification that is already pending is sent again, because the function may have ended
             // after it stored the notification.
-            if shared.table.enqueue(person, channel, &row, now).await? {
-                let flush = NoticeWork::Flush {
+            if shared.table.enqueue_notification(person, channel, &row, now).await? {
+                let flush = NotificationWork::Flush {
                     person: person.clone(),
                     channel,
                 };
@@ -115,15 +120,15 @@ impl Notices {
     }
 
     /// Stores notifications for a page of users, as far as time permits, and sends a message for the remaining users.
-    async fn spread(
+    async fn enqueue_for_user_page(
         &self,
         event: Event,
         part: char,
-        after: Option<PersonId>,
+        after: Option<UserId>,
         last_call: Instant,
     ) -> Result<MessageResult> {
         let shared = &self.0;
-        let people = shared.table.recipients(part, after.as_ref(), PAGE).await?;
+        let people = shared.table.read_recipients(part, after.as_ref(), PAGE).await?;
         let is_last = u32::try_from(people.len()).unwrap_or(u32::MAX) < PAGE;
         let (mut last, mut is_cut_off) = (None, false);
         for (person, settings) in people {
@@ -133,14 +138,14 @@ impl Notices {
                 break;
             }
             match settings {
-                Ok(settings) => self.tell_if_concerned(&settings, &event).await?,
+                Ok(settings) => self.notify_if_affected(&settings, &event).await?,
                 // A user with an unreadable row is skipped, so that all others get their notifications.
                 Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
             }
             last = Some(person);
         }
         if let Some(last) = last.filter(|_| is_cut_off || !is_last) {
-            let next = NoticeWork::Spread {
+            let next = NotificationWork::Spread {
                 event,
                 part,
                 after: Some(last),
@@ -150,16 +155,16 @@ impl Notices {
         Ok(MessageResult::Done)
     }
 
-    async fn tell_if_concerned(&self, settings: &NoticeSettings, event: &Event) -> Result<()> {
-        if settings.wanting(event.kind()).next().is_some() && self.concerns(&settings.person, event).await? {
-            self.collect_for(settings, event).await?;
+    async fn notify_if_affected(&self, settings: &NotificationSettings, event: &Event) -> Result<()> {
+        if settings.channels_for(event.kind()).next().is_some() && self.affects_user(&settings.person, event).await? {
+            self.enqueue_for_settings(settings, event).await?;
         }
         Ok(())
     }
 
     /// Whether an event without an owner affects a user. An event about a service does if one of the user's agents may
     /// use the service.
-    async fn concerns(&self, person: &PersonId, event: &Event) -> Result<bool> {
+    async fn affects_user(&self, person: &UserId, event: &Event) -> Result<bool> {
         match event.subject() {
             EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
             EventSubject::Deployment => Ok(true),
@@ -168,7 +173,7 @@ impl Notices {
     }
 
     /// Whether a channel is usable. Mail needs a configured sender.
-    pub(crate) fn can_use(&self, channel: NoticeChannel) -> bool {
+    pub(crate) fn is_channel_usable(&self, channel: NoticeChannel) -> bool {
         match channel {
             NoticeChannel::Mail => self.0.mail.is_some(),
             NoticeChannel::Slack => true,
@@ -177,7 +182,7 @@ impl Notices {
 }
 
 /// Logs an event that is dropped although the user wants it, because the event is a day old or its approval is closed.
-pub(crate) fn log_too_late(person: &PersonId, event: &Event) {
+pub(crate) fn log_dropped_event(person: &UserId, event: &Event) {
     tracing::warn!(
         %person,
         event.id = %event.id(),

@@ -2,16 +2,16 @@
 //!
 //! Pending rows are deleted after the message is sent, so a run that is cut off in between causes a second message.
 //! Only one flush per channel runs at a time. Before a flush takes the channel, it enqueues the message that will wake
-//! up the next flush (`NoticePace::waker`). All other flush messages can be deleted, because the pending notifications
+//! up the next flush (`NotificationPace::waker`). All other flush messages can be deleted, because the pending notifications
 //! are rows. The message that takes the channel can't be the wake-up itself, because it may be a repeated delivery of a
 //! deleted message.
 
-use crate::{Notices, collect::log_too_late, send::SendResult};
+use crate::{Notifications, collect::log_dropped_event, send::SendResult};
 use purser_api::{MessageResult, SqsRecord};
 use purser_domain::{
     AgentId, ApprovalId, Duration, EndedChannel, Error, Event, EventKind, EventSubject, NoticeChannel, NoticeEnd,
-    NoticeMessage, NoticeNames, NoticePace, NoticeSettings, OperationSlug, PersonId, Result, ServiceId, Timestamp,
-    is_worth_telling, listed_events, sort_by_urgency, why_asked,
+    NotificationMessage, NotificationNames, NotificationPace, NotificationSettings, OperationSlug, Result, ServiceId,
+    Timestamp, UserId, approval_reason, is_still_relevant, listed_events, sort_by_urgency,
 };
 use purser_store::Waiting;
 use std::collections::BTreeSet;
@@ -27,31 +27,31 @@ struct Next {
     is_full: bool,
 }
 
-impl Notices {
-    pub(crate) async fn flush(
+impl Notifications {
+    pub(crate) async fn flush_channel(
         &self,
         record: &SqsRecord,
-        person: &PersonId,
+        person: &UserId,
         channel: NoticeChannel,
         last_call: Instant,
     ) -> Result<MessageResult> {
         let shared = &self.0;
-        let settings = shared.table.notices_of(person).await?;
-        let stored = shared.table.notice_pace(person, channel).await?;
+        let settings = shared.table.read_notification_settings(person).await?;
+        let stored = shared.table.read_notification_pace(person, channel).await?;
         let is_waker = stored.waker.as_ref() == Some(&record.message_id);
-        let mut pace = stored.at(settings.place(channel));
+        let mut pace = stored.with_destination(settings.destination_fingerprint(channel));
         let now = shared.clock.now();
-        if let Some(pause) = pace.wait(now) {
-            return self.wait(record, &pace, pause).await;
+        if let Some(pause) = pace.time_until_next(now) {
+            return self.postpone_flush(record, &pace, pause).await;
         }
-        let mut waiting = self.waiting(&settings, channel, now).await?;
+        let mut waiting = self.next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
             // Until this is stored, flushes of new notifications rely on this message as the wake-up.
-            pace = pace.without_waker();
-            if !shared.table.put_notice_pace(person, channel, &pace, now).await? {
+            pace = pace.without_wake_up();
+            if !shared.table.put_notification_pace(person, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
             }
-            waiting = self.waiting(&settings, channel, now).await?;
+            waiting = self.next_notifications(&settings, channel, now).await?;
         }
         if waiting.wanted.is_empty() {
             return Ok(if waiting.is_full {
@@ -63,13 +63,13 @@ impl Notices {
         if Instant::now() > last_call {
             return Ok(MessageResult::Stays);
         }
-        let waker = shared.queue.wake(person, channel).await?;
-        let turn = pace.take(&waker, now);
-        if !shared.table.put_notice_pace(person, channel, &turn, now).await? {
+        let waker = shared.queue.schedule_flush(person, channel).await?;
+        let turn = pace.reserve_flush(&waker, now);
+        if !shared.table.put_notification_pace(person, channel, &turn, now).await? {
             // Another flush has taken the channel.
-            let pace = shared.table.notice_pace(person, channel).await?;
-            return match pace.wait(now) {
-                Some(pause) => self.wait(record, &pace, pause).await,
+            let pace = shared.table.read_notification_pace(person, channel).await?;
+            return match pace.time_until_next(now) {
+                Some(pause) => self.postpone_flush(record, &pace, pause).await,
                 None => Ok(MessageResult::Stays),
             };
         }
@@ -79,52 +79,64 @@ impl Notices {
             .map(|waiting| (waiting.key, waiting.event))
             .unzip();
         sort_by_urgency(&mut events);
-        let sent = self.tell(&settings, channel, &events).await?;
-        self.after(&settings, channel, turn, sent, &keys).await?;
-        log(person, channel, events.len(), sent);
+        let sent = self.send_message(&settings, channel, &events).await?;
+        self.store_send_result(&settings, channel, turn, sent, &keys).await?;
+        log_message(person, channel, events.len(), sent);
         if matches!(sent, SendResult::Taken(_)) && events.iter().any(|event| event.kind() == EventKind::WebhookTest) {
-            shared.table.revive_channel(person, channel).await?;
+            shared.table.remove_ended_channel(person, channel).await?;
         }
         Ok(MessageResult::Done)
     }
 
     /// Hides the wake-up message until the next flush may run. All other messages rely on the wake-up and are deleted.
     /// Without a wake-up, each message is hidden itself.
-    async fn wait(&self, record: &SqsRecord, pace: &NoticePace, pause: Duration) -> Result<MessageResult> {
+    async fn postpone_flush(
+        &self,
+        record: &SqsRecord,
+        pace: &NotificationPace,
+        pause: Duration,
+    ) -> Result<MessageResult> {
         if pace.waker.as_ref().is_some_and(|waker| *waker != record.message_id) {
             return Ok(MessageResult::Done);
         }
-        self.0.queue.hide(&record.receipt_handle, pause).await?;
+        self.0.queue.hide_message(&record.receipt_handle, pause).await?;
         Ok(MessageResult::Stays)
     }
 
     /// Reads the next notifications to send, and deletes obsolete notifications.
-    async fn waiting(&self, settings: &NoticeSettings, channel: NoticeChannel, now: Timestamp) -> Result<Next> {
+    async fn next_notifications(
+        &self,
+        settings: &NotificationSettings,
+        channel: NoticeChannel,
+        now: Timestamp,
+    ) -> Result<Next> {
         let (table, person) = (&self.0.table, &settings.person);
-        let waiting = table.waiting_notices(person, channel, MAX).await?;
+        let waiting = table.read_waiting_notifications(person, channel, MAX).await?;
         let is_full = waiting.len() >= usize::try_from(MAX).unwrap_or(usize::MAX);
-        let (wanted, over) = self.sort_out(settings, channel, waiting, now);
-        table.settle_notices(person, channel, &over, now).await?;
+        let (wanted, over) = self.separate_obsolete_notifications(settings, channel, waiting, now);
+        table.remove_waiting_notifications(person, channel, &over, now).await?;
         Ok(Next { wanted, is_full })
     }
 
     /// Returns the notifications to send, and the keys of obsolete notifications. Another user's event is never sent.
-    fn sort_out(
+    fn separate_obsolete_notifications(
         &self,
-        settings: &NoticeSettings,
+        settings: &NotificationSettings,
         channel: NoticeChannel,
         waiting: Vec<(String, Result<Event>)>,
         now: Timestamp,
     ) -> (Vec<Waiting>, Vec<String>) {
         let is_wanted = |event: &Event| {
             let is_theirs = event.owner().is_none_or(|owner| *owner == settings.person);
-            is_theirs && self.can_use(channel) && settings.wanting(event.kind()).any(|wanting| wanting == channel)
+            is_theirs
+                && self.is_channel_usable(channel)
+                && settings.channels_for(event.kind()).any(|wanting| wanting == channel)
         };
         let (mut wanted, mut over) = (Vec::new(), Vec::new());
         for (key, event) in waiting {
             match event {
-                Ok(event) if !is_worth_telling(&event, now) => {
-                    log_too_late(&settings.person, &event);
+                Ok(event) if !is_still_relevant(&event, now) => {
+                    log_dropped_event(&settings.person, &event);
                     over.push(key);
                 }
                 Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
@@ -140,52 +152,63 @@ impl Notices {
     }
 
     /// Sends one message with these events.
-    async fn tell(&self, settings: &NoticeSettings, channel: NoticeChannel, events: &[Event]) -> Result<SendResult> {
-        let names = self.names(&settings.person, listed_events(events)).await;
-        let Some(message) = NoticeMessage::for_events(events, &names) else {
-            return Ok(SendResult::nothing());
+    async fn send_message(
+        &self,
+        settings: &NotificationSettings,
+        channel: NoticeChannel,
+        events: &[Event],
+    ) -> Result<SendResult> {
+        let names = self.read_message_names(&settings.person, listed_events(events)).await;
+        let Some(message) = NotificationMessage::for_events(events, &names) else {
+            return Ok(SendResult::nothing_to_send());
         };
         match channel {
-            NoticeChannel::Mail => self.send_mail(settings, &message).await,
-            NoticeChannel::Slack => self.post(settings, &message).await,
+            NoticeChannel::Mail => self.mail_to_user(settings, &message).await,
+            NoticeChannel::Slack => self.post_to_user_webhook(settings, &message).await,
         }
     }
 
     /// Reads the current names of a message's agents, services and operations, and the reasons of its approvals, as far
     /// as they are available. An agent that now belongs to another user has no name here, because that user may have
     /// chosen the name.
-    async fn names(&self, person: &PersonId, events: &[Event]) -> NoticeNames {
+    async fn read_message_names(&self, person: &UserId, events: &[Event]) -> NotificationNames {
         let shared = &self.0;
         let agents: BTreeSet<AgentId> = events.iter().filter_map(Event::agent).collect();
         let asked = events.iter().filter(|event| event.kind() == EventKind::ApprovalAsked);
-        let asked = asked.filter_map(|event| ApprovalId::parse(event.data().get_text("approval_id")?));
-        let (agents, approvals, edition) =
-            tokio::join!(shared.ledger.agents(agents), shared.ledger.approvals(asked), async {
-                shared.catalog.current(shared.clock.now()).await
-            });
+        let asked = asked.filter_map(|event| ApprovalId::parse(event.data().find_text("approval_id")?));
+        let (agents, approvals, edition) = tokio::join!(
+            shared.ledger.read_agents(agents),
+            shared.ledger.read_approvals(asked),
+            async { shared.catalog.current(shared.clock.now()).await }
+        );
         let unnamed = |error: &Error| tracing::warn!(%person, cause = %error, "notice.without_names");
         let mut agents = agents.inspect_err(unnamed).unwrap_or_default();
         agents.retain(|agent| agent.owner == person.as_str());
         let reasons = approvals.inspect_err(unnamed).unwrap_or_default().into_iter();
         let reasons = reasons.filter_map(|approval| {
             let agent = agents.iter().find(|agent| agent.id == approval.agent)?;
-            Some((approval.id.to_string(), why_asked(&approval, &agent.rules)))
+            Some((approval.id.to_string(), approval_reason(&approval, &agent.rules)))
         });
         let reasons = reasons.collect();
         let edition = edition.inspect_err(unnamed).ok();
         let service_of = |event: &Event| match event.subject() {
             EventSubject::Service(service) => Some(*service),
-            _ => ServiceId::parse(event.data().get_text("service_id")?),
+            _ => ServiceId::parse(event.data().find_text("service_id")?),
         };
         let services = events.iter().filter_map(service_of);
-        let services = services.filter_map(|id| Some((id, edition.as_ref()?.catalog.by_id(id)?.name.clone())));
+        let services = services.filter_map(|id| Some((id, edition.as_ref()?.catalog.find_by_id(id)?.name.clone())));
         let operations = events.iter().filter_map(|event| {
             let service = service_of(event)?;
-            let slug = OperationSlug::parse(event.data().get_text("operation_id")?)?;
-            let label = &edition.as_ref()?.catalog.by_id(service)?.operation(&slug)?.label;
+            let slug = OperationSlug::parse(event.data().find_text("operation_id")?)?;
+            let label = &edition
+                .as_ref()?
+                .catalog
+                .find_by_id(service)?
+                .find_operation(&slug)?
+                .label;
             Some(((service, slug), label.clone()))
         });
-        NoticeNames {
+        NotificationNames {
             agents: agents.iter().map(|agent| (agent.id, agent.name.clone())).collect(),
             services: services.collect(),
             operations: operations.collect(),
@@ -194,11 +217,11 @@ impl Notices {
     }
 
     /// Stores the result of a message: deletes the sent notifications, then stores the time of the next flush.
-    async fn after(
+    async fn store_send_result(
         &self,
-        settings: &NoticeSettings,
+        settings: &NotificationSettings,
         channel: NoticeChannel,
-        turn: NoticePace,
+        turn: NotificationPace,
         sent: SendResult,
         keys: &[String],
     ) -> Result<()> {
@@ -206,35 +229,41 @@ impl Notices {
         let (person, now) = (&settings.person, shared.clock.now());
         let pace = match sent {
             SendResult::Taken(_) => {
-                shared.table.settle_notices(person, channel, keys, now).await?;
+                shared
+                    .table
+                    .remove_waiting_notifications(person, channel, keys, now)
+                    .await?;
                 turn.after_message(now)
             }
             SendResult::Ended(_) => {
                 let ended = EndedChannel {
-                    place: settings.place(channel),
+                    place: settings.destination_fingerprint(channel),
                     reason: match channel {
                         NoticeChannel::Mail => NoticeEnd::MailRefused,
                         NoticeChannel::Slack => NoticeEnd::WebhookGone,
                     },
                     at: now,
                 };
-                shared.table.note_ended(person, channel, &ended).await?;
-                shared.table.settle_notices(person, channel, keys, now).await?;
-                turn.give_back(now)
+                shared.table.record_ended_channel(person, channel, &ended).await?;
+                shared
+                    .table
+                    .remove_waiting_notifications(person, channel, keys, now)
+                    .await?;
+                turn.release_flush(now)
             }
             SendResult::Failed(result, asked) => {
-                let [jitter] = shared.entropy.bytes()?;
+                let [jitter] = shared.entropy.random_bytes()?;
                 turn.after_failure(now, result, asked, jitter)
             }
         };
         // If the write fails, a later flush has taken the channel and stored its own pause.
-        let _is_stored = shared.table.put_notice_pace(person, channel, &pace, now).await?;
+        let _is_stored = shared.table.put_notification_pace(person, channel, &pace, now).await?;
         Ok(())
     }
 }
 
 /// Logs one line for each message, without address, URL or response.
-fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: SendResult) {
+fn log_message(person: &UserId, channel: NoticeChannel, events: usize, sent: SendResult) {
     let outcome = match sent {
         SendResult::Taken(_) => "sent",
         SendResult::Failed(..) => "failed",
@@ -244,7 +273,7 @@ fn log(person: &PersonId, channel: NoticeChannel, events: usize, sent: SendResul
         person = %person,
         channel = channel.name(),
         events,
-        call.result = %sent.result(),
+        call.result = %sent.call_result(),
         outcome,
         "notice.sent"
     );

@@ -9,7 +9,7 @@
 //!
 //! A message stays in its queue until its work is done. A pending notification is a row, which is deleted after the
 //! notification is sent. If the function ends in between, the notification is sent twice. Only one flush per channel
-//! runs at a time (`NoticePace`).
+//! runs at a time (`NotificationPace`).
 //!
 //! Invariants: a user gets notifications of the user's own events, and of events of services and the deployment. No
 //! link in a notification decides anything. No address, URL or response is logged.
@@ -23,7 +23,8 @@ mod send;
 
 use mail::Mail;
 use purser_api::{
-    Boot, BootError, Clock, Entropy, MessageResult, NoticesQueue, SecretsKey, SqsBatch, SqsRecord, UntrustedHttpClient,
+    Boot, BootError, Clock, Entropy, MessageResult, NotificationsQueue, SecretsKey, SqsBatch, SqsRecord,
+    UntrustedHttpClient,
 };
 use purser_domain::{Causes, Error, EventSource, MailAddress, Result};
 use purser_store::{CatalogCache, CatalogTable, Ledger, WebhooksTable};
@@ -42,13 +43,13 @@ const PROGRAM: &str = "Purser-Notices";
 
 /// The function, ready to run. Clones share all state.
 #[derive(Clone)]
-pub struct Notices(Arc<Inner>);
+pub struct Notifications(Arc<Inner>);
 
 struct Inner {
     table: WebhooksTable,
     ledger: Ledger,
     catalog: CatalogCache,
-    queue: NoticesQueue,
+    queue: NotificationsQueue,
     arns: QueueArns,
     /// The mail client; `None` if no mail is sent.
     mail: Option<Mail>,
@@ -74,16 +75,16 @@ struct QueueArns {
     notices: String,
 }
 
-impl Notices {
+impl Notifications {
     /// Starts the function with this configuration: `WEBHOOKS_TABLE`, `LEDGER_TABLE`, `CATALOG_TABLE`, `STACK`,
     /// `NOTICES_QUEUE_URL`, `NOTICES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_ARN`, `NOTICE_EVENTS_QUEUE_ARN`,
     /// `WEBHOOK_SECRETS_KEY_ARN`, `DASHBOARD_URL`, `NOTICES_SENDER`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
-        Self::boot_with(boot, LONGEST_CALL)
+        Self::boot_with_timeout(boot, LONGEST_CALL)
     }
 
     /// Starts the function with another timeout for calls.
-    pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
+    pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,
             aws,
@@ -102,21 +103,21 @@ impl Notices {
             "DASHBOARD_URL",
             "WEBHOOK_SECRETS_KEY_ARN",
         ];
-        let texts = names.map(|name| env.text(name));
+        let texts = names.map(|name| env.require_text(name));
         let sender = env.get("NOTICES_SENDER").map(MailAddress::parse);
         if sender == Some(None) {
-            env.wrong("NOTICES_SENDER", "must be empty, or a mail address");
+            env.add_error("NOTICES_SENDER", "must be empty, or a mail address");
         }
         let allowed = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
-        let source = env.event_source();
+        let source = env.require_event_source();
         let ([webhooks, ledger, catalog, url, notices, requests, events, origin, key], sender, allowed, event_source) =
             env.finish((texts, sender.flatten(), allowed, source))?;
-        let db = purser_store::client(&aws);
+        let db = purser_store::dynamodb_client(&aws);
         Ok(Self(Arc::new(Inner {
             table: WebhooksTable::new(db.clone(), webhooks),
             ledger: Ledger::without_decisions(db.clone(), ledger),
-            catalog: CatalogCache::without_sightings(CatalogTable::new(db, catalog)),
-            queue: NoticesQueue::new(&aws, url),
+            catalog: CatalogCache::without_probe_results(CatalogTable::new(db, catalog)),
+            queue: NotificationsQueue::new(&aws, url),
             arns: QueueArns {
                 events,
                 requests,
@@ -133,26 +134,26 @@ impl Notices {
     }
 
     /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
-    pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
+    pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
         // A call that starts later might end the function before its rows are written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
-        SqsBatch::run(event, AT_ONCE, |record| {
+        SqsBatch::run_batch(event, AT_ONCE, |record| {
             let notices = self.clone();
-            async move { notices.take(&record, last_call).await }
+            async move { notices.process_message(&record, last_call).await }
         })
         .await
     }
 
-    async fn take(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
+    async fn process_message(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
-            () if *arn == arns.events => self.collect_event(record).await,
-            () if *arn == arns.requests => self.collect_request(record).await,
-            () if *arn == arns.notices => self.work(record, last_call).await,
-            () => Err(unread()),
+            () if *arn == arns.events => self.process_event(record).await,
+            () if *arn == arns.requests => self.process_request(record).await,
+            () if *arn == arns.notices => self.process_work_message(record, last_call).await,
+            () => Err(malformed_message_error()),
         };
         taken.unwrap_or_else(|error| {
             tracing::error!(message.id = record.message_id, cause = %Causes(&error), "notice.message_failed");
@@ -162,6 +163,6 @@ impl Notices {
 }
 
 /// Returns the error for a malformed message.
-fn unread() -> Error {
+fn malformed_message_error() -> Error {
     Error::internal("reading a message of notices", "its shape is not the expected one")
 }

@@ -9,7 +9,7 @@ use aws_sdk_sesv2::{
     types::{Body, Content, Destination, EmailContent, Message, MessageHeader},
 };
 use aws_types::SdkConfig;
-use purser_domain::{CallResult, Error, MailAddress, NoticeMessage, Result};
+use purser_domain::{CallResult, Error, MailAddress, NotificationMessage, Result};
 use std::time::Duration;
 
 /// A mail client with a fixed sender.
@@ -39,8 +39,13 @@ impl Mail {
     }
 
     /// Sends a message whose links lead to this origin.
-    pub(crate) async fn send(&self, to: &MailAddress, message: &NoticeMessage, origin: &str) -> Result<SendResult> {
-        let content = content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
+    pub(crate) async fn send_mail(
+        &self,
+        to: &MailAddress,
+        message: &NotificationMessage,
+        origin: &str,
+    ) -> Result<SendResult> {
+        let content = mail_content(message, origin).map_err(|error| Error::internal("writing a mail", error))?;
         let sent = self
             .client
             .send_email()
@@ -51,21 +56,21 @@ impl Mail {
             .await;
         Ok(match sent {
             Ok(_) => SendResult::Taken(CallResult::Status(200)),
-            Err(error) => classify_error(&error),
+            Err(error) => classify_ses_error(&error),
         })
     }
 }
 
-fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError> {
+fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, BuildError> {
     let part = |text: String| Content::builder().charset("UTF-8").data(text).build();
     let body = Body::builder()
-        .text(part(message.text(origin))?)
-        .html(part(message.html(origin))?)
+        .text(part(message.to_text(origin))?)
+        .html(part(message.to_html(origin))?)
         .build();
     // RFC 2369 §3.2: links to the page on which a signed-in user turns mails off.
     let unsubscribe = MessageHeader::builder()
         .name("List-Unsubscribe")
-        .value(format!("<{}>", NoticeMessage::settings_url(origin)))
+        .value(format!("<{}>", NotificationMessage::settings_url(origin)))
         .build()?;
     Ok(Message::builder()
         .subject(part(message.subject.clone())?)
@@ -77,20 +82,20 @@ fn content(message: &NoticeMessage, origin: &str) -> Result<Message, BuildError>
 /// Interprets an error of SES. SES returns `MessageRejected` for an address that accepts no mail, but also if the
 /// sender (in the sandbox, the recipient) is not verified. An operator has to fix the latter, so it disables no user's
 /// mail.
-fn classify_error(error: &SdkError<SendEmailError>) -> SendResult {
+fn classify_ses_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,
         SdkError::ServiceError(answer) => CallResult::Status(answer.raw().status().as_u16()),
         _ => CallResult::Unreachable,
     };
     match error.as_service_error() {
-        Some(SendEmailError::MessageRejected(rejected)) if !is_about_verification(rejected.message()) => {
+        Some(SendEmailError::MessageRejected(rejected)) if !is_unverified_address_error(rejected.message()) => {
             SendResult::Ended(result)
         }
         _ => SendResult::Failed(result, None),
     }
 }
 
-fn is_about_verification(message: Option<&str>) -> bool {
+fn is_unverified_address_error(message: Option<&str>) -> bool {
     message.is_some_and(|message| message.contains("not verified"))
 }

@@ -1,9 +1,11 @@
 //! Sends messages by mail and incoming webhook, and interprets the results.
 
-use crate::Notices;
+use crate::Notifications;
 use axum::http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use purser_api::WebhookCallResult;
-use purser_domain::{CallResult, Duration, Error, NoticeMessage, NoticeSettings, Result, SecretOf, WebhookUrl};
+use purser_domain::{
+    CallResult, Duration, Error, NotificationMessage, NotificationSettings, Result, SecretOf, WebhookUrl,
+};
 
 /// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,14 +19,14 @@ pub(crate) enum SendResult {
 }
 
 impl SendResult {
-    pub(crate) const fn result(self) -> CallResult {
+    pub(crate) const fn call_result(self) -> CallResult {
         match self {
             Self::Taken(result) | Self::Failed(result, _) | Self::Ended(result) => result,
         }
     }
 
     /// Returns the result if there was nothing to send.
-    pub(crate) const fn nothing() -> Self {
+    pub(crate) const fn nothing_to_send() -> Self {
         Self::Taken(CallResult::Status(204))
     }
 
@@ -39,22 +41,30 @@ impl SendResult {
     }
 }
 
-impl Notices {
+impl Notifications {
     /// Mails a message to the user.
-    pub(crate) async fn send_mail(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<SendResult> {
+    pub(crate) async fn mail_to_user(
+        &self,
+        settings: &NotificationSettings,
+        message: &NotificationMessage,
+    ) -> Result<SendResult> {
         let (Some(mail), Some(to)) = (&self.0.mail, &settings.address) else {
-            return Ok(SendResult::nothing());
+            return Ok(SendResult::nothing_to_send());
         };
-        mail.send(to, message, &self.0.origin).await
+        mail.send_mail(to, message, &self.0.origin).await
     }
 
     /// Posts a message to the user's incoming webhook.
-    pub(crate) async fn post(&self, settings: &NoticeSettings, message: &NoticeMessage) -> Result<SendResult> {
+    pub(crate) async fn post_to_user_webhook(
+        &self,
+        settings: &NotificationSettings,
+        message: &NotificationMessage,
+    ) -> Result<SendResult> {
         let shared = &self.0;
         let Some((place, _)) = &settings.terms.slack else {
-            return Ok(SendResult::nothing());
+            return Ok(SendResult::nothing_to_send());
         };
-        let Some(ciphertext) = shared.table.notice_url(&settings.person, place.url).await? else {
+        let Some(ciphertext) = shared.table.read_notification_url(&settings.person, place.url).await? else {
             // The incoming webhook was replaced meanwhile. The next attempt uses the new URL.
             return Ok(SendResult::Failed(CallResult::Unreachable, None));
         };
@@ -66,7 +76,7 @@ impl Notices {
         let url = std::str::from_utf8(&url).ok().and_then(WebhookUrl::parse);
         let url = url.ok_or_else(|| Error::internal("reading the address of a channel", "it is no URL"))?;
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-        let body = message.slack(&shared.origin);
+        let body = message.to_slack_body(&shared.origin);
         let called = shared.incoming.post(&url, headers, body, shared.clock.now()).await;
         Ok(SendResult::from_webhook_response(called))
     }

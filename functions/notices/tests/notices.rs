@@ -10,14 +10,14 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::any};
-use purser_api::{Boot, Clock, NoticeOf, NoticeRequest};
+use purser_api::{Boot, Clock, NotificationRequest, NotificationSource};
 use purser_domain::{
-    Agent, AgentId, Attempt, CallResult, ChannelTerms, DeliveryId, EnabledService, Event, EventData, EventId,
-    EventKind, EventSource, EventSubject, FailedCalls, MailAddress, NoticeChannel, NoticeEnd, NoticeSettings,
-    NoticeTerms, NoticeUrlId, PersonId, SecretOf, ServiceId, SlackPlace, Timestamp, WebhookId,
+    Agent, AgentId, Attempt, CallResult, ChannelSettings, DeliveryId, EnabledService, Event, EventData, EventId,
+    EventKind, EventSource, EventSubject, FailedCalls, MailAddress, NoticeChannel, NoticeEnd, NoticeUrlId,
+    NotificationPreferences, NotificationSettings, SecretOf, ServiceId, SlackDestination, Timestamp, UserId, WebhookId,
 };
-use purser_notices::Notices;
-use purser_store::{CreateAgentResult, EditResult, NewNoticeUrl, WebhooksTable};
+use purser_notices::Notifications;
+use purser_store::{CreateAgentResult, NewNotificationUrl, UpdateResult, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Ses, Sqs, WEBHOOKS, environment, sample, serve};
 use serde_json::{Value, json};
 use std::{
@@ -88,7 +88,7 @@ struct World {
     urls: [String; 4],
     allowed: String,
     micros: Arc<AtomicI64>,
-    notices: Notices,
+    notices: Notifications,
 }
 
 impl World {
@@ -131,47 +131,57 @@ impl World {
     }
 
     /// Stores a user whose mail address the issuer has verified.
-    async fn person(&self, name: &str) -> PersonId {
+    async fn person(&self, name: &str) -> UserId {
         let id = person(name);
         let address = MailAddress::parse(&format!("{name}@example.com")).unwrap();
-        assert!(self.table.keep_address(&id, Some(&address), self.now()).await.unwrap());
+        assert!(
+            self.table
+                .store_mail_address(&id, Some(&address), self.now())
+                .await
+                .unwrap()
+        );
         id
     }
 
     /// Stores an incoming webhook for a user.
-    async fn slack(&self, person: &PersonId, url: &str) {
-        let settings = self.table.notices_of(person).await.unwrap();
+    async fn slack(&self, person: &UserId, url: &str) {
+        let settings = self.table.read_notification_settings(person).await.unwrap();
         let id = NoticeUrlId::from_uuid(Uuid::new_v4());
         let of = SecretOf::NoticeUrl {
             person: person.clone(),
             url: id,
         };
-        let url = NewNoticeUrl {
+        let url = NewNotificationUrl {
             id,
             url: self.kms.encrypt(&of, url.as_bytes()),
         };
-        let place = SlackPlace {
+        let place = SlackDestination {
             url: url.id,
             host: "hooks.example".to_owned(),
         };
-        let terms = NoticeTerms {
-            slack: Some((place, ChannelTerms::default())),
+        let terms = NotificationPreferences {
+            slack: Some((place, ChannelSettings::default())),
             ..settings.terms.clone()
         };
         self.edit(settings, terms, Some(&url)).await;
     }
 
-    async fn edit(&self, settings: NoticeSettings, terms: NoticeTerms, url: Option<&NewNoticeUrl>) {
-        let next = settings.with_terms(terms);
+    async fn edit(
+        &self,
+        settings: NotificationSettings,
+        terms: NotificationPreferences,
+        url: Option<&NewNotificationUrl>,
+    ) {
+        let next = settings.with_settings(terms);
         let edited = self
             .table
-            .edit_notices(&next, url, None, &sample::audit())
+            .update_notification_settings(&next, url, None, &sample::audit())
             .await
             .unwrap();
-        assert_eq!(edited, EditResult::Stored);
+        assert_eq!(edited, UpdateResult::Stored);
     }
 
-    async fn agent(&self, n: u128, owner: &PersonId, name: &str) -> Agent {
+    async fn agent(&self, n: u128, owner: &UserId, name: &str) -> Agent {
         let agent = Agent {
             owner: owner.to_string(),
             name: name.to_owned(),
@@ -198,7 +208,7 @@ impl World {
         work(&self.sqs, &self.notices).await;
     }
 
-    /// Advances the clock by `secs` seconds, then processes visible messages like [`Self::run`].
+    /// Advances the clock by `secs` seconds, then processes visible messages like [`Self::process_batch`].
     async fn run_after(&self, secs: i64) {
         self.pass(secs);
         self.run().await;
@@ -221,18 +231,18 @@ impl World {
     }
 }
 
-async fn work(sqs: &Sqs, notices: &Notices) {
+async fn work(sqs: &Sqs, notices: &Notifications) {
     for _ in 0..2 {
         for queue in [EVENTS, REQUESTS, NOTICES] {
             while let Some(batch) = sqs.receive(queue, 10) {
-                let answer = notices.run(batch.clone(), BUDGET).await.unwrap();
+                let answer = notices.process_batch(batch.clone(), BUDGET).await.unwrap();
                 sqs.delete_done(queue, &batch, Some(&answer));
             }
         }
     }
 }
 
-fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<AtomicI64>) -> Notices {
+fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<AtomicI64>) -> Notifications {
     let mut env: std::collections::BTreeMap<&str, String> = environment(dynamodb, sqs).collect();
     env.insert("SQS_ENDPOINT", sqs.clone());
     env.insert("SES_ENDPOINT", ses.clone());
@@ -244,12 +254,12 @@ fn function([dynamodb, sqs, ses, kms]: &[String; 4], allowed: &str, now: &Arc<At
     env.insert("NOTICES_SENDER", "purser@example.com".to_owned());
     env.insert("DASHBOARD_URL", ORIGIN.to_owned());
     env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
-    let boot = Boot::new(env.into_iter().collect(), Clock::still(Arc::clone(now)));
-    Notices::boot_with(boot, LONGEST_CALL).unwrap()
+    let boot = Boot::new(env.into_iter().collect(), Clock::at_fixed_time(Arc::clone(now)));
+    Notifications::boot_with_timeout(boot, LONGEST_CALL).unwrap()
 }
 
-fn person(name: &str) -> PersonId {
-    PersonId::derive("https://issuer.example", name)
+fn person(name: &str) -> UserId {
+    UserId::derive("https://issuer.example", name)
 }
 
 fn event(
@@ -257,7 +267,7 @@ fn event(
     n: u128,
     at: Timestamp,
     subject: EventSubject,
-    owner: Option<&PersonId>,
+    owner: Option<&UserId>,
     data: EventData,
 ) -> Event {
     let source = EventSource::for_stack("tests").unwrap();
@@ -274,7 +284,7 @@ fn event(
 }
 
 /// An event about an approval for an owner's agent: its request or its decision.
-fn approval(kind: EventKind, n: u128, owner: &PersonId, agent: AgentId, at: Timestamp) -> Event {
+fn approval(kind: EventKind, n: u128, owner: &UserId, agent: AgentId, at: Timestamp) -> Event {
     let id = Uuid::from_u128(n);
     let data = EventData::new()
         .text("approval_id", id)
@@ -292,7 +302,7 @@ fn approval(kind: EventKind, n: u128, owner: &PersonId, agent: AgentId, at: Time
     event(kind, n, at, EventSubject::Agent(agent), Some(owner), data)
 }
 
-fn frozen(owner: &PersonId, agent: AgentId, n: u128, at: Timestamp) -> Event {
+fn frozen(owner: &UserId, agent: AgentId, n: u128, at: Timestamp) -> Event {
     let data = EventData::new().text("by", "operator");
     event(
         EventKind::AgentFrozen,
@@ -430,10 +440,10 @@ async fn frequent_notices_are_combined_into_few_messages() {
 async fn urgent_notices_are_sent_before_older_ones() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
-    let mut terms = NoticeTerms::default();
+    let mut terms = NotificationPreferences::default();
     terms.mail.kinds = Some([EventKind::AgentFrozen, EventKind::AgentUnfrozen].into());
     world
-        .edit(world.table.notices_of(&ann).await.unwrap(), terms, None)
+        .edit(world.table.read_notification_settings(&ann).await.unwrap(), terms, None)
         .await;
     let agent = sample::agent_id(1);
     for n in 0..250 {
@@ -488,11 +498,20 @@ async fn a_repaired_channel_is_used_immediately() {
 async fn unverified_addresses_receive_no_email() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
-    let before = world.table.notices_of(&ann).await.unwrap().address;
+    let before = world.table.read_notification_settings(&ann).await.unwrap().address;
     let [earlier, later] = [world.now(), world.now().after(sample::secs(60))];
-    assert!(world.table.keep_address(&ann, None, later).await.unwrap());
-    assert!(!world.table.keep_address(&ann, before.as_ref(), earlier).await.unwrap());
-    assert_eq!(world.table.notices_of(&ann).await.unwrap().address, None);
+    assert!(world.table.store_mail_address(&ann, None, later).await.unwrap());
+    assert!(
+        !world
+            .table
+            .store_mail_address(&ann, before.as_ref(), earlier)
+            .await
+            .unwrap()
+    );
+    assert_eq!(
+        world.table.read_notification_settings(&ann).await.unwrap().address,
+        None
+    );
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
     world.run().await;
     world.run_after(GATHERING_SECS).await;
@@ -592,7 +611,7 @@ async fn a_second_delivery_of_a_done_message_loses_no_notice() {
     world.run().await;
     world.pass(GATHERING_SECS);
     let done = world.sqs.receive(NOTICES, 10).unwrap();
-    let answer = world.notices.run(done.clone(), BUDGET).await.unwrap();
+    let answer = world.notices.process_batch(done.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(NOTICES, &done, Some(&answer));
     world.ends_empty().await;
 
@@ -600,7 +619,7 @@ async fn a_second_delivery_of_a_done_message_loses_no_notice() {
     world.run().await;
     world.pass(GATHERING_SECS - 2);
     world.ses.refuse(503, "ServiceUnavailable", "down");
-    world.notices.run(done, BUDGET).await.unwrap();
+    world.notices.process_batch(done, BUDGET).await.unwrap();
     world.ses.behave();
     // The message of the second notification finds a pause of five seconds.
     world.run_after(2).await;
@@ -644,7 +663,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
     world.run().await;
     world.run_after(GATHERING_SECS).await;
-    let settings = world.table.notices_of(&ann).await.unwrap();
+    let settings = world.table.read_notification_settings(&ann).await.unwrap();
     let ended = world.table.list_ended_channels(&settings).await.unwrap();
     assert_eq!(ended[&NoticeChannel::Mail].reason, NoticeEnd::MailRefused);
     assert_eq!(ended[&NoticeChannel::Slack].reason, NoticeEnd::WebhookGone);
@@ -657,11 +676,11 @@ async fn permanently_failing_channels_are_disabled() {
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
     // A test is sent on a disabled channel. When it arrives, all pending notifications are sent.
-    let request = |n| NoticeRequest {
+    let request = |n| NotificationRequest {
         person: ann.clone(),
-        of: NoticeOf::Test(DeliveryId::at(world.now(), [n; 8])),
+        of: NotificationSource::Test(DeliveryId::new_at(world.now(), [n; 8])),
     };
-    world.sqs.send(REQUESTS, &request(1).text());
+    world.sqs.send(REQUESTS, &request(1).to_json());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert_eq!((world.ses.mails().len(), incoming.texts().len()), (1, 1));
@@ -675,11 +694,11 @@ async fn owners_are_notified_of_failing_webhooks() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let webhook = WebhookId::from_uuid(Uuid::from_u128(7));
-    let request = NoticeRequest {
+    let request = NotificationRequest {
         person: ann.clone(),
-        of: NoticeOf::Webhook(webhook),
+        of: NotificationSource::Webhook(webhook),
     };
-    world.sqs.send(REQUESTS, &request.text());
+    world.sqs.send(REQUESTS, &request.to_json());
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     assert!(world.ses.mails().is_empty(), "no call has failed");
@@ -693,7 +712,7 @@ async fn owners_are_notified_of_failing_webhooks() {
             took: purser_domain::Duration::from_secs_u32(1),
             result: CallResult::Status(503),
         };
-        let calls = FailedCalls::with(old.clone(), 1, call, 1);
+        let calls = FailedCalls::with_failed_call(old.clone(), 1, call, 1);
         let is_stored = world
             .table
             .put_failed_calls(webhook, &calls, old.as_ref(), world.now())
@@ -702,14 +721,14 @@ async fn owners_are_notified_of_failing_webhooks() {
         old = Some(calls);
     }
     for _ in 0..2 {
-        world.sqs.send(REQUESTS, &request.text());
+        world.sqs.send(REQUESTS, &request.to_json());
     }
     world.run().await;
     world.run_after(GATHERING_SECS).await;
     let mails = world.ses.mails();
     assert_eq!(mails.len(), 1);
     let text = text_of(&mails[0]);
-    let since = old.unwrap().since.for_people();
+    let since = old.unwrap().since.to_display_text();
     let sentence = format!("A webhook of yours has failed since {since} (calls: 2, last result: status_503).");
     assert_eq!(text.matches(&sentence).count(), 1, "{text}");
     assert!(text.contains(&format!("/dashboard/webhooks/{webhook}")), "{text}");
@@ -761,7 +780,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
             .put_policy(agent.id, &policy, &sample::audit())
             .await
             .unwrap();
-        assert_eq!(stored, EditResult::Stored);
+        assert_eq!(stored, UpdateResult::Stored);
     }
     // There are more users than one message covers.
     for n in 0..200 {
@@ -885,10 +904,10 @@ async fn a_recorded_batch_is_taken() {
     let mut recorded: Value = serde_json::from_str(recorded).unwrap();
     recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));
     let world = World::start("").await;
-    let ann = PersonId::parse(&"5e".repeat(32)).unwrap();
+    let ann = UserId::parse(&"5e".repeat(32)).unwrap();
     let address = MailAddress::parse("ann@example.com").unwrap();
     let now = world.now();
-    world.table.keep_address(&ann, Some(&address), now).await.unwrap();
-    let answer = world.notices.run(recorded, BUDGET).await.unwrap();
+    world.table.store_mail_address(&ann, Some(&address), now).await.unwrap();
+    let answer = world.notices.process_batch(recorded, BUDGET).await.unwrap();
     assert_eq!(answer, json!({"batchItemFailures": []}));
 }

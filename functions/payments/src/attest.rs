@@ -8,9 +8,9 @@
 //! [`Custody::signer`]: purser_chain::Custody::signer
 
 use crate::Payments;
-use purser_api::{AskedWallet, AttestWallet, AttestedWallet};
+use purser_api::{AttestWallet, AttestedWallet, RequestedWallet};
 use purser_chain::{CustodyError, NewKey};
-use purser_domain::{AgentId, Error, KmsKeyId, Problem, Result};
+use purser_domain::{AgentId, Error, KmsKeyId, Result, ValidationError};
 use purser_store::WalletClaim;
 
 const ATTESTING: &str = "attesting a wallet";
@@ -19,16 +19,16 @@ impl Payments {
     /// Attests the wallet of the given key for the agent.
     pub(crate) async fn attest_wallet(&self, asked: AttestWallet) -> Result<AttestedWallet> {
         let key = match asked.wallet {
-            AskedWallet::Seed { index } => NewKey::Seed(index),
-            AskedWallet::Kms { key_id } => {
+            RequestedWallet::Seed { index } => NewKey::Seed(index),
+            RequestedWallet::Kms { key_id } => {
                 let id = KmsKeyId::parse(&key_id);
-                let wrong = || Error::invalid(vec![Problem::at("wallet.kms.key_id", "must be a UUID")]);
+                let wrong = || Error::invalid(vec![ValidationError::at_path("wallet.kms.key_id", "must be a UUID")]);
                 NewKey::Kms(id.ok_or_else(wrong)?)
             }
         };
         let agent = AgentId::from_uuid(asked.agent_id);
         let failed = |error| custody_error(ATTESTING, error);
-        let wallet = self.custody.new_wallet(key).await.map_err(failed)?;
+        let wallet = self.custody.wallet_for_new_key(key).await.map_err(failed)?;
         match self.ledger.claim_wallet(agent, wallet.address()).await? {
             WalletClaim::Granted => {}
             WalletClaim::OtherAgent => return Err(Error::internal(ATTESTING, "the wallet is another agent's")),
@@ -40,7 +40,7 @@ impl Payments {
 
 /// Converts a custody error into an error response: temporary errors become retryable.
 pub(crate) fn custody_error(operation: &'static str, error: CustodyError) -> Error {
-    if error.may_pass() {
+    if error.is_temporary() {
         Error::temporarily_unavailable(operation, error)
     } else {
         Error::internal(operation, error)

@@ -7,12 +7,15 @@ use purser_api::AgentCredentials;
 use purser_domain::{
     CatalogMatch, ErrorKind, Permission, ProviderCall, Purchase, Result, ServiceId, Settlement, SettlementId,
 };
-use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Edition, Reader};
+use purser_store::{AuthenticatedCaller, CatalogVersion, DecisionInputs, DecisionKeys, Reader};
 use std::sync::Arc;
 
 /// Finds the catalog service for a call.
-pub(crate) fn service_of<'a>(call: impl Into<ProviderCall<'a>>, edition: &'a Edition) -> Option<ServiceId> {
-    let matched = CatalogMatch::find(call, &edition.catalog).ok()?;
+pub(crate) fn find_called_service<'a>(
+    call: impl Into<ProviderCall<'a>>,
+    edition: &'a CatalogVersion,
+) -> Option<ServiceId> {
+    let matched = CatalogMatch::find_in_catalog(call, &edition.catalog).ok()?;
     Some(matched.service.id)
 }
 
@@ -26,10 +29,15 @@ impl Payments {
         ask: &DecisionKeys,
     ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
-        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
-        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);
-        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
-        self.authenticator.verify(call, agent, inputs, self.clock.now())
+        let call = self
+            .authenticator
+            .begin_call(caller.scope, caller.key, key_use, now)
+            .await?;
+        let read = self
+            .ledger
+            .read_decision_inputs(Reader::Unverified(&call.key, now), ask);
+        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 
     /// Like [`Self::authenticate`], for a decision with the current catalog. Concurrently with the reads, checks
@@ -40,8 +48,8 @@ impl Payments {
         caller: AgentCredentials,
         call: Option<ProviderCall<'_>>,
         ask: DecisionKeys,
-    ) -> Result<(Arc<Edition>, AuthenticatedCaller<DecisionInputs>)> {
-        let service_in = |edition: &Edition| service_of(call?, edition);
+    ) -> Result<(Arc<CatalogVersion>, AuthenticatedCaller<DecisionInputs>)> {
+        let service_in = |edition: &CatalogVersion| find_called_service(call?, edition);
         let guess = self.catalog.latest();
         let guess = guess.as_deref().and_then(service_in);
         let ask = DecisionKeys {
@@ -58,20 +66,21 @@ impl Payments {
         let service = service_in(&edition);
         if service != guess {
             // The catalog changed after the service was looked up, or no catalog was in memory.
-            self.read_again(&mut caller, &DecisionKeys { service, ..ask }).await?;
+            self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
+                .await?;
         }
         Ok((edition, caller))
     }
 
     /// Reads an authenticated caller's decision inputs again, and checks the key against the agent's current record.
-    pub(crate) async fn read_again(
+    pub(crate) async fn reread_decision_inputs(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
         ask: &DecisionKeys,
     ) -> Result<()> {
         let ask = DecisionKeys { freezes: true, ..*ask };
-        let (agent, read) = self.ledger.decision_inputs(caller.agent.id, &ask).await?;
-        let agent = agent.filter(|agent| agent.takes(caller.key, self.clock.now()));
+        let (agent, read) = self.ledger.read_decision_inputs(caller.agent.id, &ask).await?;
+        let agent = agent.filter(|agent| agent.accepts_key(caller.key, self.clock.now()));
         caller.agent = agent.ok_or(ErrorKind::InvalidAgentKey)?;
         caller.read = read;
         Ok(())
@@ -86,18 +95,24 @@ impl Payments {
         id: Option<SettlementId>,
     ) -> Result<AuthenticatedCaller<Option<Settlement>>> {
         let (now, key_use) = (self.clock.now(), caller.key_use(needs));
-        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
+        let call = self
+            .authenticator
+            .begin_call(caller.scope, caller.key, key_use, now)
+            .await?;
         let read = self.ledger.read_agent_and_settlement(call.key.agent, id);
-        let (agent, settlement) = self.authenticator.counting(&call, read).await?;
-        self.authenticator.verify(call, agent, settlement, self.clock.now())
+        let (agent, settlement) = self.authenticator.run_counted(&call, read).await?;
+        self.authenticator
+            .verify_call(call, agent, settlement, self.clock.now())
     }
 }
 
 /// Returns the settlement and its purchase, if the settlement exists and the caller's key is valid for its service. The
 /// error for a withdrawal is `not_found`, because withdrawals belong to the agent's owner.
-pub(crate) fn check_access(caller: &AuthenticatedCaller<Option<Settlement>>) -> Result<(&Settlement, &Purchase)> {
+pub(crate) fn require_settlement_access(
+    caller: &AuthenticatedCaller<Option<Settlement>>,
+) -> Result<(&Settlement, &Purchase)> {
     let settlement = caller.read.as_ref().ok_or(ErrorKind::NotFound)?;
     let purchase = settlement.terms.purchase().ok_or(ErrorKind::NotFound)?;
-    caller.scope()?.check_service(purchase.service)?;
+    caller.key_scope()?.check_service(purchase.service)?;
     Ok((settlement, purchase))
 }

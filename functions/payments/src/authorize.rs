@@ -14,26 +14,26 @@
 //! (`idempotency.rs`), and the recording of rejections (`refuse.rs`).
 
 use crate::Payments;
-use crate::authenticate::service_of;
+use crate::authenticate::find_called_service;
 use crate::call::{Attempt, Authorizing};
-use crate::early_balance::EarlyBalance;
+use crate::early_balance::BalancePrefetch;
 use crate::idempotency::PriorOutcome;
-use crate::refuse::window_to_read_on;
+use crate::refuse::window_to_read_further;
 use crate::view::{AuthorizeBody, Authorized};
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{AgentCredentials, AuthorizeRequest, Body, Failure, REQUIREMENT, errors};
 use purser_domain::{
-    Agent, Approval, CatalogMatch, Decision, Duration, Error, Eviction, Facts, Grant, NoncePrefix, PaymentTerms,
-    Purchase, Purpose, Result, SettlementId, Terms, Timestamp, TransactionId, WindowMeasure,
+    Agent, Approval, CatalogMatch, Decision, Duration, Error, EvaluationInputs, Eviction, Grant, NoncePrefix,
+    PaymentTerms, Purchase, Purpose, Result, SettlementId, SettlementTerms, Timestamp, TransactionId, WindowMeasure,
 };
-use purser_store::{AuthenticatedCaller, Backoff, DecisionInputs, DecisionKeys, Edition, ReserveResult};
+use purser_store::{AuthenticatedCaller, Backoff, CatalogVersion, DecisionInputs, DecisionKeys, ReserveResult};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// Evaluate a payment, reserve its amount and sign it.
 #[utoipa::path(
-    post, path = "/x402/authorize",
+    post, path = "/x402/authorize", operation_id = "authorize",
     responses(
         (status = 200, body = Authorized, description = "Authorized: send `payment.header_value` as the header `payment.header_name` of the \
             provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call.",
@@ -47,13 +47,13 @@ use std::sync::Arc;
         errors::ServiceNotFound, errors::IdempotentReplay, errors::IdempotencyKeyReused,
     )
 )]
-pub(crate) async fn authorize(
+pub(crate) async fn authorize_payment(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     body: Body<AuthorizeBody>,
 ) -> Result<Response, Failure> {
     let started = payments.clock.now();
-    let body = purser_api::json_body_around(body.bytes(), REQUIREMENT);
+    let body = purser_api::parse_json_body_with_raw_field(body.bytes(), REQUIREMENT);
     let request = body.and_then(|(body, requirement)| {
         let request = AuthorizeRequest::parse(&body, payments.network)?;
         Ok((request, body, requirement))
@@ -66,7 +66,7 @@ pub(crate) async fn authorize(
         approval: request.approval,
         ..DecisionKeys::default()
     });
-    let mut balance = parsed.and_then(|_| EarlyBalance::start_for_caller(&payments, &caller));
+    let mut balance = parsed.and_then(|_| BalancePrefetch::start_for_caller(&payments, &caller));
     let intent = parsed.map(|request| &request.intent);
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
@@ -82,25 +82,25 @@ pub(crate) async fn authorize(
         started,
         key: caller.key,
     };
-    let service = service_of(&request.intent, &edition);
+    let service = find_called_service(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
     // If contention lasts, the backoff ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
-        let first = authorizing.as_first_made(&caller.read);
+        let first = authorizing.intent_with_first_requirements(&caller.read);
         let authorizing = Authorizing {
             request: first.as_ref().unwrap_or(&request),
             ..authorizing
         };
-        let attempt = authorizing.attempt(&mut caller, &edition, eviction, balance.take(), &mut backoff);
+        let attempt = authorizing.attempt_authorization(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
             // The inputs changed: read and decide again, including the key, the freeze and the approval.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
-                balance = Some(EarlyBalance::start(&payments, &caller.agent));
+                balance = Some(BalancePrefetch::start(&payments, &caller.agent));
                 payments
-                    .read_again(&mut caller, &DecisionKeys { service, ..ask })
+                    .reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                     .await?;
             }
         }
@@ -110,21 +110,21 @@ pub(crate) async fn authorize(
 impl Authorizing<'_> {
     /// Returns an earlier call's response, or decides and writes the result: the payment, the approval request, or the
     /// rejection.
-    async fn attempt(
+    async fn attempt_authorization(
         &self,
         caller: &mut AuthenticatedCaller<DecisionInputs>,
-        edition: &Edition,
+        edition: &CatalogVersion,
         eviction: Eviction,
-        mut balance: Option<EarlyBalance>,
+        mut balance: Option<BalancePrefetch>,
         backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
-        let (agent, intent, scope) = (&caller.agent, &self.request.intent, caller.scope()?);
-        let approval = match self.before(agent, scope, &caller.read).await? {
+        let (agent, intent, scope) = (&caller.agent, &self.request.intent, caller.key_scope()?);
+        let approval = match self.find_prior_outcome(agent, scope, &caller.read).await? {
             PriorOutcome::Answered(answer) => return Ok(Attempt::Done(*answer)),
             PriorOutcome::Open(approval) => approval,
             PriorOutcome::Raced => return Ok(Attempt::Retry),
         };
-        let matched = CatalogMatch::find(intent, self.catalog)?;
+        let matched = CatalogMatch::find_in_catalog(intent, self.catalog)?;
         scope.check_service(matched.service.id)?;
         let frozen = caller.read.frozen_by_operators(agent)?;
         let service_state = caller.read.service_state_mut()?;
@@ -135,58 +135,70 @@ impl Authorizing<'_> {
         }
         let unwritten = service_state.is_unwritten;
         let denial = loop {
-            let facts = Facts {
+            let facts = EvaluationInputs {
                 approval: approval.as_deref().map(Approval::waiver),
                 eviction,
-                ..self.payments.facts(agent, intent, matched, service_state, frozen)
+                ..self
+                    .payments
+                    .evaluation_inputs(agent, intent, matched, service_state, frozen)
             };
-            let facts = self.payments.with_payee_from(edition, facts).await?;
+            let facts = self.payments.add_payee_start(edition, facts).await?;
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
                     // The first payment writes the default policy, which was active without a row. Retry if the policy
                     // was updated in the meantime.
-                    if unwritten && !self.payments.ledger.write_default(agent, matched.service.id).await? {
-                        backoff.wait().await?;
+                    if unwritten
+                        && !self
+                            .payments
+                            .ledger
+                            .write_default_policy(agent, matched.service.id)
+                            .await?
+                    {
+                        backoff.wait_for_retry().await?;
                         return Ok(Attempt::Retry);
                     }
-                    return Ok(self.reserve(agent, &grant, backoff).await?);
+                    return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
-                Decision::Refuse(denial) => match window_to_read_on(&denial, service_state) {
+                Decision::Refuse(denial) => match window_to_read_further(&denial, service_state) {
                     // The call is rejected in any case. More counted payments are needed to compute when the call fits.
-                    Some(window) => self.payments.ledger.read_further(window).await?,
+                    Some(window) => self.payments.ledger.read_further_entries(window).await?,
                     None => break denial,
                 },
             }
         };
         // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
         // it runs.
-        if denial.escalates() {
-            Box::pin(self.escalate(agent, matched, denial, approval.map(|approval| approval.id))).await
+        if denial.requires_approval() {
+            Box::pin(self.escalate_payment(agent, matched, denial, approval.map(|approval| approval.id))).await
         } else {
-            Box::pin(self.refuse(agent, matched, denial, service_state, backoff)).await
+            Box::pin(self.reject_payment(agent, matched, denial, service_state, backoff)).await
         }
     }
 
     /// Reserves the amount and signs the payment. Reads the wallet's signer first, so that a wallet that cannot sign
     /// leaves no reservation.
-    async fn reserve(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
+    async fn reserve_and_sign(&self, agent: &Agent, grant: &Grant<'_>, backoff: &mut Backoff) -> Result<Attempt> {
         let Self { payments, request, .. } = self;
-        payments.hold_limit.check(agent.id, self.started)?;
-        let wallet = payments.signer(agent)?;
-        let terms = self.terms(agent, grant)?;
+        payments.hold_limit.check_limit(agent.id, self.started)?;
+        let wallet = payments.wallet_signer(agent)?;
+        let terms = self.settlement_terms(agent, grant)?;
         let fingerprint = &request.intent.fingerprint;
-        match payments.ledger.reserve(grant, &terms, fingerprint, backoff).await? {
-            ReserveResult::Done => payments.hold_limit.count(agent.id, self.started),
+        match payments
+            .ledger
+            .reserve_payment(grant, &terms, fingerprint, backoff)
+            .await?
+        {
+            ReserveResult::Done => payments.hold_limit.count_hold(agent.id, self.started),
             // Another call won the race. The next attempt reads and returns its result.
             ReserveResult::IdempotencyRecord(_) | ReserveResult::ApprovalUsed { .. } | ReserveResult::Raced => {
                 return Ok(Attempt::Retry);
             }
         }
-        let hash = self.hash_of_allow(&terms);
+        let hash = self.allow_decision_hash(&terms);
         let terms = PaymentTerms::from_settlement_terms(&terms);
         let offer = &request.intent.offer;
-        let payment = self.payment(&wallet, &terms, offer).await?;
+        let payment = self.sign_payment(&wallet, &terms, offer).await?;
         tracing::info!(
             result = "allow",
             rule = "none",
@@ -197,46 +209,46 @@ impl Authorizing<'_> {
             latency_ms = self.latency_ms(),
             "payment.decided"
         );
-        let answer = Authorized::with_payment(&terms, self.list_price(), offer.version(), payment);
-        Ok(Attempt::Done(answer.with_hash(hash).into_response()))
+        let answer = Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment);
+        Ok(Attempt::Done(answer.with_decision_hash(hash).into_response()))
     }
 
     /// Builds the settlement terms of a grant, which are stored and signed.
-    fn terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<Terms> {
+    fn settlement_terms(&self, agent: &Agent, grant: &Grant<'_>) -> Result<SettlementTerms> {
         let Self { payments, request, .. } = self;
         let offer = &request.intent.offer;
         let window = Duration::from_secs_u32(offer.max_timeout_secs()).min(payments.max_authorization);
-        let random: [u8; 16] = payments.entropy.bytes()?;
+        let random: [u8; 16] = payments.entropy.random_bytes()?;
         let [settlement, transaction] =
             [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
-        let id = SettlementId::at(grant.at(), settlement);
-        let valid_before = Timestamp::from_secs(grant.at().secs())
-            .unwrap_or(grant.at())
+        let id = SettlementId::new_at(grant.authorized_at(), settlement);
+        let valid_before = Timestamp::from_secs(grant.authorized_at().secs())
+            .unwrap_or(grant.authorized_at())
             .after(window);
-        Ok(Terms {
+        Ok(SettlementTerms {
             id,
-            transaction: TransactionId::at(grant.at(), transaction),
+            transaction: TransactionId::new_at(grant.authorized_at(), transaction),
             agent: agent.id,
             wallet: agent.wallet.address,
             network: payments.network,
             amount: grant.amount(),
             pay_to: offer.pay_to(),
-            authorized_at: grant.at(),
+            authorized_at: grant.authorized_at(),
             valid_before,
             idempotency_key: request.idempotency_key,
-            nonce_prefix: NoncePrefix::from_nonce(payments.nonce_key.nonce(id)),
-            transfers: agent.transfers(),
+            nonce_prefix: NoncePrefix::from_nonce(payments.nonce_key.derive_nonce(id)),
+            transfers: agent.transfer_count(),
             purpose: Purpose::Purchase(Purchase {
                 key: self.key,
-                service: grant.service(),
-                operation: grant.operation().clone(),
+                service: grant.service_id(),
+                operation: grant.operation_slug().clone(),
                 x402_version: offer.version(),
                 offer_index: offer.index(),
                 policy_version: grant.policy_version(),
-                inputs: Some(grant.inputs()),
+                inputs: Some(grant.input_versions()),
                 budgets: grant.counting_rules(WindowMeasure::Amounts).collect(),
                 counts: grant.counting_rules(WindowMeasure::Payments).collect(),
-                approval: grant.approval(),
+                approval: grant.approval_id(),
                 checks: grant.checks().to_vec(),
             }),
         })

@@ -7,7 +7,7 @@ use purser_api::AuthorizeRequest;
 use purser_chain::Signer;
 use purser_domain::{
     Agent, Amount, CallDescription, Catalog, CatalogMatch, DocumentHash, Error, KeyId, Offer, PaymentHeader,
-    PaymentTerms, Result, Terms, Timestamp, TransferAuthorization, hash_of_allow,
+    PaymentTerms, Result, SettlementTerms, Timestamp, TransferAuthorization, allow_decision_hash,
 };
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) struct Authorizing<'a> {
 
 impl Payments {
     /// Returns the signer for the agent's wallet, after verifying the wallet's attestation.
-    pub(crate) fn signer(&self, agent: &Agent) -> Result<Signer<'_>> {
+    pub(crate) fn wallet_signer(&self, agent: &Agent) -> Result<Signer<'_>> {
         let signer = self.custody.signer(agent.id, &agent.wallet);
         signer.map_err(|error| custody_error("looking for a wallet's key", error))
     }
@@ -44,20 +44,20 @@ impl Payments {
 
 impl Authorizing<'_> {
     /// Returns the catalog's current price for the call. `None` if the operation is no longer in the catalog.
-    pub(crate) fn list_price(&self) -> Option<Amount> {
-        let matched = CatalogMatch::find(&self.request.intent, self.catalog).ok()?;
-        Some(matched.operation?.price(self.started))
+    pub(crate) fn catalog_price(&self) -> Option<Amount> {
+        let matched = CatalogMatch::find_in_catalog(&self.request.intent, self.catalog).ok()?;
+        Some(matched.operation?.expected_price(self.started))
     }
 
     /// Computes the hash that the statement of the allowed call will contain.
-    pub(crate) fn hash_of_allow(&self, terms: &Terms) -> Option<DocumentHash> {
+    pub(crate) fn allow_decision_hash(&self, terms: &SettlementTerms) -> Option<DocumentHash> {
         let call = CallDescription::new(&self.request.intent, None, terms.network, terms.authorized_at);
-        hash_of_allow(terms, call)
+        allow_decision_hash(terms, call)
     }
 
     /// Signs the settlement's payment, always with the same nonce. With a wallet seed, the bytes are also the same. A
     /// payment is never signed with a different nonce, because that would be a second payment.
-    pub(crate) async fn payment(
+    pub(crate) async fn sign_payment(
         &self,
         signer: &Signer<'_>,
         terms: &PaymentTerms,
@@ -66,7 +66,7 @@ impl Authorizing<'_> {
         let nonce = self
             .payments
             .nonce_key
-            .nonce_again(terms.settlement, terms.nonce_prefix);
+            .derive_existing_nonce(terms.settlement, terms.nonce_prefix);
         let nonce = nonce.map_err(|error| Error::internal("signing a payment", error))?;
         let authorization = TransferAuthorization::new(terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;

@@ -7,39 +7,40 @@
 //! usable.
 
 use crate::Payments;
-use crate::authenticate::service_of;
-use crate::early_balance::EarlyBalance;
-use crate::idempotency::executed_error;
-use crate::refuse::window_to_read_on;
+use crate::authenticate::find_called_service;
+use crate::early_balance::BalancePrefetch;
+use crate::idempotency::used_approval_error;
+use crate::refuse::window_to_read_further;
 use crate::view::{CheckAnswer, CheckBody};
 use axum::Json;
 use axum::extract::State;
 use purser_api::{
-    AgentCredentials, Body, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, as_first_made, errors,
+    AgentCredentials, Body, CheckRequest, DecisionView, Failure, REQUIREMENT, SpendView, errors,
+    intent_with_first_requirements,
 };
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalStatus, Block, CatalogMatch, Check, Decision, Denial, Error, ErrorKind,
-    Facts, Fingerprint, Freeze, Intent, Reason, Result, Timestamp,
+    EvaluationInputs, Fingerprint, Freeze, Intent, Reason, Result, Timestamp,
 };
-use purser_store::{DecisionKeys, Edition, ReplayKey, ServiceState};
+use purser_store::{CatalogVersion, DecisionKeys, ReplayKey, ServiceState};
 use serde_json::Value;
 use std::sync::Arc;
 
 /// Evaluate a payment without reserving or signing it.
 #[utoipa::path(
-    post, path = "/x402/check",
+    post, path = "/x402/check", operation_id = "check",
     responses(
         (status = 200, body = CheckAnswer, description = "The outcome at this time. Authorize re-evaluates and is authoritative."),
         errors::IdempotencyKeyReused, errors::IdempotentReplay, errors::NotFound, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn check(
+pub(crate) async fn preflight_payment(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     body: Body<CheckBody>,
 ) -> Result<Json<CheckAnswer>, Failure> {
     let now = payments.clock.now();
-    let request = purser_api::json_body_around(body.bytes(), REQUIREMENT)
+    let request = purser_api::parse_json_body_with_raw_field(body.bytes(), REQUIREMENT)
         .and_then(|(body, _)| Ok((CheckRequest::parse(&body, payments.network)?, body)));
     let parsed = request.as_ref().ok().map(|(request, _)| request);
     let intent = parsed.map(|request| &request.intent);
@@ -47,7 +48,7 @@ pub(crate) async fn check(
         approval: parsed.and_then(|request| request.approval),
         ..DecisionKeys::default()
     };
-    let balance = intent.and_then(|_| EarlyBalance::start_for_caller(&payments, &caller));
+    let balance = intent.and_then(|_| BalancePrefetch::start_for_caller(&payments, &caller));
     let (edition, mut caller) = payments
         .authenticate_for_decision(caller, intent.map(Into::into), ask)
         .await?;
@@ -58,10 +59,10 @@ pub(crate) async fn check(
         .as_ref()
         .is_some_and(|state| !state.is_backfilled)
     {
-        let service = service_of(&request.intent, &edition);
+        let service = find_called_service(&request.intent, &edition);
         payments.ledger.backfill(&caller.agent, &edition.catalog, now).await?;
         payments
-            .read_again(&mut caller, &DecisionKeys { service, ..ask })
+            .reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
             .await?;
     }
     let agent = &caller.agent;
@@ -71,19 +72,19 @@ pub(crate) async fn check(
         (Some(_), _) => return Err(ErrorKind::NotFound.into()),
     };
     if let Some(approval) = &approval {
-        caller.scope()?.check_service(approval.service)?;
+        caller.key_scope()?.check_service(approval.service)?;
     }
-    if let Some(executed) = approval.as_ref().and_then(executed_error) {
+    if let Some(executed) = approval.as_ref().and_then(used_approval_error) {
         return Err(executed.into());
     }
     // As in authorize, evaluate the payment requirements that were approved, even if the provider now also offers
     // others.
-    let approved = approval
-        .as_ref()
-        .and_then(|approval| as_first_made(&request.intent, &body, payments.network, &approval.fingerprint));
+    let approved = approval.as_ref().and_then(|approval| {
+        intent_with_first_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
+    });
     let intent = approved.as_ref().unwrap_or(&request.intent);
-    let matched = CatalogMatch::find(intent, &edition.catalog)?;
-    caller.scope()?.check_service(matched.service.id)?;
+    let matched = CatalogMatch::find_in_catalog(intent, &edition.catalog)?;
+    caller.key_scope()?.check_service(matched.service.id)?;
     let frozen = caller.read.frozen_by_operators(agent)?;
     let service_state = caller.read.service_state_mut()?;
     let preflight = Preflight {
@@ -96,7 +97,7 @@ pub(crate) async fn check(
         matched,
         started: now,
     };
-    let answer = preflight.answer(service_state, balance).await?;
+    let answer = preflight.evaluate(service_state, balance).await?;
 
     if payments.hold_replay_key(agent.id, &request, &body, now).await? {
         Ok(Json(answer))
@@ -120,10 +121,12 @@ impl Payments {
         };
         match hold(&request.intent.fingerprint).await? {
             ReplayKey::Held => Ok(true),
-            ReplayKey::Taken(first) => match as_first_made(&request.intent, body, self.network, &first) {
-                Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
-                None => Ok(false),
-            },
+            ReplayKey::Taken(first) => {
+                match intent_with_first_requirements(&request.intent, body, self.network, &first) {
+                    Some(_) => Ok(hold(&first).await? == ReplayKey::Held),
+                    None => Ok(false),
+                }
+            }
         }
     }
 }
@@ -133,7 +136,7 @@ struct Preflight<'a> {
     payments: &'a Payments,
     agent: &'a Agent,
     frozen_by_operators: Option<Freeze>,
-    edition: &'a Edition,
+    edition: &'a CatalogVersion,
     intent: &'a Intent,
     /// The agent's own approval, unless it was already used.
     approval: Option<&'a Approval>,
@@ -143,25 +146,32 @@ struct Preflight<'a> {
 
 impl Preflight<'_> {
     /// Decides like authorize, but reserves nothing.
-    async fn answer(&self, service_state: &mut ServiceState, mut balance: Option<EarlyBalance>) -> Result<CheckAnswer> {
+    async fn evaluate(
+        &self,
+        service_state: &mut ServiceState,
+        mut balance: Option<BalancePrefetch>,
+    ) -> Result<CheckAnswer> {
         let (payments, agent, amount) = (self.payments, self.agent, self.intent.offer.amount());
         let now = payments.clock.now();
         loop {
             let at = payments.decision_time(service_state);
-            payments.ledger.read_live(service_state, at).await?;
-            if let Some(window) = service_state.too_long(at) {
-                return Err(payments.too_long(window).await);
+            payments.ledger.read_live_payments(service_state, at).await?;
+            if let Some(window) = service_state.find_overlong_window(at) {
+                return Err(payments.eviction_backlog_error(window).await);
             }
-            if let Some(block) = self.approval.and_then(|approval| self.unusable(approval, now)) {
+            if let Some(block) = self
+                .approval
+                .and_then(|approval| self.unusable_approval_block(approval, now))
+            {
                 let reason = Reason::PolicyBlocked(block);
-                return Ok(self.rejection(&reason, &[], service_state, at));
+                return Ok(self.rejection_response(&reason, &[], service_state, at));
             }
             let approved = self
                 .approval
                 .filter(|approval| approval.status(now) == ApprovalStatus::Approved);
-            let facts = Facts {
+            let facts = EvaluationInputs {
                 approval: approved.map(Approval::waiver),
-                ..payments.facts(
+                ..payments.evaluation_inputs(
                     agent,
                     self.intent,
                     self.matched,
@@ -169,17 +179,17 @@ impl Preflight<'_> {
                     self.frozen_by_operators,
                 )
             };
-            let facts = payments.with_payee_from(self.edition, facts).await?;
+            let facts = payments.add_payee_start(self.edition, facts).await?;
             let decided = match payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url")),
-                Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.at())),
+                Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
             };
             // More counted payments are needed to compute when the call fits.
             if let Err(denial) = &decided
-                && let Some(window) = window_to_read_on(denial, service_state)
+                && let Some(window) = window_to_read_further(denial, service_state)
             {
-                payments.ledger.read_further(window).await?;
+                payments.ledger.read_further_entries(window).await?;
                 continue;
             }
             let at = match &decided {
@@ -187,24 +197,27 @@ impl Preflight<'_> {
                 Err(denial) => denial.at,
             };
             // Counted payments may have expired since the window was read.
-            if service_state.too_long(at).is_some() {
+            if service_state.find_overlong_window(at).is_some() {
                 continue;
             }
             return Ok(match decided {
-                Ok((checks, at)) => {
-                    CheckAnswer::allow(amount, self.list_price(at), &checks, self.spend(service_state, at))
-                }
+                Ok((checks, at)) => CheckAnswer::for_allow(
+                    amount,
+                    self.catalog_price(at),
+                    &checks,
+                    self.spend_view(service_state, at),
+                ),
                 Err(denial) => {
-                    let reason = self.reason(&denial).await?;
-                    self.rejection(&reason, &denial.checks, service_state, at)
+                    let reason = self.rejection_reason(&denial).await?;
+                    self.rejection_response(&reason, &denial.checks, service_state, at)
                 }
             });
         }
     }
 
     /// Returns the reason for which authorize would reject the approval. A pending approval is ignored.
-    fn unusable(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
-        if !approval.is_for(self.intent) {
+    fn unusable_approval_block(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
+        if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);
         }
         match approval.status(now) {
@@ -216,12 +229,12 @@ impl Preflight<'_> {
 
     /// Returns the reason for a rejection. Nothing is stored, so the limit for open approvals is checked here: above
     /// the limit, the result is a block.
-    async fn reason(&self, denial: &Denial) -> Result<Reason> {
+    async fn rejection_reason(&self, denial: &Denial) -> Result<Reason> {
         let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
         let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);
         if let Reason::ApprovalRequired { asking, .. } = &denial.reason
             && ledger
-                .asks_too_many(agent, fingerprint, asking, limit, denial.at)
+                .would_exceed_approval_limit(agent, fingerprint, asking, limit, denial.at)
                 .await?
         {
             return Ok(Reason::PolicyBlocked(Block::TooManyApprovals { limit }));
@@ -229,26 +242,32 @@ impl Preflight<'_> {
         Ok(denial.reason.clone())
     }
 
-    fn rejection(&self, reason: &Reason, checks: &[Check], service_state: &ServiceState, at: Timestamp) -> CheckAnswer {
+    fn rejection_response(
+        &self,
+        reason: &Reason,
+        checks: &[Check],
+        service_state: &ServiceState,
+        at: Timestamp,
+    ) -> CheckAnswer {
         let latency_ms = self.payments.clock.now().since(self.started).millis();
         let decision = DecisionView::new(reason, checks, latency_ms);
-        CheckAnswer::reject(
+        CheckAnswer::for_rejection(
             self.intent.offer.amount(),
-            self.list_price(at),
+            self.catalog_price(at),
             decision,
-            self.spend(service_state, at),
+            self.spend_view(service_state, at),
         )
     }
 
     /// Returns the catalog's price at this time.
-    fn list_price(&self, at: Timestamp) -> Option<Amount> {
-        self.matched.operation.map(|operation| operation.price(at))
+    fn catalog_price(&self, at: Timestamp) -> Option<Amount> {
+        self.matched.operation.map(|operation| operation.expected_price(at))
     }
 
-    fn spend(&self, service_state: &ServiceState, at: Timestamp) -> SpendView {
+    fn spend_view(&self, service_state: &ServiceState, at: Timestamp) -> SpendView {
         let policy = service_state.enabled.as_ref().map(|enabled| &enabled.policy);
         let caps = policy.map(|policy| policy.caps(&self.agent.owner, at));
         let max_per_day = caps.map_or(Amount::ZERO, |caps| caps.per_day);
-        SpendView::at(at, self.agent, max_per_day, &service_state.day, &service_state.budgets)
+        SpendView::from_windows(at, self.agent, max_per_day, &service_state.day, &service_state.budgets)
     }
 }

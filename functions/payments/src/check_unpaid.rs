@@ -11,37 +11,37 @@ use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
 use axum::Json;
 use axum::extract::State;
 use purser_api::{AgentCredentials, Body, Failure, UnpaidCheckRequest, errors};
-use purser_domain::{CallFacts, CatalogMatch, Error, ErrorKind, UnpaidDecision, UnpaidRefusal, evaluate_unpaid};
+use purser_domain::{CallInputs, CatalogMatch, Error, ErrorKind, UnpaidDecision, UnpaidDenial, evaluate_unpaid};
 use purser_store::DecisionKeys;
 use std::sync::Arc;
 
 /// Evaluate a call that requires no payment.
 #[utoipa::path(
-    post, path = "/x402/check/unpaid",
+    post, path = "/x402/check/unpaid", operation_id = "check_unpaid",
     responses(
         (status = 200, body = UnpaidCheckAnswer, description = "The call may be made now, without a payment."),
         errors::ServiceNotEnabled, errors::OperationNotEnabledForAgent, errors::DomainNotAllowed,
         errors::PolicyBlocked, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn check_unpaid(
+pub(crate) async fn check_unpaid_call(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     body: Body<UnpaidCheckBody>,
 ) -> Result<Json<UnpaidCheckAnswer>, Failure> {
     let started = payments.clock.now();
     let request = body.json().and_then(|body| UnpaidCheckRequest::parse(&body));
-    let call = request.as_ref().ok().map(UnpaidCheckRequest::call);
+    let call = request.as_ref().ok().map(UnpaidCheckRequest::provider_call);
     let caller = payments.authenticate_for_decision(caller, call, DecisionKeys::default());
     let (edition, mut caller) = caller.await?;
     let request = request?;
 
-    let CatalogMatch { service, operation } = CatalogMatch::find(request.call(), &edition.catalog)?;
-    caller.scope()?.check_service(service.id)?;
+    let CatalogMatch { service, operation } = CatalogMatch::find_in_catalog(request.provider_call(), &edition.catalog)?;
+    caller.key_scope()?.check_service(service.id)?;
     let frozen_by_operators = caller.read.frozen_by_operators(&caller.agent)?;
     let enabled = caller.read.service_state_mut()?.enabled.take();
     let now = payments.clock.now();
-    let decided = evaluate_unpaid(&CallFacts {
+    let decided = evaluate_unpaid(&CallInputs {
         agent: &caller.agent,
         request: &request.request,
         target: request.target.as_ref(),
@@ -62,7 +62,7 @@ pub(crate) async fn check_unpaid(
         })),
         (UnpaidDecision::Refuse { reason, checks }, _) => {
             let latency_ms = now.since(started).millis();
-            let refusal = UnpaidRefusal {
+            let refusal = UnpaidDenial {
                 reason,
                 checks,
                 latency_ms,

@@ -5,7 +5,7 @@
 //! proof. If the payment is not on the chain yet, the response tells the caller when to retry.
 
 use crate::Payments;
-use crate::authenticate::check_access;
+use crate::authenticate::require_settlement_access;
 use crate::view::{CompleteBody, Completed};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Verify a payment on the chain and finalize its receipt.
 #[utoipa::path(
-    post, path = "/x402/settlements/{settlementId}/complete",
+    post, path = "/x402/settlements/{settlementId}/complete", operation_id = "complete",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     responses(
         (status = 200, body = Completed, description = "Confirmed, by this request or an earlier one."),
@@ -28,45 +28,45 @@ use std::sync::Arc;
         errors::SettlementTransactionHashRequired, errors::OnchainSettlementNotVerified, errors::ChainUnavailable,
     )
 )]
-pub(crate) async fn complete(
+pub(crate) async fn complete_settlement(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
     body: Body<CompleteBody>,
 ) -> Result<Json<Completed>, Failure> {
-    let request = purser_api::json_body_around(body.bytes(), PAYMENT_RESPONSE)
+    let request = purser_api::parse_json_body_with_raw_field(body.bytes(), PAYMENT_RESPONSE)
         .and_then(|(body, _)| CompleteRequest::parse(&body, payments.provider_proof));
     let caller = payments
         .authenticate_for_settlement(caller, Some(Permission::Pay), SettlementId::parse(&settlement))
         .await?;
     let CompleteRequest { tx_hash } = request?;
-    let (settlement, purchase) = check_access(&caller)?;
+    let (settlement, purchase) = require_settlement_access(&caller)?;
     if settlement.tx_hash() == Some(tx_hash) {
-        log(settlement, tx_hash, "already", None);
+        log_proof_result(settlement, tx_hash, "already", None);
         return Ok(Json(Completed::new(settlement, purchase)));
     }
-    let transfer = verify(&payments, settlement, tx_hash).await?;
+    let transfer = verify_transfer(&payments, settlement, tx_hash).await?;
     let now = payments.clock.now();
     match payments
         .ledger
-        .confirm(settlement, &transfer, Claim::Transaction, now)
+        .confirm_settlement(settlement, &transfer, Claim::Transaction, now)
         .await?
     {
         ConfirmResult::Done(confirmed) => {
-            log(settlement, tx_hash, "confirmed", None);
+            log_proof_result(settlement, tx_hash, "confirmed", None);
             Ok(Json(Completed::new(&confirmed, purchase)))
         }
         ConfirmResult::Already(confirmed) => {
-            log(settlement, tx_hash, "already", None);
+            log_proof_result(settlement, tx_hash, "already", None);
             Ok(Json(Completed::new(&confirmed, purchase)))
         }
-        ConfirmResult::TransactionUsed { .. } => Err(already_used_error(settlement, tx_hash).into()),
+        ConfirmResult::TransactionUsed { .. } => Err(transaction_already_used_error(settlement, tx_hash).into()),
     }
 }
 
 /// Logs the result of a verified proof. `failure` is a mismatch that a retry may not change, or that the node is
 /// unavailable.
-fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
+fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
         failure,
@@ -78,12 +78,12 @@ fn log(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure:
 }
 
 /// Looks for the settlement's own transfer in the transaction, which must be in a final block.
-async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
+async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -> Result<Transfer> {
     let (id, terms) = (settlement.id(), &settlement.terms);
-    let nonce = payments.nonce_key.nonce_again(id, terms.nonce_prefix);
+    let nonce = payments.nonce_key.derive_existing_nonce(id, terms.nonce_prefix);
     let nonce = nonce.map_err(|error| Error::internal("deriving a nonce", error))?;
-    if !settlement.failed_proofs.allow(tx_hash) {
-        return Err(never(settlement, tx_hash, FailedProofs::TOO_MANY));
+    if !settlement.failed_proofs.allows_check(tx_hash) {
+        return Err(permanent_proof_error(settlement, tx_hash, FailedProofs::TOO_MANY));
     }
     let evidence = payments
         .chain
@@ -92,24 +92,24 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
     match evidence {
         Ok(Evidence::Final(transfer)) => Ok(transfer),
         Ok(Evidence::Mismatch { block, mismatch }) => {
-            not_the_payment(payments, settlement, tx_hash, block.number, mismatch).await
+            wrong_transaction_error(payments, settlement, tx_hash, block.number, mismatch).await
         }
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
-                payments.ledger.note_failed_proof(settlement, tx_hash).await?;
+                payments.ledger.record_failed_proof(settlement, tx_hash).await?;
                 // An authorization can be used only once: another transaction used the authorization, or the chain no
                 // longer accepts this authorization.
                 if settlement.state != SettlementState::Authorized {
-                    return Err(never(settlement, tx_hash, "transaction_unknown"));
+                    return Err(permanent_proof_error(settlement, tx_hash, "transaction_unknown"));
                 }
             }
-            log(settlement, tx_hash, "not_yet", None);
+            log_proof_result(settlement, tx_hash, "not_yet", None);
             let (reason, blocks) = (pending.reason(), pending.blocks_to_wait());
             let retry_after = blocks.saturating_mul(payments.network.block_seconds());
             Err(ErrorKind::SettlementNotYetVerified { reason, retry_after }.into())
         }
         Err(error) => {
-            log(settlement, tx_hash, "not_yet", Some("chain_unavailable"));
+            log_proof_result(settlement, tx_hash, "not_yet", Some("chain_unavailable"));
             Err(Error::chain_unavailable(payments.network.block_seconds(), error))
         }
     }
@@ -117,30 +117,30 @@ async fn verify(payments: &Payments, settlement: &Settlement, tx_hash: TxHash) -
 
 /// Returns the error for a transaction that is not the settlement's payment. Either the transaction confirmed another
 /// settlement, or the transfer does not match.
-async fn not_the_payment(
+async fn wrong_transaction_error(
     payments: &Payments,
     settlement: &Settlement,
     tx_hash: TxHash,
     block: u64,
     mismatch: Mismatch,
 ) -> Result<Transfer> {
-    payments.ledger.note_failed_proof(settlement, tx_hash).await?;
+    payments.ledger.record_failed_proof(settlement, tx_hash).await?;
     match payments
         .ledger
         .find_confirmed_settlement(payments.network, block, tx_hash)
         .await?
     {
-        Some(other) if other != settlement.id() => Err(already_used_error(settlement, tx_hash)),
-        _ => Err(never(settlement, tx_hash, mismatch.reason())),
+        Some(other) if other != settlement.id() => Err(transaction_already_used_error(settlement, tx_hash)),
+        _ => Err(permanent_proof_error(settlement, tx_hash, mismatch.reason_name())),
     }
 }
 
-fn never(settlement: &Settlement, tx_hash: TxHash, reason: &'static str) -> Error {
-    log(settlement, tx_hash, "mismatch", Some(reason));
+fn permanent_proof_error(settlement: &Settlement, tx_hash: TxHash, reason: &'static str) -> Error {
+    log_proof_result(settlement, tx_hash, "mismatch", Some(reason));
     ErrorKind::SettlementNotVerified { reason }.into()
 }
 
-fn already_used_error(settlement: &Settlement, tx_hash: TxHash) -> Error {
-    log(settlement, tx_hash, "transaction_used", Some("transaction_used"));
+fn transaction_already_used_error(settlement: &Settlement, tx_hash: TxHash) -> Error {
+    log_proof_result(settlement, tx_hash, "transaction_used", Some("transaction_used"));
     ErrorKind::SettlementTransactionAlreadyUsed.into()
 }

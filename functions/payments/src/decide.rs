@@ -1,22 +1,22 @@
 //! Decisions from evaluation inputs, for authorize and check.
 
 use crate::Payments;
-use crate::early_balance::EarlyBalance;
+use crate::early_balance::BalancePrefetch;
 use purser_domain::{
-    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, Eviction, Facts, Freeze, Intent, Timestamp, Window,
-    decision_time, evaluate,
+    Address, Agent, AgentId, Amount, CatalogMatch, Decision, Error, EvaluationInputs, Eviction, Freeze, Intent,
+    Timestamp, Window, decision_time, evaluate,
 };
 use purser_store::ServiceState;
 
 impl Payments {
     /// Returns the time that a decision on this service state would record now.
     pub(crate) fn decision_time(&self, service_state: &ServiceState) -> Timestamp {
-        decision_time(self.clock.now(), service_state.windows())
+        decision_time(self.clock.now(), service_state.all_windows())
     }
 
     /// Returns the error for a call that cannot evict all expired payments of a window. Also requests that
     /// reconciliation evicts these payments, so that the call fits later even if no payment is made in the meantime.
-    pub(crate) async fn too_long(&self, window: &Window) -> Error {
+    pub(crate) async fn eviction_backlog_error(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
         }
@@ -25,15 +25,15 @@ impl Payments {
     }
 
     /// Builds the evaluation inputs of a call, except the approval, the wallet's balance and the payee's age.
-    pub(crate) fn facts<'a>(
+    pub(crate) fn evaluation_inputs<'a>(
         &self,
         agent: &'a Agent,
         intent: &'a Intent,
         matched: CatalogMatch<'a>,
         service_state: &'a ServiceState,
         frozen_by_operators: Option<Freeze>,
-    ) -> Facts<'a> {
-        Facts {
+    ) -> EvaluationInputs<'a> {
+        EvaluationInputs {
             agent,
             intent,
             service: matched.service,
@@ -54,12 +54,12 @@ impl Payments {
 
     /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. Requests the balance at that
     /// time if `early` is `None`.
-    pub(crate) async fn decide<'a>(&self, facts: Facts<'a>, early: Option<EarlyBalance>) -> Decision<'a> {
+    pub(crate) async fn decide<'a>(&self, facts: EvaluationInputs<'a>, early: Option<BalancePrefetch>) -> Decision<'a> {
         match evaluate(&facts) {
             Decision::Allow(grant) => {
-                self.seen.remember(facts.agent);
-                match self.balance_of(facts.agent, early).await {
-                    Some(balance) => evaluate(&Facts {
+                self.seen.remember_agent(facts.agent);
+                match self.await_or_read_balance(facts.agent, early).await {
+                    Some(balance) => evaluate(&EvaluationInputs {
                         balance: Some(balance),
                         ..facts
                     }),
@@ -70,22 +70,22 @@ impl Payments {
         }
     }
 
-    async fn balance_of(&self, agent: &Agent, early: Option<EarlyBalance>) -> Option<Amount> {
+    async fn await_or_read_balance(&self, agent: &Agent, early: Option<BalancePrefetch>) -> Option<Amount> {
         let wallet = agent.wallet.address;
         let early = match early {
-            Some(early) => early.finish(wallet).await,
+            Some(early) => early.await_balance(wallet).await,
             None => None,
         };
         match early {
             Some(answered) => answered,
-            None => self.balance(agent.id, wallet).await,
+            None => self.read_wallet_balance(agent.id, wallet).await,
         }
     }
 
     /// Reads the balance of the agent's wallet. Returns `None` if the chain is unavailable, because the chain enforces
     /// balances itself and authorize must work during an RPC outage.
-    pub(crate) async fn balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
-        match self.chain.balance(wallet).await {
+    pub(crate) async fn read_wallet_balance(&self, agent: AgentId, wallet: Address) -> Option<Amount> {
+        match self.chain.read_balance(wallet).await {
             Ok(balance) => Some(balance),
             Err(error) => {
                 tracing::warn!(agent.id = %agent, %error, "balance.unavailable");

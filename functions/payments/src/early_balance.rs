@@ -28,7 +28,7 @@ pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 
 impl SeenAgents {
     /// Remembers an agent whose key is valid and whose call reached the balance check.
-    pub(crate) fn remember(&self, agent: &Agent) {
+    pub(crate) fn remember_agent(&self, agent: &Agent) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.get(&agent.id).is_some_and(|known| known.version == agent.version) {
             return;
@@ -40,12 +40,12 @@ impl SeenAgents {
     }
 
     /// Removes and returns the caller's agent, if the key was valid for the agent's last read record and may pay.
-    fn take(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
+    fn take_agent(&self, caller: &AgentCredentials, now: Timestamp) -> Option<Agent> {
         let key = caller.key.as_ref().ok()?;
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = seen.get(&key.agent);
         let may_pay = |record: &AgentKey| record.scope.check_use(caller.key_use(Permission::Pay)).is_ok();
-        if !key.is_valid_for(known, now) || !known?.key(key.key).is_some_and(may_pay) {
+        if !key.is_valid_for(known, now) || !known?.find_key(key.key).is_some_and(may_pay) {
             return None;
         }
         seen.remove(&key.agent)
@@ -54,16 +54,16 @@ impl SeenAgents {
 
 /// A balance request in progress. Dropping this value cancels the request.
 #[derive(Debug)]
-pub(crate) struct EarlyBalance {
+pub(crate) struct BalancePrefetch {
     /// The wallet whose balance is requested.
     wallet: Address,
     asking: JoinSet<Option<Amount>>,
 }
 
-impl EarlyBalance {
+impl BalancePrefetch {
     /// Starts the request if the agent's last call reached the balance check.
     pub(crate) fn start_for_caller(payments: &Arc<Payments>, caller: &AgentCredentials) -> Option<Self> {
-        let agent = payments.seen.take(caller, payments.clock.now())?;
+        let agent = payments.seen.take_agent(caller, payments.clock.now())?;
         Some(Self::start(payments, &agent))
     }
 
@@ -72,13 +72,13 @@ impl EarlyBalance {
         let (id, wallet) = (agent.id, agent.wallet.address);
         let payments = Arc::clone(payments);
         let mut asking = JoinSet::new();
-        asking.spawn(async move { payments.balance(id, wallet).await }.in_current_span());
+        asking.spawn(async move { payments.read_wallet_balance(id, wallet).await }.in_current_span());
         Self { wallet, asking }
     }
 
     /// Awaits the balance. The outer option is `None` if the balance was requested for a different wallet, and the
     /// inner option if the chain is unavailable.
-    pub(crate) async fn finish(mut self, wallet: Address) -> Option<Option<Amount>> {
+    pub(crate) async fn await_balance(mut self, wallet: Address) -> Option<Option<Amount>> {
         if self.wallet != wallet {
             return None;
         }

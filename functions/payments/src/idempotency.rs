@@ -7,7 +7,7 @@
 use crate::call::Authorizing;
 use crate::view::Authorized;
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, as_first_made};
+use purser_api::{AuthorizeRequest, Failure, REQUIREMENT, intent_with_first_requirements};
 use purser_domain::{
     Agent, Approval, ApprovalStatus, Block, BoundPayment, DecisionIds, DocumentHash, Error, ErrorKind, Freeze,
     KeyScope, LoggedDecision, Offer, PaymentTerms, Purchase, RecordedDecision, Result, Settlement, SettlementState,
@@ -28,7 +28,7 @@ pub(crate) enum PriorOutcome {
 impl Authorizing<'_> {
     /// Returns the request as it was when its idempotency key, or else its approval, was first used. Returns `None` if
     /// the current payment requirements give the same request, or if the request is a different request.
-    pub(crate) fn as_first_made(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
+    pub(crate) fn intent_with_first_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
         let first = of_key.or(of_approval)?;
@@ -36,7 +36,7 @@ impl Authorizing<'_> {
         if *first == request.intent.fingerprint {
             return None;
         }
-        let intent = as_first_made(&request.intent, self.body, network, first)?;
+        let intent = intent_with_first_requirements(&request.intent, self.body, network, first)?;
         Some(AuthorizeRequest {
             intent,
             idempotency_key: request.idempotency_key,
@@ -46,7 +46,7 @@ impl Authorizing<'_> {
 
     /// Determines the response from earlier calls and approvals. Checks, in this order: a used approval, the
     /// idempotency key, and the approval's state.
-    pub(crate) async fn before(
+    pub(crate) async fn find_prior_outcome(
         &self,
         agent: &Agent,
         scope: &KeyScope,
@@ -60,7 +60,7 @@ impl Authorizing<'_> {
         if let Some(approval) = carried {
             scope.check_service(approval.service)?;
         }
-        if let Some(executed) = carried.and_then(executed_error) {
+        if let Some(executed) = carried.and_then(used_approval_error) {
             return Err(executed.into());
         }
         let fingerprint = self.request.intent.fingerprint;
@@ -73,14 +73,16 @@ impl Authorizing<'_> {
                     let settlement = Some(payment.settlement);
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
-                let settlement = self.bound_settlement(agent, payment).await?;
+                let settlement = self.read_bound_settlement(agent, payment).await?;
                 // The catalog may now match the call to a different service.
-                scope.check_service(bought(&settlement)?.service)?;
-                if let Some(freeze) = Freeze::effective(agent, inputs.frozen_by_operators(agent)?) {
+                scope.check_service(require_purchase(&settlement)?.service)?;
+                if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
                     // Boxed as in `authorize.rs`, because this case is rare and its future is large.
-                    return Err(Box::pin(self.frozen(agent, freeze, &settlement)).await?.into());
+                    return Err(Box::pin(self.reject_frozen_replay(agent, freeze, &settlement))
+                        .await?
+                        .into());
                 }
-                let answer = self.replay(agent, payment, &settlement).await?;
+                let answer = self.replay_payment(agent, payment, &settlement).await?;
                 return Ok(PriorOutcome::Answered(Box::new(answer)));
             }
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
@@ -90,7 +92,7 @@ impl Authorizing<'_> {
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
             }) if carried.is_none_or(|carried| carried.id.is_before(*approval)) => {
-                let pinned = self.payments.ledger.approval(*approval).await?;
+                let pinned = self.payments.ledger.read_approval_by_id(*approval).await?;
                 let pinned = pinned.ok_or_else(|| Error::internal("reading a pinned approval", "it is gone"))?;
                 scope.check_service(pinned.service)?;
                 if self.is_paid_under_key(agent, &pinned).await? {
@@ -103,9 +105,9 @@ impl Authorizing<'_> {
         let Some(approval) = carried else {
             return Ok(PriorOutcome::Open(None));
         };
-        if !approval.is_for(&self.request.intent) {
+        if !approval.covers_intent(&self.request.intent) {
             return Err(self
-                .refuse_approval(agent, approval, Block::ApprovalMismatch)
+                .reject_unusable_approval(agent, approval, Block::ApprovalMismatch)
                 .await?
                 .into());
         }
@@ -120,10 +122,10 @@ impl Authorizing<'_> {
     /// the payment and the key's record. If the call read the record before that transaction, the record must be read
     /// again.
     async fn is_paid_under_key(&self, agent: &Agent, approval: &Approval) -> Result<bool> {
-        let Some(settlement) = approval.settlement() else {
+        let Some(settlement) = approval.settlement_id() else {
             return Ok(false);
         };
-        let settlement = self.payments.ledger.settlement(agent.id, settlement).await?;
+        let settlement = self.payments.ledger.read_settlement_by_id(agent.id, settlement).await?;
         Ok(settlement.is_some_and(|settlement| settlement.terms.idempotency_key == self.request.idempotency_key))
     }
 
@@ -139,62 +141,72 @@ impl Authorizing<'_> {
         match approval.status(self.payments.clock.now()) {
             ApprovalStatus::Pending | ApprovalStatus::Approved => {
                 let by_operators = inputs.frozen_by_operators(agent)?;
-                match Freeze::effective(agent, by_operators) {
+                match Freeze::effective_freeze(agent, by_operators) {
                     None => {
-                        let hash = self.hash_of_escalation(agent, transaction).await?;
-                        Ok(self.waiting(approval, transaction, Vec::new(), hash))
+                        let hash = self.escalation_decision_hash(agent, transaction).await?;
+                        Ok(self.approval_pending_error(approval, transaction, Vec::new(), hash))
                     }
-                    Some(freeze) => self.refuse_approval(agent, approval, Block::AgentFrozen(freeze)).await,
+                    Some(freeze) => {
+                        self.reject_unusable_approval(agent, approval, Block::AgentFrozen(freeze))
+                            .await
+                    }
                 }
             }
-            ApprovalStatus::Rejected => self.refuse_approval(agent, approval, Block::ApprovalRejected).await,
-            ApprovalStatus::Expired => self.refuse_approval(agent, approval, Block::ApprovalExpired).await,
-            ApprovalStatus::Executed => Ok(executed_error(approval).unwrap_or(ErrorKind::NotFound).into()),
+            ApprovalStatus::Rejected => {
+                self.reject_unusable_approval(agent, approval, Block::ApprovalRejected)
+                    .await
+            }
+            ApprovalStatus::Expired => {
+                self.reject_unusable_approval(agent, approval, Block::ApprovalExpired)
+                    .await
+            }
+            ApprovalStatus::Executed => Ok(used_approval_error(approval).unwrap_or(ErrorKind::NotFound).into()),
         }
     }
 
     /// Computes the hash that the statement of an earlier escalation contains. Returns `None` if the escalation's row
     /// cannot be found.
-    async fn hash_of_escalation(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
+    async fn escalation_decision_hash(&self, agent: &Agent, id: TransactionId) -> Result<Option<DocumentHash>> {
         let recorded = self.payments.ledger.find_recorded_decision(agent.id, id).await?;
         let Some(LoggedDecision::Refused(refusal)) = recorded else {
             return Ok(None);
         };
-        let ids = DecisionIds::from_refusal(&refusal);
-        let decision = &RecordedDecision::from_refusal(refusal, self.payments.network);
+        let ids = DecisionIds::from_denial(&refusal);
+        let decision = &RecordedDecision::from_denial(refusal, self.payments.network);
         let inputs = None;
-        Ok(Some(StatedDecision { ids, decision, inputs }.hash()))
+        Ok(Some(StatedDecision { ids, decision, inputs }.decision_hash()))
     }
 
     /// Rejects a call whose approval cannot be used, and records the attempt.
-    async fn refuse_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
+    async fn reject_unusable_approval(&self, agent: &Agent, approval: &Approval, block: Block) -> Result<Error> {
         let about = (approval.service, approval.operation.clone());
-        self.refuse_unjudged(agent, about, block, Some(approval.id)).await
+        self.reject_without_evaluation(agent, about, block, Some(approval.id))
+            .await
     }
 
     /// Rejects returning an earlier payment to a frozen agent, because the signed bytes could still be used to pay.
-    async fn frozen(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
-        let purchase = bought(settlement)?;
+    async fn reject_frozen_replay(&self, agent: &Agent, freeze: Freeze, settlement: &Settlement) -> Result<Error> {
+        let purchase = require_purchase(settlement)?;
         let about = (purchase.service, purchase.operation.clone());
         let block = Block::AgentFrozen(freeze);
-        self.refuse_unjudged(agent, about, block, None).await
+        self.reject_without_evaluation(agent, about, block, None).await
     }
 
     /// Returns an earlier call's result: the same settlement, with a payment that has the same nonce as long as the
     /// settlement is authorized and the chain would accept the payment. Afterwards, only the settlement's state.
-    async fn replay(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
+    async fn replay_payment(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
-        let hash = self.hash_of_allow(&settlement.terms);
-        let answer = match self.offer_of(&terms).filter(|_| usable) {
+        let hash = self.allow_decision_hash(&settlement.terms);
+        let answer = match self.find_paid_requirements(&terms).filter(|_| usable) {
             Some(offer) => {
-                let signer = self.payments.signer(agent)?;
-                let payment = self.payment(&signer, &terms, &offer).await?;
-                Authorized::with_payment(&terms, self.list_price(), offer.version(), payment)
+                let signer = self.payments.wallet_signer(agent)?;
+                let payment = self.sign_payment(&signer, &terms, &offer).await?;
+                Authorized::with_payment(&terms, self.catalog_price(), offer.version(), payment)
             }
-            None => Authorized::without_payment(settlement, self.list_price()),
+            None => Authorized::without_payment(settlement, self.catalog_price()),
         };
-        let answer = answer.with_hash(hash);
+        let answer = answer.with_decision_hash(hash);
         tracing::info!(
             settlement.id = %bound.settlement,
             agent.id = %agent.id,
@@ -209,31 +221,35 @@ impl Authorizing<'_> {
 
     /// Finds the payment requirements that these terms pay. These are the request's chosen requirements, unless an
     /// earlier version of Purser computed the fingerprint.
-    fn offer_of(&self, terms: &PaymentTerms) -> Option<Offer> {
+    fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
-        if terms.pay(&chosen) {
+        if terms.match_offer(&chosen) {
             return Some(chosen);
         }
         let requirement = self.body.get(REQUIREMENT)?;
-        let offers = Offer::each(requirement, self.payments.network);
-        offers.into_iter().find(|offer| terms.pay(offer))
+        let offers = Offer::list_payable(requirement, self.payments.network);
+        offers.into_iter().find(|offer| terms.match_offer(offer))
     }
 
-    async fn bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
-        let settlement = self.payments.ledger.settlement(agent.id, bound.settlement).await?;
+    async fn read_bound_settlement(&self, agent: &Agent, bound: &BoundPayment) -> Result<Settlement> {
+        let settlement = self
+            .payments
+            .ledger
+            .read_settlement_by_id(agent.id, bound.settlement)
+            .await?;
         settlement.ok_or_else(|| Error::internal("replaying a settlement", "it is gone"))
     }
 }
 
 /// Returns the settlement's purchase. Only a purchase can be stored under an agent's idempotency key.
-fn bought(settlement: &Settlement) -> Result<&Purchase> {
+fn require_purchase(settlement: &Settlement) -> Result<&Purchase> {
     let purchase = settlement.terms.purchase();
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
 /// Returns the error for a used approval, or `None` if the approval was not used.
-pub(crate) fn executed_error(approval: &Approval) -> Option<ErrorKind> {
-    approval.settlement().map(|settlement| ErrorKind::IdempotentReplay {
+pub(crate) fn used_approval_error(approval: &Approval) -> Option<ErrorKind> {
+    approval.settlement_id().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,
         settlement,
     })

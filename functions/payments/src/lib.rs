@@ -34,7 +34,7 @@ use early_balance::SeenAgents;
 use payees::Payees;
 use purser_api::{
     ApiSettings, AssertionKeys, Boot, BootError, Clock, DIRECT_PATH, Direct, Entropy, PaymentsRequest, ProviderProof,
-    Reply, Routers, Secrets, with_asserted_ip,
+    Reply, Routers, Secrets, with_asserted_ip_layer,
 };
 use purser_chain::{Chain, ChainError, Custody, Facilitator, Finality, KmsKeys, NonceKey, WalletSeed};
 use purser_domain::{Duration, Network};
@@ -75,13 +75,13 @@ struct Payments {
 purser_api::routes!(
     Arc<Payments>,
     tag = "payments",
-    check::check,
-    check_unpaid::check_unpaid,
-    authorize::authorize,
-    complete::complete,
-    raise::raise,
-    receipt::receipt,
-    receipts::receipts,
+    check::preflight_payment,
+    check_unpaid::check_unpaid_call,
+    authorize::authorize_payment,
+    complete::complete_settlement,
+    raise::request_limit_increase,
+    receipt::read_receipt,
+    receipts::list_receipts,
 );
 
 /// Returns this API's part of the OpenAPI document.
@@ -93,7 +93,7 @@ pub fn openapi() -> OpenApi {
 /// before the first request.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let http = boot.http.clone();
-    routers_over(boot, |network, rpc_url, finality| {
+    routers_with_chain(boot, |network, rpc_url, finality| {
         Chain::new(http, network, rpc_url, finality)
     })
     .await
@@ -101,7 +101,7 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
 
 /// Like [`routers`], but `chain` builds the chain client from the network, the node's URL and the finality. The
 /// simulation passes its own chain.
-pub async fn routers_over(
+pub async fn routers_with_chain(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
 ) -> Result<Routers, BootError> {
@@ -116,16 +116,16 @@ pub async fn routers_over(
     let api = ApiSettings::from_env(&mut env);
     let settings = Settings::from_env(&mut env);
     let facilitator = settings.facilitator_url.as_deref().map(|address| {
-        let outward = purser_api::outward_http();
+        let outward = purser_api::public_http_client();
         Facilitator::new(settings.network, address, &http, outward, purser_api::may_be_public)
     });
     let facilitator = facilitator.transpose().unwrap_or_else(|error| {
-        env.wrong("FACILITATOR_URL", &error.to_string());
+        env.add_error("FACILITATOR_URL", &error.to_string());
         None
     });
     let (api, settings) = env.finish((api, settings))?;
 
-    let client_ip_keys = AssertionKeys::of_secrets(settings.client_ip_key_secret, &aws, &clock);
+    let client_ip_keys = AssertionKeys::from_secret_arns(settings.client_ip_key_secret, &aws, &clock);
     // Read the secrets concurrently with the catalog, which takes two calls in sequence.
     let (seed, others) = (
         settings.wallet_seed_secret,
@@ -137,17 +137,17 @@ pub async fn routers_over(
             let secrets = Secrets::new(&aws);
             let [nonce_key, rpc_url] = others.each_ref().map(String::as_str);
             let (custody, nonce_key, rpc_url) = if let Some(seed) = &seed {
-                let [seed, nonce_key, rpc_url] = secrets.texts([seed, nonce_key, rpc_url]).await?;
+                let [seed, nonce_key, rpc_url] = secrets.read_all([seed, nonce_key, rpc_url]).await?;
                 (Custody::from_seed(WalletSeed::from_hex(&seed)?), nonce_key, rpc_url)
             } else {
-                let [nonce_key, rpc_url] = secrets.texts([nonce_key, rpc_url]).await?;
+                let [nonce_key, rpc_url] = secrets.read_all([nonce_key, rpc_url]).await?;
                 (Custody::from_kms(KmsKeys::new(aws)), nonce_key, rpc_url)
             };
             Ok((custody, NonceKey::from_text(&nonce_key)?, rpc_url))
         }
     });
-    let db = purser_store::client(&aws);
-    let catalog = CatalogCache::without_sightings(CatalogTable::new(db.clone(), settings.catalog_table));
+    let db = purser_store::dynamodb_client(&aws);
+    let catalog = CatalogCache::without_probe_results(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
         // The first read opens the connection. If the catalog cannot be read yet, the first call reads it again.
@@ -190,8 +190,8 @@ pub async fn routers_over(
         facilitator,
         payout_delay: settings.payout_delay,
     });
-    let direct = Router::new().route(DIRECT_PATH, post(direct));
-    let gateway = with_asserted_ip(routes().with_state(Arc::clone(&payments)), client_ip_keys);
+    let direct = Router::new().route(DIRECT_PATH, post(handle_direct_request));
+    let gateway = with_asserted_ip_layer(routes().with_state(Arc::clone(&payments)), client_ip_keys);
     Ok(Routers {
         gateway: purser_api::with_middleware(gateway, api),
         direct: purser_api::with_middleware(direct.with_state(payments), api),
@@ -199,15 +199,18 @@ pub async fn routers_over(
 }
 
 /// Handles requests from other functions. IAM determines which functions may invoke this route.
-async fn direct(State(payments): State<Arc<Payments>>, Direct(request): Direct<PaymentsRequest>) -> Reply {
+async fn handle_direct_request(
+    State(payments): State<Arc<Payments>>,
+    Direct(request): Direct<PaymentsRequest>,
+) -> Reply {
     Ok(match request {
         PaymentsRequest::AttestWallet(asked) => Json(payments.attest_wallet(asked).await?).into_response(),
         PaymentsRequest::NamePayoutAddress(asked) => {
-            Json(payments.handle_set_payout_address(&asked).await?).into_response()
+            Json(payments.handle_set_withdrawal_address(&asked).await?).into_response()
         }
         PaymentsRequest::RemovePayoutAddress(of) => {
-            Json(payments.handle_remove_payout_address(&of).await?).into_response()
+            Json(payments.handle_remove_withdrawal_address(&of).await?).into_response()
         }
-        PaymentsRequest::PayOut(asked) => Json(payments.handle_payout(&asked).await?).into_response(),
+        PaymentsRequest::PayOut(asked) => Json(payments.handle_withdrawal(&asked).await?).into_response(),
     })
 }

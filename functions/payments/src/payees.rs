@@ -5,8 +5,8 @@
 //! cached only if it allows the payment, so every rejection is based on a newly read row.
 
 use crate::Payments;
-use purser_domain::{AttestedService, Error, Facts, Operation, PayeeAge, Result, ServiceId, Timestamp};
-use purser_store::{Edition, UsageTable};
+use purser_domain::{Error, EvaluationInputs, Operation, PayeeAge, Result, ServiceId, Timestamp, VerifiedService};
+use purser_store::{CatalogVersion, UsageTable};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) struct Payees {
 struct KnownPayees {
     /// The catalog version that the cached rows belong to.
     version: u64,
-    services: HashMap<ServiceId, Arc<AttestedService>>,
+    services: HashMap<ServiceId, Arc<VerifiedService>>,
 }
 
 impl Payees {
@@ -39,7 +39,7 @@ impl Payees {
         }
     }
 
-    fn find(&self, version: u64, service: ServiceId) -> Option<Arc<AttestedService>> {
+    fn get_verified_service(&self, version: u64, service: ServiceId) -> Option<Arc<VerifiedService>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known
             .services
@@ -48,7 +48,7 @@ impl Payees {
             .cloned()
     }
 
-    fn keep(&self, version: u64, attested: Arc<AttestedService>) {
+    fn store_verified_service(&self, version: u64, attested: Arc<VerifiedService>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.version != version || known.services.len() >= MAX {
             known.services.clear();
@@ -62,43 +62,47 @@ impl Payments {
     /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
     /// service's row only if the payment requirements have this payee. A row that allows the payment is cached until
     /// the catalog version changes.
-    pub(crate) async fn with_payee_from<'a>(&self, edition: &Edition, facts: Facts<'a>) -> Result<Facts<'a>> {
+    pub(crate) async fn add_payee_start<'a>(
+        &self,
+        edition: &CatalogVersion,
+        facts: EvaluationInputs<'a>,
+    ) -> Result<EvaluationInputs<'a>> {
         let Some(operation) = facts.operation else {
             return Ok(facts);
         };
         // Use the price and payee at the time of the evaluation, because the catalog may have a different payee later.
-        let payable = operation.payable(facts.network, facts.at);
+        let payable = operation.payable_limit(facts.network, facts.at);
         if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
             // The evaluation rejects these payment requirements.
             return Ok(facts);
         }
-        let payee_from = self.payee_from(edition, facts.service.id, operation, facts.at).await?;
-        Ok(Facts { payee_from, ..facts })
+        let payee_from = self.payee_start(edition, facts.service.id, operation, facts.at).await?;
+        Ok(EvaluationInputs { payee_from, ..facts })
     }
 
-    async fn payee_from(
+    async fn payee_start(
         &self,
-        edition: &Edition,
+        edition: &CatalogVersion,
         service: ServiceId,
         operation: &Operation,
         at: Timestamp,
     ) -> Result<Option<Timestamp>> {
         let payees = &self.payees;
-        if let Some(known) = payees.find(edition.version, service)
-            && known.age(operation, at) == PayeeAge::Old
+        if let Some(known) = payees.get_verified_service(edition.version, service)
+            && known.payee_age(operation, at) == PayeeAge::Old
         {
             return Ok(None);
         }
         let mut pauses = PAUSES.into_iter();
         loop {
-            let attested = payees.table.find_attested(service).await?;
+            let attested = payees.table.read_verified_service(service).await?;
             let age = attested
                 .as_ref()
-                .map_or(PayeeAge::Unattested, |one| one.age(operation, at));
+                .map_or(PayeeAge::Unattested, |one| one.payee_age(operation, at));
             match (age, attested) {
                 (PayeeAge::Old, attested) => {
                     if let Some(attested) = attested {
-                        payees.keep(edition.version, Arc::new(attested));
+                        payees.store_verified_service(edition.version, Arc::new(attested));
                     }
                     return Ok(None);
                 }

@@ -16,89 +16,94 @@
 
 use crate::Payments;
 use crate::attest::custody_error;
-use purser_api::{AskedPayout, NamedPayoutAddress, PayoutAnswer, PayoutOwner, ReservedPayout};
+use purser_api::{NewWithdrawalAddress, RequestedWithdrawal, ReservedWithdrawal, WithdrawalOwner, WithdrawalResponse};
 use purser_chain::Facilitator;
 use purser_domain::{
     Act, Acting, Address, Agent, AgentId, AuditChanges, AuditKind, AuditOutcome, Duration, Error, ErrorKind,
-    Fingerprint, NoncePrefix, PaymentTerms, Payout, PayoutAmount, PayoutFacts, PayoutGrant, PayoutRefusal, PersonId,
-    Problem, Purpose, Result, Settlement, SettlementId, SettlementState, Submission, Terms, Timestamp, TransactionId,
-    TransferAuthorization, check_payout_address, decide_payout, parse_address, payout_address_of, settle_request,
+    Fingerprint, NoncePrefix, PaymentTerms, Purpose, Result, Settlement, SettlementId, SettlementState,
+    SettlementTerms, Submission, Timestamp, TransactionId, TransferAuthorization, UserId, ValidationError,
+    WithdrawalAmount, WithdrawalGrant, WithdrawalInputs, WithdrawalPurpose, WithdrawalRejection,
+    check_withdrawal_address, decide_withdrawal, parse_address, settle_request_body, usable_withdrawal_address,
 };
-use purser_store::{AuditEntry, Backoff, EditResult, PayoutInputs, PayoutReserved};
+use purser_store::{AuditEntry, Backoff, ReserveWithdrawalResult, StoredWithdrawalInputs, UpdateResult};
 
 /// The validity of a withdrawal: long enough for the facilitator and one repetition, but not longer than a user waits.
 const USABLE: Duration = Duration::from_secs_u32(300);
 
 /// The user who requests a withdrawal, and the agent.
-struct Asker {
+struct Requester {
     agent: AgentId,
-    owner: PersonId,
+    owner: UserId,
     acting: Acting,
 }
 
-impl Asker {
-    fn from_owner(owner: &PayoutOwner) -> Result<Self> {
-        let (agent, owner, acting) = owner.read()?;
+impl Requester {
+    fn from_owner(owner: &WithdrawalOwner) -> Result<Self> {
+        let (agent, owner, acting) = owner.parse_ids()?;
         Ok(Self { agent, owner, acting })
     }
 }
 
 /// A withdrawal request.
-struct PayOut {
-    by: Asker,
-    amount: PayoutAmount,
+struct WithdrawalOrder {
+    by: Requester,
+    amount: WithdrawalAmount,
     /// The hash of the request's idempotency key.
     key: Fingerprint,
 }
 
 impl Payments {
     /// Handles a request to set the withdrawal address.
-    pub(crate) async fn handle_set_payout_address(&self, asked: &NamedPayoutAddress) -> Result<PayoutAnswer> {
+    pub(crate) async fn handle_set_withdrawal_address(
+        &self,
+        asked: &NewWithdrawalAddress,
+    ) -> Result<WithdrawalResponse> {
         let named = async {
-            let by = Asker::from_owner(&asked.of)?;
-            let address = parse_address(&asked.address).map_err(|error| wrong_address(&error))?;
-            self.name_payout_address(&by, address).await
+            let by = Requester::from_owner(&asked.of)?;
+            let address = parse_address(&asked.address).map_err(|error| invalid_address_error(&error))?;
+            self.set_withdrawal_address(&by, address).await
         };
-        rejection_as_answer(named.await.map(|()| PayoutAnswer::Done {}))
+        rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
     }
 
     /// Handles a request to remove the withdrawal address.
-    pub(crate) async fn handle_remove_payout_address(&self, asked: &PayoutOwner) -> Result<PayoutAnswer> {
-        let removed = async { self.remove_payout_address(&Asker::from_owner(asked)?).await };
-        rejection_as_answer(removed.await.map(|()| PayoutAnswer::Done {}))
+    pub(crate) async fn handle_remove_withdrawal_address(&self, asked: &WithdrawalOwner) -> Result<WithdrawalResponse> {
+        let removed = async { self.remove_withdrawal_address(&Requester::from_owner(asked)?).await };
+        rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
     }
 
     /// Handles a withdrawal request.
-    pub(crate) async fn handle_payout(&self, asked: &AskedPayout) -> Result<PayoutAnswer> {
+    pub(crate) async fn handle_withdrawal(&self, asked: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
         let paid = async {
-            let ask = PayOut {
-                by: Asker::from_owner(&asked.of)?,
-                amount: asked.amount()?,
+            let ask = WithdrawalOrder {
+                by: Requester::from_owner(&asked.of)?,
+                amount: asked.parse_amount()?,
                 key: Fingerprint::for_text(&asked.idempotency_key),
             };
-            self.pay_out(&ask).await
+            self.withdraw_to_owner(&ask).await
         };
-        rejection_as_answer(paid.await.map(PayoutAnswer::from))
+        rejection_to_response(paid.await.map(WithdrawalResponse::from))
     }
 
     /// Sets the withdrawal address, which becomes usable after a delay. Setting the current address again does not
     /// restart the delay.
-    async fn name_payout_address(&self, by: &Asker, address: Address) -> Result<()> {
-        self.facilitator()?;
+    async fn set_withdrawal_address(&self, by: &Requester, address: Address) -> Result<()> {
+        self.require_facilitator()?;
         let owner = &by.owner;
-        let agent = check_owner(self.ledger.agent(by.agent).await?, owner)?;
-        let act = Act::new(AuditKind::PayoutAddressNamed).on(agent.id);
-        check_payout_address(address, agent.wallet.address, self.network).map_err(|error| wrong_address(&error))?;
+        let agent = require_owner(self.ledger.read_agent_by_id(by.agent).await?, owner)?;
+        let act = Act::new(AuditKind::PayoutAddressNamed).on_agent(agent.id);
+        check_withdrawal_address(address, agent.wallet.address, self.network)
+            .map_err(|error| invalid_address_error(&error))?;
         let mut backoff = Backoff::new();
         loop {
-            let record = self.ledger.payout_record(agent.id).await?;
+            let record = self.ledger.read_withdrawal_record(agent.id).await?;
             let now = self.clock.now();
             let Some(next) = record.with_address(address, owner, now, self.payout_delay) else {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
-            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == EditResult::Stored {
+            let entry = self.audit_entry(by, &act, AuditChanges::between(before, after))?;
+            if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 let good_from = next.address.map(|named| named.good_from);
                 tracing::warn!(
                     agent.id = %agent.id,
@@ -110,38 +115,38 @@ impl Payments {
                 );
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
     /// Removes the address immediately. An earlier signature remains usable until its `valid_before`.
-    async fn remove_payout_address(&self, by: &Asker) -> Result<()> {
-        let agent = check_owner(self.ledger.agent(by.agent).await?, &by.owner)?;
-        let act = Act::new(AuditKind::PayoutAddressRemoved).on(agent.id);
+    async fn remove_withdrawal_address(&self, by: &Requester) -> Result<()> {
+        let agent = require_owner(self.ledger.read_agent_by_id(by.agent).await?, &by.owner)?;
+        let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
         let mut backoff = Backoff::new();
         loop {
-            let record = self.ledger.payout_record(agent.id).await?;
+            let record = self.ledger.read_withdrawal_record(agent.id).await?;
             let Some(next) = record.without_address() else {
                 return Ok(());
             };
             let [before, after] = [&record, &next].map(|record| Some(record.audit_members()));
-            let entry = self.entry(by, &act, AuditChanges::between(before, after))?;
-            if self.ledger.put_payout_record(agent.id, &next, &entry).await? == EditResult::Stored {
+            let entry = self.audit_entry(by, &act, AuditChanges::between(before, after))?;
+            if self.ledger.put_withdrawal_record(agent.id, &next, &entry).await? == UpdateResult::Stored {
                 tracing::info!(agent.id = %agent.id, person = %by.owner, "payout.address_removed");
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
     /// Reserves, signs and submits a withdrawal, or submits the withdrawal that this key already reserved.
-    async fn pay_out(&self, ask: &PayOut) -> Result<ReservedPayout> {
-        let facilitator = self.facilitator()?;
-        let fingerprint = fingerprint_of(ask.amount);
+    async fn withdraw_to_owner(&self, ask: &WithdrawalOrder) -> Result<ReservedWithdrawal> {
+        let facilitator = self.require_facilitator()?;
+        let fingerprint = withdrawal_fingerprint(ask.amount);
         let mut backoff = Backoff::new();
         loop {
-            let inputs = self.ledger.payout_inputs(ask.by.agent, &ask.key).await?;
-            let agent = check_owner(inputs.agent.clone(), &ask.by.owner)?;
+            let inputs = self.ledger.read_withdrawal_inputs(ask.by.agent, &ask.key).await?;
+            let agent = require_owner(inputs.agent.clone(), &ask.by.owner)?;
             if let Some(used) = inputs.key {
                 let settlement = used.settlement;
                 if used.fingerprint != fingerprint {
@@ -149,52 +154,52 @@ impl Payments {
                     return Err(ErrorKind::IdempotencyKeyReused { settlement }.into());
                 }
                 return self
-                    .again(facilitator, &agent, &ask.by.owner, &inputs, settlement)
+                    .resubmit_withdrawal(facilitator, &agent, &ask.by.owner, &inputs, settlement)
                     .await;
             }
-            let grant = self.decide_payout(&agent, &inputs, ask).await?;
-            let terms = self.payout_terms(&agent, &grant, ask)?;
-            let act = Act::new(AuditKind::PaidOut).on(agent.id).with(&terms.id);
-            let entry = self.entry(&ask.by, &act, AuditChanges::between(None, Some(grant.audit_members())))?;
+            let grant = self.decide_withdrawal(&agent, &inputs, ask).await?;
+            let terms = self.withdrawal_terms(&agent, &grant, ask)?;
+            let act = Act::new(AuditKind::PaidOut).on_agent(agent.id).with_object(&terms.id);
+            let entry = self.audit_entry(&ask.by, &act, AuditChanges::between(None, Some(grant.audit_members())))?;
             match self
                 .ledger
-                .reserve_payout(&grant, &terms, &fingerprint, &entry, &mut backoff)
+                .reserve_withdrawal(&grant, &terms, &fingerprint, &entry, &mut backoff)
                 .await?
             {
-                PayoutReserved::Done => {
-                    return Ok(ReservedPayout {
+                ReserveWithdrawalResult::Done => {
+                    return Ok(ReservedWithdrawal {
                         settlement: terms.id,
-                        submission: Some(self.submit(facilitator, &agent, &terms).await?),
+                        submission: Some(self.sign_and_submit(facilitator, &agent, &terms).await?),
                         replayed: false,
                     });
                 }
                 // Another request won the race. The next attempt reads its result.
-                PayoutReserved::Raced => {}
+                ReserveWithdrawalResult::Raced => {}
             }
         }
     }
 
     /// Returns the withdrawal that this key reserved, and submits the withdrawal again if it can still be used. The
     /// withdrawal is not submitted if its address was changed or removed, or if operators froze the agent.
-    async fn again(
+    async fn resubmit_withdrawal(
         &self,
         facilitator: &Facilitator,
         agent: &Agent,
-        owner: &PersonId,
-        inputs: &PayoutInputs,
+        owner: &UserId,
+        inputs: &StoredWithdrawalInputs,
         settlement: SettlementId,
-    ) -> Result<ReservedPayout> {
-        let payout = self.ledger.settlement(agent.id, settlement).await?;
+    ) -> Result<ReservedWithdrawal> {
+        let payout = self.ledger.read_settlement_by_id(agent.id, settlement).await?;
         let payout = payout.ok_or_else(|| Error::internal("repeating a payout", "it is gone"))?;
-        let is_usable = open(&payout).is_some_and(|(_, until)| self.clock.now() < until);
-        let (frozen, now) = (inputs.freezes.for_agent(agent), self.clock.now());
-        let stands = payout_address_of(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
+        let is_usable = open_withdrawal_id_and_end(&payout).is_some_and(|(_, until)| self.clock.now() < until);
+        let (frozen, now) = (inputs.freezes.widest_for_agent(agent), self.clock.now());
+        let stands = usable_withdrawal_address(&inputs.record, owner, frozen, None, now) == Ok(payout.terms.pay_to);
         let submission = if is_usable && stands {
-            Some(self.submit(facilitator, agent, &payout.terms).await?)
+            Some(self.sign_and_submit(facilitator, agent, &payout.terms).await?)
         } else {
             None
         };
-        Ok(ReservedPayout {
+        Ok(ReservedWithdrawal {
             settlement,
             submission,
             replayed: true,
@@ -203,17 +208,22 @@ impl Payments {
 
     /// Evaluates a withdrawal. Reads the wallet's balance only if everything else allows the withdrawal. Without a
     /// balance there is no withdrawal.
-    async fn decide_payout(&self, agent: &Agent, inputs: &PayoutInputs, ask: &PayOut) -> Result<PayoutGrant> {
+    async fn decide_withdrawal(
+        &self,
+        agent: &Agent,
+        inputs: &StoredWithdrawalInputs,
+        ask: &WithdrawalOrder,
+    ) -> Result<WithdrawalGrant> {
         let latest = match inputs.record.latest {
-            Some(id) => self.ledger.settlement(agent.id, id).await?,
+            Some(id) => self.ledger.read_settlement_by_id(agent.id, id).await?,
             None => None,
         };
-        let (open, now) = (latest.as_ref().and_then(open), self.clock.now());
-        let frozen_by_operators = inputs.freezes.for_agent(agent);
-        payout_address_of(&inputs.record, &ask.by.owner, frozen_by_operators, open, now)?;
-        let balance = self.chain.balance(agent.wallet.address).await;
+        let (open, now) = (latest.as_ref().and_then(open_withdrawal_id_and_end), self.clock.now());
+        let frozen_by_operators = inputs.freezes.widest_for_agent(agent);
+        usable_withdrawal_address(&inputs.record, &ask.by.owner, frozen_by_operators, open, now)?;
+        let balance = self.chain.read_balance(agent.wallet.address).await;
         let balance = balance.map_err(|error| Error::temporarily_unavailable("reading a balance", error))?;
-        let facts = PayoutFacts {
+        let facts = WithdrawalInputs {
             agent: agent.id,
             owner: &ask.by.owner,
             record: &inputs.record,
@@ -223,48 +233,58 @@ impl Payments {
             asked: ask.amount,
             now,
         };
-        Ok(decide_payout(&facts)?)
+        Ok(decide_withdrawal(&facts)?)
     }
 
-    fn payout_terms(&self, agent: &Agent, grant: &PayoutGrant, ask: &PayOut) -> Result<Terms> {
+    fn withdrawal_terms(
+        &self,
+        agent: &Agent,
+        grant: &WithdrawalGrant,
+        ask: &WithdrawalOrder,
+    ) -> Result<SettlementTerms> {
         // Check the signer first, so that a wallet that cannot sign leaves no reservation.
-        self.signer(agent)?;
-        let random: [u8; 16] = self.entropy.bytes()?;
+        self.wallet_signer(agent)?;
+        let random: [u8; 16] = self.entropy.random_bytes()?;
         let [settlement, transaction] =
             [random.first_chunk::<8>(), random.last_chunk::<8>()].map(|half| half.copied().unwrap_or_default());
-        let id = SettlementId::at(grant.at(), settlement);
-        let begins = Timestamp::from_secs(grant.at().secs()).unwrap_or(grant.at());
-        Ok(Terms {
+        let id = SettlementId::new_at(grant.decided_at(), settlement);
+        let begins = Timestamp::from_secs(grant.decided_at().secs()).unwrap_or(grant.decided_at());
+        Ok(SettlementTerms {
             id,
-            transaction: TransactionId::at(grant.at(), transaction),
+            transaction: TransactionId::new_at(grant.decided_at(), transaction),
             agent: agent.id,
             wallet: agent.wallet.address,
             network: self.network,
             amount: grant.amount(),
-            pay_to: grant.to(),
-            authorized_at: grant.at(),
+            pay_to: grant.recipient(),
+            authorized_at: grant.decided_at(),
             valid_before: begins.after(USABLE.min(self.max_authorization)),
             idempotency_key: ask.key,
-            nonce_prefix: NoncePrefix::from_nonce(self.nonce_key.nonce(id)),
-            transfers: agent.transfers(),
-            purpose: Purpose::Payout(Payout {
+            nonce_prefix: NoncePrefix::from_nonce(self.nonce_key.derive_nonce(id)),
+            transfers: agent.transfer_count(),
+            purpose: Purpose::Payout(WithdrawalPurpose {
                 by: ask.by.owner.clone(),
             }),
         })
     }
 
     /// Signs and submits a transfer. A repetition has the same nonce, so the chain accepts the transfer only once.
-    async fn submit(&self, facilitator: &Facilitator, agent: &Agent, terms: &Terms) -> Result<Submission> {
+    async fn sign_and_submit(
+        &self,
+        facilitator: &Facilitator,
+        agent: &Agent,
+        terms: &SettlementTerms,
+    ) -> Result<Submission> {
         const SIGNING: &str = "signing a payout";
-        let signer = self.signer(agent)?;
-        let nonce = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix);
+        let signer = self.wallet_signer(agent)?;
+        let nonce = self.nonce_key.derive_existing_nonce(terms.id, terms.nonce_prefix);
         let nonce = nonce.map_err(|error| Error::internal(SIGNING, error))?;
         let terms = PaymentTerms::from_settlement_terms(terms);
         let authorization = TransferAuthorization::new(&terms, nonce);
         let signature = signer.sign(terms.network, &authorization).await;
         let signature = signature.map_err(|error| custody_error(SIGNING, error))?;
-        let request = settle_request(&terms, terms.network, &authorization, signature);
-        let (submission, reason) = facilitator.settle(&request).await;
+        let request = settle_request_body(&terms, terms.network, &authorization, signature);
+        let (submission, reason) = facilitator.submit_transfer(&request).await;
         tracing::info!(
             outcome = submission.name(),
             reason,
@@ -278,43 +298,45 @@ impl Payments {
     }
 
     /// Builds the audit row for one attempt. Each further attempt needs a new row.
-    fn entry(&self, by: &Asker, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+    fn audit_entry(&self, by: &Requester, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
-        let record = by.acting.record(self.clock.now(), self.entropy.bytes()?, act, outcome);
-        Ok(self.audit.entry(&record))
+        let record = by
+            .acting
+            .audit_record(self.clock.now(), self.entropy.random_bytes()?, act, outcome);
+        Ok(self.audit.new_entry(&record))
     }
 
-    fn facilitator(&self) -> Result<&Facilitator> {
+    fn require_facilitator(&self) -> Result<&Facilitator> {
         let facilitator = self.facilitator.as_ref();
-        Ok(facilitator.ok_or(PayoutRefusal::NotSetUp)?)
+        Ok(facilitator.ok_or(WithdrawalRejection::NotSetUp)?)
     }
 }
 
 /// Converts a rejection into a response. Other errors stay errors.
-fn rejection_as_answer(result: Result<PayoutAnswer>) -> Result<PayoutAnswer> {
-    result.or_else(PayoutAnswer::from_refusal)
+fn rejection_to_response(result: Result<WithdrawalResponse>) -> Result<WithdrawalResponse> {
+    result.or_else(WithdrawalResponse::from_rejection)
 }
 
-fn wrong_address(error: &dyn std::error::Error) -> Error {
-    Error::invalid(vec![Problem::at("/address", error.to_string())])
+fn invalid_address_error(error: &dyn std::error::Error) -> Error {
+    Error::invalid(vec![ValidationError::at_path("/address", error.to_string())])
 }
 
 /// Returns the agent if it belongs to this user. Otherwise, the error is `not_found`.
-fn check_owner(agent: Option<Agent>, owner: &PersonId) -> Result<Agent> {
+fn require_owner(agent: Option<Agent>, owner: &UserId) -> Result<Agent> {
     let agent = agent.filter(|agent| agent.owner == owner.as_str());
     agent.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// Returns the id and the end of validity of a withdrawal that is neither confirmed nor expired.
-fn open(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
+fn open_withdrawal_id_and_end(payout: &Settlement) -> Option<(SettlementId, Timestamp)> {
     let is_open = payout.state == SettlementState::Authorized;
     is_open.then(|| (payout.id(), payout.terms.valid_before))
 }
 
 /// Computes the fingerprint that identifies requests for the same amount.
-fn fingerprint_of(amount: PayoutAmount) -> Fingerprint {
+fn withdrawal_fingerprint(amount: WithdrawalAmount) -> Fingerprint {
     match amount {
-        PayoutAmount::Balance => Fingerprint::for_text("payout\nbalance"),
-        PayoutAmount::Units(amount) => Fingerprint::for_text(&format!("payout\n{amount}")),
+        WithdrawalAmount::Balance => Fingerprint::for_text("payout\nbalance"),
+        WithdrawalAmount::Units(amount) => Fingerprint::for_text(&format!("payout\n{amount}")),
     }
 }

@@ -8,12 +8,12 @@ use crate::Payments;
 use crate::view::RaiseBody;
 use axum::Json;
 use axum::extract::State;
-use purser_api::{AgentCredentials, ApprovalView, Body, Failure, RaiseCall, errors};
+use purser_api::{AgentCredentials, ApprovalView, Body, Failure, LimitIncreaseCall, errors};
 use purser_domain::{
-    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LoggedDecision, LoggedRefusal,
-    Permission, Problem, RaiseRequest, Resolution, Result, UnpaidRefusal,
+    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LimitIncreaseRequest,
+    LoggedDecision, LoggedDenial, Permission, Resolution, Result, UnpaidDenial, ValidationError,
 };
-use purser_store::{DecisionKeys, RaiseAsked};
+use purser_store::{DecisionKeys, LimitIncreaseRequestResult};
 use std::sync::Arc;
 
 /// The seconds to wait before a retry if too many requests of the agent are pending.
@@ -24,19 +24,19 @@ const RETRY_AFTER: u64 = 60;
 /// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request: compare
 /// `raised_caps`. Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
 #[utoipa::path(
-    post, path = "/x402/raises",
+    post, path = "/x402/raises", operation_id = "raise",
     responses(
         (status = 200, body = ApprovalView, description = "The request, by this call or an earlier one."),
         errors::PolicyBlocked, errors::NotFound,
     )
 )]
-pub(crate) async fn raise(
+pub(crate) async fn request_limit_increase(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     body: Body<RaiseBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
     let now = payments.clock.now();
-    let call = body.json().and_then(|body| RaiseCall::parse(&body, now));
+    let call = body.json().and_then(|body| LimitIncreaseCall::parse(&body, now));
     let keys = DecisionKeys {
         freezes: true,
         ..DecisionKeys::default()
@@ -44,8 +44,8 @@ pub(crate) async fn raise(
     let caller = payments.authenticate(caller, Permission::Pay, &keys).await?;
     let call = call?;
     // A frozen agent cannot request approval.
-    if let Some(freeze) = Freeze::effective(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
-        let refusal = UnpaidRefusal::for_freeze(freeze, payments.clock.now().since(now).millis());
+    if let Some(freeze) = Freeze::effective_freeze(&caller.agent, caller.read.frozen_by_operators(&caller.agent)?) {
+        let refusal = UnpaidDenial::for_freeze(freeze, payments.clock.now().since(now).millis());
         return Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into());
     }
     let refusal = match call.refused {
@@ -55,19 +55,19 @@ pub(crate) async fn raise(
     let Some(LoggedDecision::Refused(refusal)) = refusal else {
         return Err(ErrorKind::NotFound.into());
     };
-    caller.scope()?.check_service(refusal.service)?;
+    caller.key_scope()?.check_service(refusal.service)?;
     let limit = find_rejecting_cap(&refusal, &call)?;
     let Some(operation) = refusal.operation else {
         let words = "is of a call that is no operation of the service";
-        return Err(Error::invalid(vec![Problem::at("/transaction_id", words)]).into());
+        return Err(Error::invalid(vec![ValidationError::at_path("/transaction_id", words)]).into());
     };
-    let raise = RaiseRequest {
+    let raise = LimitIncreaseRequest {
         caps: call.caps,
         until: call.until,
         reason: call.reason,
         asked_of: caller.agent.owner.clone(),
     };
-    let fingerprint = Approval::fingerprint_of_raise(refusal.service);
+    let fingerprint = Approval::limit_increase_fingerprint(refusal.service);
     let asked = Approval {
         id: ApprovalId::derive(caller.agent.id, &fingerprint, 0),
         agent: caller.agent.id,
@@ -89,27 +89,27 @@ pub(crate) async fn raise(
     };
     let approval = match payments
         .ledger
-        .ask_for_raise(&asked, &raise, payments.most_open_approvals)
+        .store_limit_increase_request(&asked, &raise, payments.most_open_approvals)
         .await?
     {
-        RaiseAsked::New(approval) => {
+        LimitIncreaseRequestResult::New(approval) => {
             tracing::info!(approval.id = %approval.id, agent.id = %approval.agent, "raise.asked");
             approval
         }
-        RaiseAsked::Already(approval) => approval,
-        RaiseAsked::TooMany => {
+        LimitIncreaseRequestResult::Already(approval) => approval,
+        LimitIncreaseRequestResult::TooMany => {
             return Err(ErrorKind::TooManyRequests {
                 retry_after: RETRY_AFTER,
             }
             .into());
         }
     };
-    Ok(Json(ApprovalView::at(&approval, now)))
+    Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
 /// Returns the limit of the first requested cap when that cap blocked the payment. Each requested cap must have blocked
 /// the payment, and must be lower than the requested value.
-fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amount> {
+fn find_rejecting_cap(refusal: &LoggedDenial, call: &LimitIncreaseCall) -> Result<Amount> {
     let asked = [
         (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),
         (CheckName::Day, "/max_per_day_units", call.caps.max_per_day),
@@ -121,9 +121,12 @@ fn find_rejecting_cap(refusal: &LoggedRefusal, call: &RaiseCall) -> Result<Amoun
         let mut checks = refusal.checks.iter();
         let failed = checks.find(|check| check.name == name && check.outcome == CheckOutcome::Failed);
         match failed.and_then(|check| check.limit) {
-            None => problems.push(Problem::at(path, "did not refuse this payment")),
+            None => problems.push(ValidationError::at_path(path, "did not refuse this payment")),
             Some(limit) if cap <= limit => {
-                problems.push(Problem::at(path, format!("must be above the limit of {limit} units")));
+                problems.push(ValidationError::at_path(
+                    path,
+                    format!("must be above the limit of {limit} units"),
+                ));
             }
             Some(limit) => limits.push(limit),
         }

@@ -2,7 +2,7 @@
 //! belongs to another agent.
 
 use crate::Payments;
-use crate::authenticate::check_access;
+use crate::authenticate::require_settlement_access;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{AgentCredentials, Failure, SettlementRow, errors};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 /// Read a receipt.
 #[utoipa::path(
-    get, path = "/x402/settlements/{settlementId}",
+    get, path = "/x402/settlements/{settlementId}", operation_id = "receipt",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     responses((status = 200, body = SettlementRow, description = "The settlement."), errors::NotFound)
 )]
-pub(crate) async fn receipt(
+pub(crate) async fn read_receipt(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     Path(settlement): Path<String>,
@@ -24,6 +24,6 @@ pub(crate) async fn receipt(
     let caller = payments
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;
-    let (settlement, purchase) = check_access(&caller)?;
+    let (settlement, purchase) = require_settlement_access(&caller)?;
     Ok(Json(SettlementRow::new(settlement, purchase)))
 }

@@ -16,7 +16,7 @@ const MAX_LIMIT: u32 = 100;
 
 /// List the agent's receipts, newest first.
 #[utoipa::path(
-    get, path = "/agents/{agentId}/settlements",
+    get, path = "/agents/{agentId}/settlements", operation_id = "receipts",
     params(
         ("agentId" = String, Path, description = "The caller's own ID."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
@@ -26,45 +26,50 @@ const MAX_LIMIT: u32 = 100;
         errors::NotFound,
     )
 )]
-pub(crate) async fn receipts(
+pub(crate) async fn list_receipts(
     State(payments): State<Arc<Payments>>,
     caller: AgentCredentials,
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Result<Json<SettlementList>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let limit = query.limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
+    let limit = query.parse_limit("limit", DEFAULT_LIMIT, MAX_LIMIT);
     let ask = DecisionKeys::default();
     let caller = payments.authenticate(caller, Permission::Read, &ask).await?;
     if AgentId::parse(&agent) != Some(caller.agent.id) {
         return Err(ErrorKind::NotFound.into());
     }
     query.finish()?;
-    let settlements = newest(&payments.ledger, caller.agent.id, caller.scope()?, limit).await?;
-    let settlements: Vec<SettlementItem> = settlements.iter().filter_map(item).collect();
+    let settlements = read_newest_purchases(&payments.ledger, caller.agent.id, caller.key_scope()?, limit).await?;
+    let settlements: Vec<SettlementItem> = settlements.iter().filter_map(settlement_item).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
         settlements,
     }))
 }
 
-fn item(settlement: &Settlement) -> Option<SettlementItem> {
+fn settlement_item(settlement: &Settlement) -> Option<SettlementItem> {
     let purchase = settlement.terms.purchase()?;
     Some(SettlementItem::new(settlement, purchase))
 }
 
 /// Reads the agent's newest purchases that the key may see. For a key that is limited to some services, only the newest
 /// thousand settlements are searched, so that the cost is bounded. Withdrawals are left out.
-async fn newest(ledger: &Ledger, agent: AgentId, scope: &KeyScope, limit: u32) -> Result<Vec<Settlement>> {
+async fn read_newest_purchases(
+    ledger: &Ledger,
+    agent: AgentId,
+    scope: &KeyScope,
+    limit: u32,
+) -> Result<Vec<Settlement>> {
     const MAX_PAGES: u32 = 10;
     let at_once = if scope.services.is_none() { limit } else { MAX_LIMIT };
     let most = usize::try_from(limit).unwrap_or(usize::MAX);
     let (mut found, mut before) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
-        let page = ledger.settlements(agent, before, at_once).await?;
+        let page = ledger.read_settlements(agent, before, at_once).await?;
         let is_last = u32::try_from(page.len()).is_ok_and(|count| count < at_once);
         before = page.last().map(|settlement| settlement.id().uuid());
-        let is_for = |purchase: &Purchase| scope.covers(purchase.service);
+        let is_for = |purchase: &Purchase| scope.includes_service(purchase.service);
         found.extend(
             page.into_iter()
                 .filter(|settlement| settlement.terms.purchase().is_some_and(is_for)),

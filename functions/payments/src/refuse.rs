@@ -5,7 +5,7 @@ use purser_api::Failure;
 use purser_domain::{
     Agent, Approval, ApprovalId, Block, CallDescription, CatalogMatch, Check, DecisionRecord, Denial, DocumentHash,
     Duration, Error, ErrorKind, OperationSlug, Reason, Refusal, Result, RetryAt, ServiceId, Timestamp, TransactionId,
-    Window, hash_of_rejection,
+    Window, rejection_decision_hash,
 };
 use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
@@ -16,7 +16,7 @@ const LONGEST: Duration = Duration::from_secs_u32(8);
 impl Authorizing<'_> {
     /// Rejects a payment only if the rejection is exact: the window that caused it contains no unread expired payment
     /// and was not written after it was read. Otherwise, the decision is made again.
-    pub(crate) async fn refuse(
+    pub(crate) async fn reject_payment(
         &self,
         agent: &Agent,
         matched: CatalogMatch<'_>,
@@ -24,40 +24,43 @@ impl Authorizing<'_> {
         service_state: &mut ServiceState,
         backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
-        if let Some((window, _)) = refusing_window(&denial.reason, service_state) {
-            if window.hides_expired(denial.at) {
-                self.clear(window, denial.at).await?;
+        if let Some((window, _)) = rejecting_window(&denial.reason, service_state) {
+            if window.may_overstate_spend(denial.at) {
+                self.evict_expired_payments(window, denial.at).await?;
                 return Ok(Attempt::Retry);
             }
             let key = &self.request.idempotency_key;
             if !self.payments.ledger.is_unchanged_since(window, key).await? {
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
                 return Ok(Attempt::Retry);
             }
         }
-        Err(self.record(self.decision_record(agent, matched, denial)?).await?.into())
+        Err(self
+            .store_rejection(self.decision_record(agent, matched, denial)?)
+            .await?
+            .into())
     }
 
     /// Evicts all expired payments of a window, in several transactions. If the time is over, the call returns a
     /// retryable error. The retry continues where this call, or reconciliation, stopped.
-    async fn clear(&self, window: &Window, at: Timestamp) -> Result<()> {
+    async fn evict_expired_payments(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
-            match self.payments.ledger.clear_expired(window, at).await? {
+            match self.payments.ledger.evict_expired(window, at).await? {
                 // All payments that had expired when the window was read are evicted, so the decision is made again.
                 EvictResult::All | EvictResult::Outdated => return Ok(()),
                 EvictResult::More => backoff = Backoff::new(),
-                EvictResult::Superseded => backoff.wait().await?,
+                EvictResult::Superseded => backoff.wait_for_retry().await?,
             }
             if self.payments.clock.now().since(self.started) >= LONGEST {
-                return Err(self.payments.too_long(window).await);
+                return Err(self.payments.eviction_backlog_error(window).await);
             }
         }
     }
 
     /// Stores an approval request, or returns the open approval of the same request. `carried` is a given approval that
     /// waives too few limits.
-    pub(crate) async fn escalate(
+    pub(crate) async fn escalate_payment(
         &self,
         agent: &Agent,
         matched: CatalogMatch<'_>,
@@ -71,7 +74,7 @@ impl Authorizing<'_> {
         let escalated = self
             .payments
             .ledger
-            .escalate(key, &decision, carried, expires_at, limit);
+            .store_escalation(key, &decision, carried, expires_at, limit);
         let approval = match escalated.await? {
             EscalateResult::Staged(approval) => {
                 tracing::info!(
@@ -86,23 +89,28 @@ impl Authorizing<'_> {
             EscalateResult::IdempotencyRecord(_) => return Ok(Attempt::Retry),
             EscalateResult::TooMany => {
                 let reason = Reason::PolicyBlocked(Block::TooManyApprovals { limit });
-                return Err(self.record(DecisionRecord { reason, ..decision }).await?.into());
+                return Err(self
+                    .store_rejection(DecisionRecord { reason, ..decision })
+                    .await?
+                    .into());
             }
         };
-        self.log_refusal(&decision);
+        self.log_rejection(&decision);
         let decision = DecisionRecord {
             approval: Some(approval.id),
             ..decision
         };
-        let hash = hash_of_rejection(&decision, self.payments.network);
+        let hash = rejection_decision_hash(&decision, self.payments.network);
         let DecisionRecord {
             transaction, checks, ..
         } = decision;
-        Err(self.waiting(&approval, transaction, checks, Some(hash)).into())
+        Err(self
+            .approval_pending_error(&approval, transaction, checks, Some(hash))
+            .into())
     }
 
     /// Builds the response for an escalation, which is the same for each repeated call.
-    pub(crate) fn waiting(
+    pub(crate) fn approval_pending_error(
         &self,
         approval: &Approval,
         transaction: TransactionId,
@@ -119,7 +127,7 @@ impl Authorizing<'_> {
     }
 
     /// Records and returns a block that was determined without evaluating the checks.
-    pub(crate) async fn refuse_unjudged(
+    pub(crate) async fn reject_without_evaluation(
         &self,
         agent: &Agent,
         (service, operation): (ServiceId, OperationSlug),
@@ -137,9 +145,9 @@ impl Authorizing<'_> {
         let call = CallDescription::new(&self.request.intent, None, self.payments.network, at);
         let record = DecisionRecord {
             approval,
-            ..self.decision(agent, service, Some(operation), call, denial)?
+            ..self.new_decision_record(agent, service, Some(operation), call, denial)?
         };
-        self.record(record).await
+        self.store_rejection(record).await
     }
 
     /// Builds the decision record with the results of the checks.
@@ -148,10 +156,10 @@ impl Authorizing<'_> {
         let operation = matched.operation.map(|operation| &operation.slug);
         let operation = operation.or(intent.operation.as_ref()).cloned();
         let call = CallDescription::new(intent, matched.operation, self.payments.network, denial.at);
-        self.decision(agent, matched.service.id, operation, call, denial)
+        self.new_decision_record(agent, matched.service.id, operation, call, denial)
     }
 
-    fn decision(
+    fn new_decision_record(
         &self,
         agent: &Agent,
         service: ServiceId,
@@ -161,11 +169,11 @@ impl Authorizing<'_> {
     ) -> Result<DecisionRecord> {
         let intent = &self.request.intent;
         Ok(DecisionRecord {
-            transaction: TransactionId::at(denial.at, self.payments.entropy.bytes()?),
+            transaction: TransactionId::new_at(denial.at, self.payments.entropy.random_bytes()?),
             agent: agent.id,
             key: self.key,
             owner: agent.owner.clone(),
-            transfers: agent.transfers(),
+            transfers: agent.transfer_count(),
             service,
             operation,
             amount: intent.offer.amount(),
@@ -183,10 +191,10 @@ impl Authorizing<'_> {
     }
 
     /// Writes the decision row, then returns the rejection.
-    async fn record(&self, record: DecisionRecord) -> Result<Error> {
-        self.payments.ledger.record(&record).await?;
-        self.log_refusal(&record);
-        let hash = hash_of_rejection(&record, self.payments.network);
+    async fn store_rejection(&self, record: DecisionRecord) -> Result<Error> {
+        self.payments.ledger.add_decision(&record).await?;
+        self.log_rejection(&record);
+        let hash = rejection_decision_hash(&record, self.payments.network);
         let DecisionRecord {
             transaction,
             reason,
@@ -213,12 +221,12 @@ impl Authorizing<'_> {
         .into()
     }
 
-    fn log_refusal(&self, decision: &DecisionRecord) {
+    fn log_rejection(&self, decision: &DecisionRecord) {
         let reason = &decision.reason;
         tracing::info!(
             result = reason.result().name(),
-            rule = reason.rule(),
-            reason = reason.text(),
+            rule = reason.triggered_rule(),
+            reason = reason.reason_text(),
             transaction.id = %decision.transaction,
             agent.id = %decision.agent,
             amount = %decision.amount,
@@ -229,14 +237,17 @@ impl Authorizing<'_> {
 }
 
 /// Returns the window to read further, if more counted payments are needed to compute when a rejected call fits.
-pub(crate) fn window_to_read_on<'a>(denial: &Denial, service_state: &'a mut ServiceState) -> Option<&'a mut Window> {
-    let (window, fits) = refusing_window(&denial.reason, service_state)?;
-    (!window.hides_expired(denial.at) && window.tells_more(fits)).then_some(window)
+pub(crate) fn window_to_read_further<'a>(
+    denial: &Denial,
+    service_state: &'a mut ServiceState,
+) -> Option<&'a mut Window> {
+    let (window, fits) = rejecting_window(&denial.reason, service_state)?;
+    (!window.may_overstate_spend(denial.at) && window.needs_more_entries(fits)).then_some(window)
 }
 
 /// Returns the window that caused a rejection, and the time at which the call fits. `None` if no window caused the
 /// rejection.
-fn refusing_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
+fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) -> Option<(&'a mut Window, RetryAt)> {
     match reason {
         Reason::DailyLimit { retry_at, .. } => Some((&mut service_state.day, *retry_at)),
         Reason::PolicyBlocked(Block::Duplicate { retry_at, .. }) => {

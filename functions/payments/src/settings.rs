@@ -39,50 +39,50 @@ impl Settings {
             Some("true") => ProviderProof::OrAssertion,
             None | Some("false") => ProviderProof::Required,
             Some(_) => {
-                env.wrong("ACCEPT_PROVIDER_OK", "must be `true` or `false`");
+                env.add_error("ACCEPT_PROVIDER_OK", "must be `true` or `false`");
                 ProviderProof::Required
             }
         };
-        let network = env.network();
+        let network = env.require_network();
         Self {
-            catalog_table: env.text("CATALOG_TABLE"),
-            ledger_table: env.text("LEDGER_TABLE"),
-            decisions_table: env.text("DECISIONS_TABLE"),
-            audit_table: env.text("AUDIT_TABLE"),
-            usage_table: env.text("USAGE_TABLE"),
-            throttle_table: env.text("THROTTLE_TABLE"),
-            throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
-            key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
+            catalog_table: env.require_text("CATALOG_TABLE"),
+            ledger_table: env.require_text("LEDGER_TABLE"),
+            decisions_table: env.require_text("DECISIONS_TABLE"),
+            audit_table: env.require_text("AUDIT_TABLE"),
+            usage_table: env.require_text("USAGE_TABLE"),
+            throttle_table: env.require_text("THROTTLE_TABLE"),
+            throttle_per_minute: env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+            key_requests_per_minute: env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
             network,
-            wallet_seed_secret: match env.custody() {
-                CustodyKind::Seed => Some(env.text("WALLET_SEED_SECRET_ARN")),
+            wallet_seed_secret: match env.parse_custody() {
+                CustodyKind::Seed => Some(env.require_text("WALLET_SEED_SECRET_ARN")),
                 CustodyKind::Kms => None,
             },
-            nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
-            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+            nonce_key_secret: env.require_text("NONCE_KEY_SECRET_ARN"),
+            rpc_url_secret: env.require_text("RPC_URL_SECRET_ARN"),
             client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
             finality: Finality {
-                confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
+                confirmations: env.parse_number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
-            max_authorization: Duration::from_secs_u32(env.number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
-            most_holds: env.number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
-            approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+            max_authorization: Duration::from_secs_u32(env.parse_number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
+            most_holds: env.parse_number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
+            approval_ttl: Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             // A set of a hundred ids has 3.6 KB, so adding an id costs four write units, or eight in a transaction.
-            most_open_approvals: env.number("MAX_OPEN_APPROVALS", 20, 1..=100),
+            most_open_approvals: env.parse_number("MAX_OPEN_APPROVALS", 20, 1..=100),
             provider_proof,
             facilitator_url: env.get("FACILITATOR_URL").map(str::to_owned),
-            payout_delay: payout_delay(env, network),
+            payout_delay: withdrawal_delay(env, network),
         }
     }
 }
 
 /// Reads the delay for new withdrawal addresses. The default is one day, so that an owner who is notified of an address
 /// that they did not set can remove it. On a real chain the minimum is one hour.
-fn payout_delay(env: &mut Env, network: Network) -> Duration {
+fn withdrawal_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
-    let seconds: u32 = env.number(NAME, 86_400, 0..=31 * 86_400);
+    let seconds: u32 = env.parse_number(NAME, 86_400, 0..=31 * 86_400);
     if seconds < 3_600 && !network.is_testnet() {
-        env.wrong(NAME, "must be 3600 or more on a real chain");
+        env.add_error(NAME, "must be 3600 or more on a real chain");
     }
     Duration::from_secs_u32(seconds)
 }

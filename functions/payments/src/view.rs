@@ -75,7 +75,7 @@ const LARGE_HEADER_BYTES: usize = 8 * 1024;
 
 impl Warning {
     /// Lists the warnings about a payment header.
-    fn for_payment(payment: &PaymentHeader) -> Vec<Self> {
+    fn list_for_payment(payment: &PaymentHeader) -> Vec<Self> {
         let bytes = payment.name.len().saturating_add(payment.value.len());
         let large = (bytes > LARGE_HEADER_BYTES).then(|| Self {
             code: "payment_header_large",
@@ -109,7 +109,7 @@ impl Authorized {
         version: X402Version,
         payment: PaymentHeader,
     ) -> Self {
-        let warnings = Warning::for_payment(&payment);
+        let warnings = Warning::list_for_payment(&payment);
         let payment = Payment {
             x402_version: version.number(),
             header_name: payment.name,
@@ -123,7 +123,7 @@ impl Authorized {
     }
 
     /// Adds the decision's hash.
-    pub(crate) fn with_hash(self, hash: Option<DocumentHash>) -> Self {
+    pub(crate) fn with_decision_hash(self, hash: Option<DocumentHash>) -> Self {
         let decision_hash = hash.map(|hash| hash.to_string());
         Self { decision_hash, ..self }
     }
@@ -147,8 +147,8 @@ impl Authorized {
             transaction_id: terms.transaction.to_string(),
             decision_hash: None,
             amount_units: terms.amount.units(),
-            listed_amount_units: exceeded_price(listed, terms.amount),
-            receipt_status: state.name(),
+            listed_amount_units: exceeded_catalog_price(listed, terms.amount),
+            receipt_status: state.state_name(),
             network: terms.network.name(),
             token: terms.network.token_symbol(),
             pay_to: terms.pay_to.to_string(),
@@ -162,7 +162,7 @@ impl Authorized {
 }
 
 /// Returns the catalog's price if the amount is higher.
-fn exceeded_price(listed: Option<Amount>, amount: Amount) -> Option<u64> {
+fn exceeded_catalog_price(listed: Option<Amount>, amount: Amount) -> Option<u64> {
     listed.filter(|listed| *listed < amount).map(Amount::units)
 }
 
@@ -201,30 +201,35 @@ pub(crate) struct CheckAnswer {
 
 impl CheckAnswer {
     /// Builds the response if authorize would allow the payment.
-    pub(crate) fn allow(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
+    pub(crate) fn for_allow(amount: Amount, listed: Option<Amount>, checks: &[Check], spend: SpendView) -> Self {
         Self {
             check: true,
             would_authorize: true,
             result: "allow",
             reason: ALLOWED_REASON.to_owned(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_price(listed, amount),
+            listed_amount_units: exceeded_catalog_price(listed, amount),
             approval_required: false,
-            checks: CheckView::all(checks),
+            checks: CheckView::list_from_checks(checks),
             decision: None,
             spend,
         }
     }
 
     /// Builds the response if authorize would block or escalate the payment.
-    pub(crate) fn reject(amount: Amount, listed: Option<Amount>, decision: DecisionView, spend: SpendView) -> Self {
+    pub(crate) fn for_rejection(
+        amount: Amount,
+        listed: Option<Amount>,
+        decision: DecisionView,
+        spend: SpendView,
+    ) -> Self {
         Self {
             check: true,
             would_authorize: false,
             result: decision.result,
             reason: decision.reason.clone(),
             amount_units: amount.units(),
-            listed_amount_units: exceeded_price(listed, amount),
+            listed_amount_units: exceeded_catalog_price(listed, amount),
             approval_required: decision.result == "escalate",
             checks: decision.checks.clone(),
             decision: Some(decision),
@@ -297,7 +302,7 @@ impl SettlementItem {
             service_id: purchase.service.to_string(),
             operation_id: purchase.operation.to_string(),
             amount_units: terms.amount.units(),
-            receipt_status: settlement.state.name(),
+            receipt_status: settlement.state.state_name(),
             authorized_at: terms.authorized_at.to_string(),
             settled_at: settlement.settled_at().map(|at| at.to_string()),
         }

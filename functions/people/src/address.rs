@@ -3,7 +3,10 @@
 use url::form_urlencoded;
 
 /// Returns the path with a query string. Parameters whose value is `None` are left out.
-pub(crate) fn address(path: &str, parameters: impl IntoIterator<Item = (&'static str, Option<String>)>) -> String {
+pub(crate) fn path_with_query(
+    path: &str,
+    parameters: impl IntoIterator<Item = (&'static str, Option<String>)>,
+) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {
         if let Some(value) = value {

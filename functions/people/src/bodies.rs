@@ -2,16 +2,16 @@
 //! One response reports all validation errors, by path. The tests over HTTP check one body of each kind.
 
 use crate::agents;
-use crate::agents::operations::AgentEdit;
+use crate::agents::operations::AgentUpdate;
 use crate::approvals;
 use crate::keys;
 use crate::rules;
 use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
-    Amount, AnomalyBrake, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
+    Amount, AutomaticFreeze, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
     KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission,
-    PolicyEdit, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp,
+    PolicyUpdate, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp,
     TrustStatus, Url, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
     }
 }
 
-fn each(values: Vec<Value>, of: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
+fn rows_for_each(values: Vec<Value>, of: impl Fn(Value) -> Value, path: &'static str) -> Vec<Row> {
     values.into_iter().map(|value| (of(value), vec![path])).collect()
 }
 
@@ -108,9 +108,9 @@ fn an_agent_needs_a_name() {
     assert_eq!(read(&json!({"name": " buyer "})).unwrap().name.as_str(), "buyer");
     let safe = read(&json!({"name": "buyer", "limits": "safe"})).unwrap();
     assert_eq!(safe.limits, Some(purser_domain::StartingLimits::Safe));
-    let mut rows = each(no_names(), |name| json!({"name": name}), "/name");
+    let mut rows = rows_for_each(no_names(), |name| json!({"name": name}), "/name");
     let no_limits = ["", "Safe", "all"].map(|text| json!(text));
-    rows.extend(each(
+    rows.extend(rows_for_each(
         no_limits.to_vec(),
         |limits| json!({"name": "a", "limits": limits}),
         "/limits",
@@ -128,14 +128,14 @@ fn an_agent_needs_a_name() {
 
 #[test]
 fn an_edit_of_an_agent_may_change_nothing() {
-    let mut rows = each(no_names(), |name| json!({"name": name}), "/name");
+    let mut rows = rows_for_each(no_names(), |name| json!({"name": name}), "/name");
     let no_statuses = ["", "Frozen", "frozen ", "deleted", "pending"].map(|text| json!(text));
-    rows.extend(each(
+    rows.extend(rows_for_each(
         no_statuses.to_vec(),
         |status| json!({"status": status}),
         "/status",
     ));
-    rows.extend(each(no_bools(), |status| json!({"status": status}), "/status"));
+    rows.extend(rows_for_each(no_bools(), |status| json!({"status": status}), "/status"));
     rows.extend([
         (json!({"status": "frozen"}), vec![]),
         (json!({"name": "x", "status": null}), vec![]),
@@ -146,7 +146,7 @@ fn an_edit_of_an_agent_may_change_nothing() {
             vec!["/name", "/owner", "/status", "/version"],
         ),
     ]);
-    check(AgentEdit::parse, rows);
+    check(AgentUpdate::parse, rows);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn all_key_scope_problems_are_reported_together() {
         ("networks", "/networks"),
     ] {
         let of = |value: Value| json!({name: value});
-        rows.extend(each(
+        rows.extend(rows_for_each(
             vec![json!([]), json!("read"), json!(7), json!({}), json!(true)],
             of,
             path,
@@ -202,7 +202,11 @@ fn all_key_scope_problems_are_reported_together() {
         "1969-12-31T23:59:59Z",
     ];
     let no_instants = [no_instants.map(|text| json!(text)).to_vec(), no_amounts(), no_texts()].concat();
-    rows.extend(each(no_instants, |at| json!({"expires_at": at}), "/expires_at"));
+    rows.extend(rows_for_each(
+        no_instants,
+        |at| json!({"expires_at": at}),
+        "/expires_at",
+    ));
     let now = Timestamp::EPOCH.after(Duration::DAY);
     let many = |count: u8| -> Vec<String> { (0..count).map(|n| format!("10.0.{n}.0/24")).collect() };
     let uuids: Vec<String> = (100..121).map(|n| uuid::Uuid::from_u128(n).to_string()).collect();
@@ -239,8 +243,8 @@ fn all_key_scope_problems_are_reported_together() {
 #[test]
 fn rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
-    let mut rows = each(no_amounts(), of, "/overlap_seconds");
-    rows.extend(each(
+    let mut rows = rows_for_each(no_amounts(), of, "/overlap_seconds");
+    rows.extend(rows_for_each(
         vec![json!(2_592_001), json!(4_294_967_296_u64)],
         of,
         "/overlap_seconds",
@@ -262,18 +266,18 @@ fn rotation_overlap_is_limited_to_thirty_days() {
 fn omitted_policy_fields_stay_unchanged() {
     let policy = |mut body: Value| {
         body["service_id"] = json!("lab-search");
-        services::api::parse_enable(&body, &catalog()).unwrap().policy
+        services::api::parse_enable_request(&body, &catalog()).unwrap().policy
     };
-    let nothing = PolicyEdit::default();
+    let nothing = PolicyUpdate::default();
     assert_eq!(policy(json!({})), nothing);
     let nulls = json!({"max_per_call_units": null, "max_per_day_units": null, "require_approval_above_units": null});
     assert_eq!(policy(nulls), nothing);
-    let every = PolicyEdit {
+    let every = PolicyUpdate {
         enabled_operations: Some(OperationScope::All),
-        ..PolicyEdit::default()
+        ..PolicyUpdate::default()
     };
     assert_eq!(policy(json!({"enabled_operations": null})), every);
-    let full = PolicyEdit {
+    let full = PolicyUpdate {
         max_per_call: Some(Amount::ZERO),
         max_per_day: Some(Amount::MAX),
         require_approval_above: Amount::from_units(5),
@@ -301,13 +305,13 @@ fn policies(base: &Value) -> Vec<Row> {
         ("require_approval_above_units", "/require_approval_above_units"),
     ];
     for (name, path) in caps {
-        rows.extend(each(no_amounts(), |value| with(name, value), path));
+        rows.extend(rows_for_each(no_amounts(), |value| with(name, value), path));
     }
     let no_lists = || vec![json!("web.search"), json!(7), json!(true), json!({})];
     let operations = |list: Value| with("enabled_operations", list);
     let domains = |list: Value| with("allowed_domains", list);
-    rows.extend(each(no_lists(), operations, "/enabled_operations"));
-    rows.extend(each(no_lists(), domains, "/allowed_domains"));
+    rows.extend(rows_for_each(no_lists(), operations, "/enabled_operations"));
+    rows.extend(rows_for_each(no_lists(), domains, "/allowed_domains"));
     rows.extend([
         (
             operations(json!(["web.search", "web.search"])),
@@ -365,7 +369,7 @@ fn enable_requests_require_a_service_id() {
     let mut rows = policies(&json!({"service_id": "lab-search"}));
     let no_references = [json!(""), json!("x".repeat(129)), json!("lab\nsearch"), json!(7)].to_vec();
     let of = |service| json!({"service_id": service});
-    rows.extend(each([no_references, no_texts()].concat(), of, "/service_id"));
+    rows.extend(rows_for_each([no_references, no_texts()].concat(), of, "/service_id"));
     rows.extend([
         (json!({"max_per_call_units": -1}), vec!["service_id_required"]),
         (
@@ -375,14 +379,18 @@ fn enable_requests_require_a_service_id() {
         // The body parser accepts an unknown service and its operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
-    check(|body| services::api::parse_enable(body, &catalog), rows);
+    check(|body| services::api::parse_enable_request(body, &catalog), rows);
 }
 
 #[test]
 fn an_edit_of_a_record_may_change_nothing() {
     let catalog = catalog();
     let mut rows = policies(&json!({"enabled": false}));
-    rows.extend(each(no_bools(), |enabled| json!({"enabled": enabled}), "/enabled"));
+    rows.extend(rows_for_each(
+        no_bools(),
+        |enabled| json!({"enabled": enabled}),
+        "/enabled",
+    ));
     rows.extend([
         (json!({"enabled": false}), vec![]),
         (json!({"enabled_operations": null}), vec![]),
@@ -402,10 +410,10 @@ fn an_edit_of_a_record_may_change_nothing() {
         ),
     ]);
     check(
-        |body| services::api::parse_edit(body, catalog.by_reference("lab-search")),
+        |body| services::api::parse_service_update(body, catalog.find_by_reference("lab-search")),
         rows,
     );
-    let of_one_that_left = services::api::parse_edit(&json!({"enabled_operations": ["web.search"]}), None);
+    let of_one_that_left = services::api::parse_service_update(&json!({"enabled_operations": ["web.search"]}), None);
     assert_eq!(problem_paths(&of_one_that_left), ["/enabled_operations/0"]);
 }
 
@@ -476,7 +484,7 @@ fn a_rule_of_each_kind_is_read() {
         (json!({"kind": "new_payee"}), RuleKind::NewPayee { services: None }),
         (
             json!({"kind": "anomaly_brake", "times": 100, "at_least_units": 1}),
-            RuleKind::AnomalyBrake(AnomalyBrake {
+            RuleKind::AnomalyBrake(AutomaticFreeze {
                 times: 100,
                 at_least: Amount::ONE,
             }),
@@ -525,17 +533,25 @@ fn a_rule_of_each_kind_is_read() {
 fn all_rule_problems_are_reported_together() {
     let kinds = ["", "Category_block", "budget"].map(|text| json!(text)).to_vec();
     let kinds = [kinds, no_texts(), vec![json!(7)]].concat();
-    let mut rows = each(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");
+    let mut rows = rows_for_each(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");
     let block = |categories: Value| json!({"kind": "category_block", "categories": categories});
     let budget =
         |limit: Value, window: Value| json!({"kind": "budget_limit", "limit_units": limit, "window_seconds": window});
     let vendors =
         |services: Value, wallets: Value| json!({"kind": "vendor_allowlist", "services": services, "wallets": wallets});
-    rows.extend(each(no_amounts(), |limit| budget(limit, json!(3_600)), "/limit_units"));
+    rows.extend(rows_for_each(
+        no_amounts(),
+        |limit| budget(limit, json!(3_600)),
+        "/limit_units",
+    ));
     let beyond = [0, 3_599, 2_678_401, 4_294_967_296_u64 + 3_600].map(|seconds| json!(seconds));
     let no_windows = [no_amounts(), beyond.to_vec()].concat();
-    rows.extend(each(no_windows, |window| budget(json!(1), window), "/window_seconds"));
-    rows.extend(each(no_bools(), block, "/categories"));
+    rows.extend(rows_for_each(
+        no_windows,
+        |window| budget(json!(1), window),
+        "/window_seconds",
+    ));
+    rows.extend(rows_for_each(no_bools(), block, "/categories"));
     let many: Vec<String> = (0..52).map(|n| format!("0x{n:040x}")).collect();
     rows.extend([
         (json!({}), vec!["kind_required"]),
@@ -652,8 +668,8 @@ fn one_decision_names_from_one_to_fifty_approvals() {
         json!(7),
         json!({}),
     ];
-    let mut rows = each(wrong, |ids| body(json!("approve"), ids), ids_at);
-    rows.extend(each(
+    let mut rows = rows_for_each(wrong, |ids| body(json!("approve"), ids), ids_at);
+    rows.extend(rows_for_each(
         vec![json!("pay"), json!("Approve"), json!(7), json!([])],
         |decision| body(decision, json!(ids(2))),
         "/decision",
@@ -671,14 +687,14 @@ fn one_decision_names_from_one_to_fifty_approvals() {
 fn a_note_is_a_short_text_or_none() {
     let written = |note: &str| {
         let body = approvals::api::VerdictBody::parse(&json!({"note": note})).unwrap();
-        body.note().map(|note| note.as_str().to_owned())
+        body.into_note().map(|note| note.as_str().to_owned())
     };
     assert_eq!(written(" a\r\nb "), Some("a\nb".to_owned()));
     assert_eq!(written(" \r\n "), None);
     assert_eq!(written(&"\u{e9}".repeat(500)), Some("\u{e9}".repeat(500)));
     let wrong = ["x".repeat(501), "a\u{0}b".to_owned(), "\u{1b}[31m".to_owned()].map(|text| json!(text));
     let wrong = [wrong.to_vec(), no_texts(), vec![json!(7)]].concat();
-    let mut rows = each(wrong, |note| json!({"note": note}), "/note");
+    let mut rows = rows_for_each(wrong, |note| json!({"note": note}), "/note");
     rows.extend([
         (json!({}), vec![]),
         (json!({"note": null}), vec![]),

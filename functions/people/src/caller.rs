@@ -1,13 +1,13 @@
 //! The authenticated user, with the time of the sign-in and the source of the request.
 
 use purser_api::{MailClaim, Person};
-use purser_domain::{Acting, Actor, PersonId, RequestSource, SessionId, Timestamp};
+use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
 
 /// The authenticated user who sent the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The user id, which is the owner in records.
-    pub(crate) id: PersonId,
+    pub(crate) id: UserId,
     /// The user's display name.
     pub(crate) name: Option<String>,
     /// The issuer's claim about the user's email address, if the caller has an ID token.

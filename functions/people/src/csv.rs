@@ -7,7 +7,7 @@
 
 use axum::http::header;
 use axum::response::{IntoResponse as _, Response};
-use purser_domain::visible;
+use purser_domain::escape_hidden_characters;
 use std::fmt::Display;
 
 /// The size in bytes at which a file is full. A Lambda response has at most 6 MB. The difference is for the quotes that
@@ -15,10 +15,10 @@ use std::fmt::Display;
 pub(crate) const MAX_BYTES: usize = 4_000_000;
 
 /// Returns the lines as a file to download. If rows remain, the last line is the URL of the next file.
-pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {
+pub(crate) fn csv_file_response(name: &str, lines: &str, next: Option<String>) -> Response {
     let mut text = format!("\u{feff}{lines}");
     if let Some(next) = next {
-        text.push_str(&line(&[format!("next: {next}")]));
+        text.push_str(&csv_line(&[format!("next: {next}")]));
     }
     let headers = [
         (header::CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
@@ -31,29 +31,29 @@ pub(crate) fn file(name: &str, lines: &str, next: Option<String>) -> Response {
 }
 
 /// Formats the value of a cell; empty if the value is absent.
-pub(crate) fn or_empty(value: Option<impl Display>) -> String {
+pub(crate) fn text_or_empty(value: Option<impl Display>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// Formats a time in a cell, as UTC in whole seconds. Spreadsheets of every locale recognize this format as a time, and
 /// do not recognize RFC 3339.
-pub(crate) fn time(at: impl Display) -> String {
+pub(crate) fn time_cell(at: impl Display) -> String {
     let at = at.to_string();
     at.chars().take(19).map(|c| if c == 'T' { ' ' } else { c }).collect()
 }
 
 /// Formats a line with these cells.
-pub(crate) fn line(cells: &[String]) -> String {
-    let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+pub(crate) fn csv_line(cells: &[String]) -> String {
+    let cells: Vec<String> = cells.iter().map(|text| escape_cell(text)).collect();
     format!("{}\r\n", cells.join(","))
 }
 
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     // A tab or a line break before one of these characters has the same effect (OWASP, "CSV Injection"). Some programs
     // read full-width signs as formulas, and drop a byte order mark before a formula.
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠', '\u{feff}']);
     let prefix = if is_formula { "'" } else { "" };
-    let text = format!("{prefix}{}", visible(text));
+    let text = format!("{prefix}{}", escape_hidden_characters(text));
     // A spreadsheet that separates cells by semicolons or tabs would read an unquoted `x;=1+1` as two cells, and
     // evaluate the second cell as a formula.
     if text.contains(['"', ',', ';', '\t', '\r', '\n']) {
@@ -74,7 +74,7 @@ mod tests {
             ("2026-11-29T01:02:03Z", "2026-11-29 01:02:03"),
             ("", ""),
         ] {
-            assert_eq!(time(at), cell);
+            assert_eq!(time_cell(at), cell);
         }
     }
 
@@ -100,7 +100,7 @@ mod tests {
             ("\r\n=1", "\"'\\u{d}\n=1\""),
             ("=cmd|' /C calc'!A0,\"x\"", "\"'=cmd|' /C calc'!A0,\"\"x\"\"\""),
         ] {
-            assert_eq!(cell(text), expected, "{text:?}");
+            assert_eq!(escape_cell(text), expected, "{text:?}");
         }
     }
 }

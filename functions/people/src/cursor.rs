@@ -1,58 +1,66 @@
 //! Cursors: positions in a list, as opaque text. Callers only send back the cursor of an earlier page.
 
 use purser_domain::{AgentId, ApprovalId, Timestamp};
-use purser_store::{AgentPlace, ApprovalPlace};
+use purser_store::{AgentCursor, ApprovalCursor};
 use uuid::Uuid;
 
 /// The validation error for a text that is not a cursor.
 pub(crate) const FORM: &str = "must be the `next_cursor` of an earlier answer";
 
 /// Parses a position in a list of decisions or settlements.
-pub(crate) fn read_place(text: &str) -> Option<Uuid> {
+pub(crate) fn parse_uuid_cursor(text: &str) -> Option<Uuid> {
     let place = Uuid::try_parse(text).ok()?;
-    (write_place(place) == text).then_some(place)
+    (format_uuid_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`read_place`] can parse it.
-pub(crate) fn write_place(place: Uuid) -> String {
+/// Formats a position so that [`parse_uuid_cursor`] can parse it.
+pub(crate) fn format_uuid_cursor(place: Uuid) -> String {
     place.simple().to_string()
 }
 
 /// Parses a record's version, which is the position in the record's version history.
-pub(crate) fn read_version(text: &str) -> Option<u64> {
+pub(crate) fn parse_version_cursor(text: &str) -> Option<u64> {
     let version: u64 = text.parse().ok()?;
     (version > 0 && version.to_string() == text).then_some(version)
 }
 
 /// Parses a position in the list of agents: the creation time in 16 hexadecimal digits, followed by the agent's id.
-pub(crate) fn read_agent(text: &str) -> Option<AgentPlace> {
+pub(crate) fn parse_agent_cursor(text: &str) -> Option<AgentCursor> {
     let (at, id) = text.split_at_checked(16)?;
-    let place = AgentPlace {
+    let place = AgentCursor {
         created_at: Timestamp::from_micros(i64::from_str_radix(at, 16).ok()?)?,
-        id: AgentId::from_uuid(read_place(id)?),
+        id: AgentId::from_uuid(parse_uuid_cursor(id)?),
     };
-    (write_agent(place) == text).then_some(place)
+    (format_agent_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`read_agent`] can parse it.
-pub(crate) fn write_agent(place: AgentPlace) -> String {
-    format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
+/// Formats a position so that [`parse_agent_cursor`] can parse it.
+pub(crate) fn format_agent_cursor(place: AgentCursor) -> String {
+    format!(
+        "{:016x}{}",
+        place.created_at.micros(),
+        format_uuid_cursor(place.id.uuid())
+    )
 }
 
 /// Parses a position in a list of approvals: the creation time in 16 hexadecimal digits, followed by the approval's id.
-pub(crate) fn read_approval(text: &str) -> Option<ApprovalPlace> {
+pub(crate) fn parse_approval_cursor(text: &str) -> Option<ApprovalCursor> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;
-    let place = ApprovalPlace {
+    let place = ApprovalCursor {
         created_at: Timestamp::from_micros(micros)?,
-        id: ApprovalId::from_uuid(read_place(id)?),
+        id: ApprovalId::from_uuid(parse_uuid_cursor(id)?),
     };
-    (write_approval(place) == text).then_some(place)
+    (format_approval_cursor(place) == text).then_some(place)
 }
 
-/// Formats a position so that [`read_approval`] can parse it.
-pub(crate) fn write_approval(place: ApprovalPlace) -> String {
-    format!("{:016x}{}", place.created_at.micros(), write_place(place.id.uuid()))
+/// Formats a position so that [`parse_approval_cursor`] can parse it.
+pub(crate) fn format_approval_cursor(place: ApprovalCursor) -> String {
+    format!(
+        "{:016x}{}",
+        place.created_at.micros(),
+        format_uuid_cursor(place.id.uuid())
+    )
 }
 
 #[cfg(test)]
@@ -64,20 +72,20 @@ mod tests {
         #[test]
         fn a_place_returns(id: u128, micros in 0..=Timestamp::MAX.micros()) {
             let id = Uuid::from_u128(id);
-            prop_assert_eq!(read_place(&write_place(id)), Some(id));
-            let place = ApprovalPlace { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
-            prop_assert_eq!(read_approval(&write_approval(place)), Some(place));
-            let place = AgentPlace { created_at: place.created_at, id: AgentId::from_uuid(id) };
-            prop_assert_eq!(read_agent(&write_agent(place)), Some(place));
+            prop_assert_eq!(parse_uuid_cursor(&format_uuid_cursor(id)), Some(id));
+            let place = ApprovalCursor { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
+            prop_assert_eq!(parse_approval_cursor(&format_approval_cursor(place)), Some(place));
+            let place = AgentCursor { created_at: place.created_at, id: AgentId::from_uuid(id) };
+            prop_assert_eq!(parse_agent_cursor(&format_agent_cursor(place)), Some(place));
         }
 
         #[test]
         fn any_other_text_is_refused(text in "\\PC{0,64}") {
-            if let Some(place) = read_place(&text) {
-                prop_assert_eq!(write_place(place), text.clone());
+            if let Some(place) = parse_uuid_cursor(&text) {
+                prop_assert_eq!(format_uuid_cursor(place), text.clone());
             }
-            if let Some(place) = read_approval(&text) {
-                prop_assert_eq!(write_approval(place), text);
+            if let Some(place) = parse_approval_cursor(&text) {
+                prop_assert_eq!(format_approval_cursor(place), text);
             }
         }
     }
@@ -85,7 +93,7 @@ mod tests {
     #[test]
     fn a_place_has_one_spelling() {
         let id = "018f2f6e0c0070008000000000000001";
-        assert!(read_place(id).is_some() && read_approval(&format!("000660a1b2c3d4e5{id}")).is_some());
+        assert!(parse_uuid_cursor(id).is_some() && parse_approval_cursor(&format!("000660a1b2c3d4e5{id}")).is_some());
         for text in [
             "",
             "0",
@@ -93,7 +101,7 @@ mod tests {
             "018f2f6e-0c00-7000-8000-000000000001",
             id.trim_start_matches('0'),
         ] {
-            assert_eq!(read_place(text), None, "{text}");
+            assert_eq!(parse_uuid_cursor(text), None, "{text}");
         }
         for time in [
             "",
@@ -103,7 +111,7 @@ mod tests {
             "7fffffffffffffff",
             "é00000000000000",
         ] {
-            assert_eq!(read_approval(&format!("{time}{id}")), None, "{time}");
+            assert_eq!(parse_approval_cursor(&format!("{time}{id}")), None, "{time}");
         }
     }
 }

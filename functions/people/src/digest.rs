@@ -4,7 +4,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use purser_api::holds_tag;
+use purser_api::matches_if_none_match;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
@@ -27,7 +27,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Returns the first half of a body's digest. 128 bits are enough to distinguish any two bodies.
-pub(crate) fn version_of(body: &str) -> String {
+pub(crate) fn body_version(body: &str) -> String {
     let mut digest = hexadecimal(&sha256(&[body.as_bytes()]));
     digest.truncate(32);
     digest
@@ -39,8 +39,8 @@ pub(crate) fn entity_tag(version: &str) -> String {
 }
 
 /// Returns the body with its entity tag, or 304 if the browser already has this version (RFC 9110 §13.1.2).
-pub(crate) fn unless_held(request: &HeaderMap, tag: &str, body: impl IntoResponse) -> Response {
-    let mut response = if holds_tag(request, tag) {
+pub(crate) fn response_or_not_modified(request: &HeaderMap, tag: &str, body: impl IntoResponse) -> Response {
+    let mut response = if matches_if_none_match(request, tag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         body.into_response()

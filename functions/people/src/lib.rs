@@ -59,8 +59,8 @@ mod webhooks;
 use agents::new_keys::NewKeys;
 use axum::{Router, middleware::from_fn_with_state};
 use purser_api::{
-    ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NoticeRequestsQueue, PaymentsFunction, Secrets,
-    SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip,
+    ApiSettings, AssertionKeys, Boot, BootError, InternalFunction, NotificationRequestsQueue, PaymentsFunction,
+    Secrets, SecretsKey, Sessions, WebhookRequestsQueue, with_asserted_ip_layer,
 };
 use purser_chain::{Chain, Finality, KmsKeys};
 use purser_log::{LogReader, ObjectStore};
@@ -94,13 +94,13 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let settings = Settings::from_env(&mut env);
     let (api, settings) = env.finish((api, settings))?;
 
-    let client_ip_keys = AssertionKeys::of_secrets(settings.client_ip_key_secret, &aws, &clock);
+    let client_ip_keys = AssertionKeys::from_secret_arns(settings.client_ip_key_secret, &aws, &clock);
     let arns = [settings.rpc_url_secret, settings.sign_in_key_secret];
     let secrets = background.spawn({
         let aws = aws.clone();
-        async move { Ok(Secrets::new(&aws).texts(arns.each_ref().map(String::as_str)).await?) }
+        async move { Ok(Secrets::new(&aws).read_all(arns.each_ref().map(String::as_str)).await?) }
     });
-    let db = purser_store::client(&aws);
+    let db = purser_store::dynamodb_client(&aws);
     let catalog_table = CatalogTable::new(db.clone(), settings.catalog_table);
     let catalog = CatalogCache::new(catalog_table.clone());
     let now = clock.now();
@@ -165,7 +165,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         },
         webhooks: WebhooksTable::new(db.clone(), settings.webhooks_table),
         webhook_requests: WebhookRequestsQueue::new(&aws, settings.webhook_requests_queue_url),
-        notice_requests: NoticeRequestsQueue::new(&aws, settings.notice_requests_queue_url),
+        notice_requests: NotificationRequestsQueue::new(&aws, settings.notice_requests_queue_url),
         secrets_key: SecretsKey::new(aws.clone(), settings.webhook_secrets_key),
         mails: settings.mails,
         webhook_hosts: settings.webhook_hosts,
@@ -188,7 +188,7 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let reports = from_fn_with_state(Arc::clone(&people), ui::report::bind_reports);
     let router = api::routes().merge(pages::routes().layer(reports)).with_state(people);
     Ok(purser_api::with_middleware(
-        with_asserted_ip(router, client_ip_keys),
+        with_asserted_ip_layer(router, client_ip_keys),
         api,
     ))
 }

@@ -8,7 +8,7 @@
 
 use crate::state::People;
 use purser_domain::{Duration, ErrorKind, Fingerprint, Result};
-use purser_store::CallLeased;
+use purser_store::TakeLeaseResult;
 
 /// The maximum number of a user's concurrent long operations.
 pub(crate) const MAX_CONCURRENT: u32 = 3;
@@ -19,12 +19,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 impl People {
     /// Runs `work` in one of the user's slots. Returns 429 if no slot is free. If the slots can't be read, `work` runs
     /// anyway, as with the throttle. An operation that stops an agent must not need a slot.
-    pub(crate) async fn run_long<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
+    pub(crate) async fn run_in_user_slot<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let scope = format!("long operations of {}", Fingerprint::for_text(user));
-        let lease = match self.long_operations.take(scope, MAX_CONCURRENT, self.now()).await {
-            Ok(CallLeased::Taken(lease)) => Some(lease),
-            Ok(CallLeased::Full { retry_after }) => {
-                let retry_after = retry_after.secs_to_wait();
+        let lease = match self.long_operations.take_lease(scope, MAX_CONCURRENT, self.now()).await {
+            Ok(TakeLeaseResult::Taken(lease)) => Some(lease),
+            Ok(TakeLeaseResult::Full { retry_after }) => {
+                let retry_after = retry_after.secs_rounded_up();
                 return Err(ErrorKind::TooManyRequests { retry_after }.into());
             }
             Err(error) => {
@@ -34,7 +34,7 @@ impl People {
         };
         let result = Box::pin(work).await;
         if let Some(lease) = lease
-            && let Err(error) = self.long_operations.end(lease).await
+            && let Err(error) = self.long_operations.end_lease(lease).await
         {
             // The slot becomes free when the lease ends.
             tracing::warn!(cause = %error, "throttle.unavailable");

@@ -6,7 +6,7 @@
 //!
 //! Authentication is in `sessions/session.rs`. Forms and JSON endpoints run the same operations.
 
-use crate::sessions::session::{Stops, page_of};
+use crate::sessions::session::{Stops, form_page};
 use crate::ui::error_page::{ErrorPage, error_page};
 use crate::{
     agents, approvals, audit, backtests, decisions, journal, notices, operators, search, services, sessions,
@@ -29,135 +29,150 @@ pub(crate) fn routes() -> Router<Arc<People>> {
     let agent = agents::pages::routes()
         .route(
             "/approvals/{approval}/approve",
-            agents::pages::form(approvals::page::approve),
+            agents::pages::form_route(approvals::page::submit_approval),
         )
         .route(
             "/approvals/{approval}/reject",
-            agents::pages::form(approvals::page::reject),
+            agents::pages::form_route(approvals::page::submit_rejection),
         )
         .route(
             "/approvals/{approval}/approve-and-raise",
-            agents::pages::form(approvals::single::approve_and_raise),
+            agents::pages::form_route(approvals::single::submit_approval_and_raise),
         )
         .route(
             "/approvals/{approval}/withdraw",
-            agents::pages::form(approvals::single::withdraw),
+            agents::pages::form_route(approvals::single::submit_approval_withdrawal),
         );
     Router::new()
-        .route("/dashboard", get(agents::overview::show))
+        .route("/dashboard", get(agents::overview::show_overview_page))
         .route(
             "/dashboard/agents",
-            post(agents::overview::create_agent).get(agents::fleet::show),
+            post(agents::overview::submit_new_agent).get(agents::fleet::show_fleet_page),
         )
         .route(
             "/dashboard/agents/bulk",
-            post(agents::fleet_actions::act)
-                .get(agents::fleet_actions::back)
-                .layer(Extension(Stops(agents::fleet_actions::stops))),
+            post(agents::fleet_actions::submit_bulk_act)
+                .get(agents::fleet_actions::redirect_to_fleet)
+                .layer(Extension(Stops(agents::fleet_actions::form_stops_payments))),
         )
         .route(
             "/dashboard/freeze-all",
-            post(agents::fleet_actions::freeze_all)
-                .get(agents::fleet_actions::confirm)
+            post(agents::fleet_actions::freeze_all_agents)
+                .get(agents::fleet_actions::show_freeze_all_page)
                 .layer(Extension(Stops::ALWAYS)),
         )
         .nest("/dashboard/agents/{agent}", agent)
         .route(
             "/dashboard/handovers/{agent}/accept",
-            post(agents::overview::accept).get(agents::overview::back),
+            post(agents::overview::submit_handover_acceptance).get(agents::overview::redirect_to_overview),
         )
-        .route("/dashboard/approvals", get(approvals::page::show))
-        .route("/dashboard/approvals/waiting", get(approvals::page::watch))
+        .route("/dashboard/approvals", get(approvals::page::show_approvals_page))
+        .route(
+            "/dashboard/approvals/waiting",
+            get(approvals::page::poll_pending_approvals),
+        )
         .route(
             approvals::bulk::PAGE,
-            get(approvals::bulk::show).post(approvals::bulk::decide),
+            get(approvals::bulk::show_bulk_summary_page).post(approvals::bulk::submit_bulk_decision),
         )
-        .route("/dashboard/approvals/{agent}/{approval}", get(approvals::single::show))
-        .route("/dashboard/audit-log", get(audit::page::show))
-        .route("/dashboard/audit-log.csv", get(audit::page::file))
-        .route(ui::paths::BACKTESTS, get(backtests::page::list))
-        .route("/dashboard/backtests/{backtest}", get(backtests::page::show))
-        .route("/dashboard/decisions", get(journal::page::decisions))
-        .route("/dashboard/decisions.csv", get(journal::page::decisions_file))
-        .route("/dashboard/decisions/{agent}/{transaction}", get(decisions::page::show))
+        .route(
+            "/dashboard/approvals/{agent}/{approval}",
+            get(approvals::single::show_approval_page),
+        )
+        .route("/dashboard/audit-log", get(audit::page::show_audit_log_page))
+        .route("/dashboard/audit-log.csv", get(audit::page::download_audit_log))
+        .route(ui::paths::BACKTESTS, get(backtests::page::show_backtests_page))
+        .route(
+            "/dashboard/backtests/{backtest}",
+            get(backtests::page::show_backtest_page),
+        )
+        .route("/dashboard/decisions", get(journal::page::show_decisions_page))
+        .route("/dashboard/decisions.csv", get(journal::page::download_decisions))
+        .route(
+            "/dashboard/decisions/{agent}/{transaction}",
+            get(decisions::page::show_decision_page),
+        )
         .route(
             "/dashboard/decisions/{agent}/{transaction}/evidence.json",
-            get(decisions::evidence::file),
+            get(decisions::evidence::download_evidence),
         )
-        .route("/dashboard/search", get(search::page::show))
-        .route("/dashboard/settlements", get(journal::page::settlements))
-        .route("/dashboard/settlements.csv", get(journal::page::settlements_file))
-        .route("/dashboard/catalog", get(services::catalog_page::show))
+        .route("/dashboard/search", get(search::page::show_search_page))
+        .route("/dashboard/settlements", get(journal::page::show_settlements_page))
+        .route("/dashboard/settlements.csv", get(journal::page::download_settlements))
+        .route("/dashboard/catalog", get(services::catalog_page::show_catalog_page))
         .route(
             "/dashboard/receipts/{agent}/{settlement}",
-            get(settlements::receipt::show),
+            get(settlements::receipt::show_receipt_page),
         )
-        .route("/dashboard/notices", post(notices::page::edit).get(notices::page::show))
+        .route(
+            "/dashboard/notices",
+            post(notices::page::submit_notification_settings).get(notices::page::show_notifications_page),
+        )
         .route(
             "/dashboard/notices/test",
-            post(notices::page::test).get(notices::page::back),
+            post(notices::page::submit_test_notification).get(notices::page::redirect_to_notifications),
         )
         .route(
             "/dashboard/sessions",
-            get(sessions::page::show).layer(Extension(Stops::ALWAYS)),
+            get(sessions::page::show_sessions_page).layer(Extension(Stops::ALWAYS)),
         )
         .route(
             "/dashboard/sessions/end",
-            post(sessions::page::end_all)
-                .get(sessions::page::back)
+            post(sessions::page::submit_end_of_all_sessions)
+                .get(sessions::page::redirect_to_sessions)
                 .layer(Extension(Stops::ALWAYS)),
         )
         .route(
             "/dashboard/sessions/{session}/end",
-            post(sessions::page::end)
-                .get(sessions::page::back)
+            post(sessions::page::submit_session_end)
+                .get(sessions::page::redirect_to_sessions)
                 .layer(Extension(Stops::ALWAYS)),
         )
         .nest("/dashboard/webhooks", webhooks::pages::routes())
         .route(
             ui::paths::TEMPLATES,
-            get(templates::page::list).post(templates::page::create),
+            get(templates::page::show_templates_page).post(templates::page::submit_new_template),
         )
         .route(
             "/dashboard/templates/{name}",
-            get(templates::page::show).post(templates::page::edit),
+            get(templates::page::show_template_page).post(templates::page::submit_template_update),
         )
         .route(
             "/dashboard/templates/{name}/apply",
-            post(templates::page::apply).get(templates::page::back),
+            post(templates::page::submit_template_application).get(templates::page::redirect_to_template),
         )
         .route(
             "/dashboard/templates/{name}/remove",
-            post(templates::page::remove).get(templates::page::back),
+            post(templates::page::submit_template_removal).get(templates::page::redirect_to_template),
         )
-        .route("/dashboard/{*nowhere}", any(nowhere))
+        .route("/dashboard/{*nowhere}", any(page_not_found))
         .merge(operators::pages::routes())
         .merge(sessions::sign_in::routes())
-        .layer(from_fn(page_headers))
+        .layer(from_fn(add_page_headers))
         .merge(ui::asset::routes())
 }
 
-async fn nowhere() -> Failure {
+async fn page_not_found() -> Failure {
     ErrorKind::NotFound.into()
 }
 
 /// Adds the headers of every page, and replaces errors by error pages. An error that requires a recent sign-in becomes
 /// a redirect to the sign-in page.
-async fn page_headers(request: Request, next: Next) -> Response {
+async fn add_page_headers(request: Request, next: Next) -> Response {
     let id = request.extensions().get::<RequestId>().map(ToString::to_string);
-    let page = page_of(request.headers());
+    let page = form_page(request.headers());
     let mut response = next.run(request).await;
     if let Some(failure) = response.extensions().get::<Failure>().cloned() {
         response = match failure.error().kind() {
             ErrorKind::RecentSignInRequired { .. } => {
-                let mut leading = sessions::sign_in::again(&page);
+                let mut leading = sessions::sign_in::redirect_to_sign_in_again(&page);
                 // The failure stays in the extensions, so that the request's log line reports it.
                 leading.extensions_mut().insert(failure);
                 leading
             }
             kind => {
                 let page = ErrorPage::for_error(kind);
-                failure.page(error_page(page, id.as_deref()))
+                failure.into_page_response(error_page(page, id.as_deref()))
             }
         };
     }

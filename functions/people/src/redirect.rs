@@ -10,16 +10,16 @@ use purser_domain::Error;
 /// Returns a 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of
 /// the dashboard, or an issuer URL that the URL parser has serialized.
 pub(crate) fn see_other(address: &str) -> Response {
-    to(StatusCode::SEE_OTHER, address)
+    redirect_response(StatusCode::SEE_OTHER, address)
 }
 
 /// Returns a 307 response, after which the browser repeats the request's method and body at another path (RFC 9110
 /// §15.4.8).
-pub(crate) fn again(address: &str) -> Response {
-    to(StatusCode::TEMPORARY_REDIRECT, address)
+pub(crate) fn temporary_redirect(address: &str) -> Response {
+    redirect_response(StatusCode::TEMPORARY_REDIRECT, address)
 }
 
-fn to(status: StatusCode, address: &str) -> Response {
+fn redirect_response(status: StatusCode, address: &str) -> Response {
     match HeaderValue::from_str(address) {
         Ok(address) => (status, [(header::LOCATION, address)]).into_response(),
         Err(error) => Failure::from(Error::internal("leading to another page", error)).into_response(),

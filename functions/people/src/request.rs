@@ -1,7 +1,7 @@
 //! Helpers that all endpoints share, for the caller, the id in the path, the version in `If-Match`, and the filters of
 //! a list.
 
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::approvals::operations::OwnApproval;
 use crate::caller::Caller;
 use crate::cursor;
@@ -23,7 +23,7 @@ impl FromRequestParts<Arc<People>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let Ok(token) = SessionToken::from_request_parts(parts, people).await;
-        Ok(people.person(token.into_token()?, false).await?)
+        Ok(people.authenticate_user(token.into_token()?, false).await?)
     }
 }
 
@@ -41,7 +41,7 @@ impl FromRequestParts<Arc<People>> for OwnedAgent {
         let Ok(token) = SessionToken::from_request_parts(parts, people).await;
         let agent = path_parameter(parts, AgentId::PARAMETER).await;
         Ok(people
-            .authenticate_for(token, &agent.unwrap_or_default(), false)
+            .authenticate_for_agent(token, &agent.unwrap_or_default(), false)
             .await?)
     }
 }
@@ -60,7 +60,7 @@ impl FromRequestParts<Arc<People>> for OwnApproval {
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let owned = OwnedAgent::from_request_parts(parts, people).await?;
         let Id(approval) = Id::from_request_parts(parts, people).await?;
-        Ok(people.own_approval(owned, approval).await?)
+        Ok(people.read_own_approval(owned, approval).await?)
     }
 }
 
@@ -74,9 +74,16 @@ impl Argument for OwnApproval {
 impl People {
     /// Returns the agent in the path, or `not_found` if it does not belong to the caller. `stops` is whether the update
     /// stops the agent's payments.
-    pub(crate) async fn authenticate_for(&self, token: SessionToken, agent: &str, stops: bool) -> Result<OwnedAgent> {
-        let read = async |person: &Caller| self.own_agent(person, parse_id(AgentId::parse(agent))?).await;
-        let (_, owned) = self.person_reading(token.into_token()?, stops, read).await?;
+    pub(crate) async fn authenticate_for_agent(
+        &self,
+        token: SessionToken,
+        agent: &str,
+        stops: bool,
+    ) -> Result<OwnedAgent> {
+        let read = async |person: &Caller| self.read_own_agent(person, require_id(AgentId::parse(agent))?).await;
+        let (_, owned) = self
+            .authenticate_user_while_reading(token.into_token()?, stops, read)
+            .await?;
         Ok(owned)
     }
 }
@@ -103,17 +110,17 @@ impl PathId for Version {
     const IS_UUID: bool = false;
 
     fn parse_id(text: &str) -> Option<Self> {
-        cursor::read_version(text).map(Self)
+        cursor::parse_version_cursor(text).map(Self)
     }
 }
 
 /// Returns the body and the `If-Match` version. If both are invalid, the error has the validation errors of both.
-pub(crate) fn with_version<T>(body: Result<T>, if_match: Result<Precondition>) -> Result<(T, Precondition)> {
-    together(body, if_match)
+pub(crate) fn body_with_version<T>(body: Result<T>, if_match: Result<Precondition>) -> Result<(T, Precondition)> {
+    combine_results(body, if_match)
 }
 
 /// Returns the body and another parsed value. If both are invalid, the error has the validation errors of both.
-pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
+pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
     match (body, other) {
         (Ok(body), Ok(other)) => Ok((body, other)),
         (Ok(_), Err(error)) | (Err(error), Ok(_)) => Err(error),
@@ -131,24 +138,24 @@ pub(crate) fn together<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)
 }
 
 /// Returns the `If-Match` version of a write that replaces the whole record. Without the header, any version matches.
-pub(crate) fn version_or_any(if_match: IfMatch) -> Result<Precondition> {
-    match if_match.precondition() {
+pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> {
+    match if_match.into_precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),
         if_match => if_match,
     }
 }
 
 /// Parses the requested page of a list. `place` parses the cursor.
-pub(crate) fn slice<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
+pub(crate) fn parse_page_request<P>(query: &mut Query, place: impl FnOnce(&str) -> Option<P>) -> PageRequest<P> {
     PageRequest {
-        before: query.read("cursor", place, cursor::FORM),
-        limit: query.limit("limit", 25, READ_AT_ONCE),
+        before: query.parse_with("cursor", place, cursor::FORM),
+        limit: query.parse_limit("limit", 25, READ_AT_ONCE),
     }
 }
 
 /// Parses the agent by which a list is filtered.
-pub(crate) fn agent_filter(query: &mut Query) -> Option<AgentId> {
-    query.read("agent_id", AgentId::parse, "must be a UUID")
+pub(crate) fn parse_agent_filter(query: &mut Query) -> Option<AgentId> {
+    query.parse_with("agent_id", AgentId::parse, "must be a UUID")
 }
 
 /// Returns the 201 response for a created resource.
@@ -159,11 +166,12 @@ pub(crate) fn created_response(answer: impl IntoResponse) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_domain::Problem;
+    use purser_domain::ValidationError;
 
     #[test]
     fn body_and_version_problems_are_reported_together() {
-        let wrong = |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![Problem::at(path, "no")])) };
+        let wrong =
+            |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![ValidationError::at_path(path, "no")])) };
         let missing = || -> Result<Precondition> { Err(ErrorKind::VersionRequired.into()) };
         let any = || Ok(Precondition::Any);
         let rows = [
@@ -178,7 +186,7 @@ mod tests {
             ),
         ];
         for (body, if_match, expected) in rows {
-            let told = with_version(body, if_match).err().map(|error| match error.kind() {
+            let told = body_with_version(body, if_match).err().map(|error| match error.kind() {
                 ErrorKind::InvalidRequest(problems) => (
                     error.kind().slug(),
                     problems.iter().map(|problem| problem.path.clone()).collect(),

@@ -49,51 +49,51 @@ impl Settings {
     pub(crate) fn from_env(env: &mut Env) -> Self {
         let dashboard_url = env.get("DASHBOARD_URL").map(str::to_owned);
         if dashboard_url.as_deref().is_some_and(|text| !is_origin(text)) {
-            env.wrong(
+            env.add_error(
                 "DASHBOARD_URL",
                 "must be an origin: https://<host>, or http://<host>:<port>",
             );
         }
         let starting_limits = env.get("STARTING_LIMITS").map(StartingLimits::from_name);
         if starting_limits == Some(None) {
-            env.wrong("STARTING_LIMITS", &StartingLimits::choices());
+            env.add_error("STARTING_LIMITS", &StartingLimits::choices_message());
         }
         Self {
-            catalog_table: env.text("CATALOG_TABLE"),
-            ledger_table: env.text("LEDGER_TABLE"),
-            decisions_table: env.text("DECISIONS_TABLE"),
-            audit_table: env.text("AUDIT_TABLE"),
-            throttle_table: env.text("THROTTLE_TABLE"),
-            usage_table: env.text("USAGE_TABLE"),
+            catalog_table: env.require_text("CATALOG_TABLE"),
+            ledger_table: env.require_text("LEDGER_TABLE"),
+            decisions_table: env.require_text("DECISIONS_TABLE"),
+            audit_table: env.require_text("AUDIT_TABLE"),
+            throttle_table: env.require_text("THROTTLE_TABLE"),
+            usage_table: env.require_text("USAGE_TABLE"),
             log_bucket: env.get("LOG_BUCKET").map(str::to_owned),
-            throttle_per_minute: env.number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
-            key_requests_per_minute: env.number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
-            network: env.network(),
+            throttle_per_minute: env.parse_number("THROTTLE_PER_MINUTE", 120, 1..=1_000_000),
+            key_requests_per_minute: env.parse_number("KEY_REQUESTS_PER_MINUTE", 600, 1..=1_000_000),
+            network: env.require_network(),
             pays_out: env.get("FACILITATOR_URL").is_some(),
             sessions: SessionSettings::from_env(env),
             session_limits: session_limits(env),
-            approval_ttl: Duration::from_secs_u32(env.number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
+            approval_ttl: Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
             starting_limits: starting_limits.flatten().unwrap_or(StartingLimits::Unlimited),
             dashboard_url,
-            payments_function: env.text("PAYMENTS_FUNCTION"),
+            payments_function: env.require_text("PAYMENTS_FUNCTION"),
             internal_function: env.get("INTERNAL_FUNCTION").map(str::to_owned),
-            new_keys: match env.custody() {
+            new_keys: match env.parse_custody() {
                 CustodyKind::Seed => None,
                 CustodyKind::Kms => {
                     let policy = env.get("WALLET_KEY_POLICY").map(str::to_owned);
-                    Some((env.text("WALLET_KEYS_STACK"), policy))
+                    Some((env.require_text("WALLET_KEYS_STACK"), policy))
                 }
             },
-            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
-            sign_in_key_secret: env.text("SIGN_IN_KEY_SECRET_ARN"),
+            rpc_url_secret: env.require_text("RPC_URL_SECRET_ARN"),
+            sign_in_key_secret: env.require_text("SIGN_IN_KEY_SECRET_ARN"),
             client_ip_key_secret: env.get("CLIENT_IP_KEY_SECRET_ARN").map(str::to_owned),
-            webhooks_table: env.text("WEBHOOKS_TABLE"),
-            webhook_requests_queue_url: env.text("WEBHOOK_REQUESTS_QUEUE_URL"),
-            notice_requests_queue_url: env.text("NOTICE_REQUESTS_QUEUE_URL"),
-            webhook_secrets_key: env.text("WEBHOOK_SECRETS_KEY_ARN"),
+            webhooks_table: env.require_text("WEBHOOKS_TABLE"),
+            webhook_requests_queue_url: env.require_text("WEBHOOK_REQUESTS_QUEUE_URL"),
+            notice_requests_queue_url: env.require_text("NOTICE_REQUESTS_QUEUE_URL"),
+            webhook_secrets_key: env.require_text("WEBHOOK_SECRETS_KEY_ARN"),
             mails: env.get("NOTICES_SENDER").is_some(),
             webhook_hosts: env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS"),
-            event_source: env.event_source(),
+            event_source: env.require_event_source(),
         }
     }
 }
@@ -101,10 +101,10 @@ impl Settings {
 /// Reads the limits of sessions. By default, a session ends after an hour without use, and after eight hours at the
 /// latest. Approving an amount above the default daily cap of a service requires a recent sign-in.
 fn session_limits(env: &mut Env) -> SessionLimits {
-    let minutes: u32 = env.number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
-    let hours: u32 = env.number("SESSION_HOURS", 8, 1..=168);
-    let recent = env.number("RECENT_SIGN_IN_SECONDS", 600, 60..=86_400);
-    let above = env.number("RECENT_SIGN_IN_ABOVE_UNITS", 50_000_000, 0..=Amount::MAX.units());
+    let minutes: u32 = env.parse_number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
+    let hours: u32 = env.parse_number("SESSION_HOURS", 8, 1..=168);
+    let recent = env.parse_number("RECENT_SIGN_IN_SECONDS", 600, 60..=86_400);
+    let above = env.parse_number("RECENT_SIGN_IN_ABOVE_UNITS", 50_000_000, 0..=Amount::MAX.units());
     SessionLimits {
         idle: Duration::from_secs_u32(minutes.saturating_mul(60)),
         longest: Duration::from_secs_u32(hours.saturating_mul(3_600)),

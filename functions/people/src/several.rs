@@ -8,7 +8,10 @@ const AT_ONCE: usize = 8;
 
 /// Runs `work` on each item, and returns the results in the order of the items. The first error cancels all remaining
 /// work.
-pub(crate) async fn several<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Result<Vec<R>>
+pub(crate) async fn run_concurrently<T, R, F>(
+    items: impl IntoIterator<Item = T>,
+    work: impl Fn(T) -> F,
+) -> Result<Vec<R>>
 where
     F: Future<Output = Result<R>> + Send + 'static,
     R: Send + 'static,
@@ -43,7 +46,7 @@ mod tests {
     #[tokio::test]
     async fn concurrent_results_keep_their_order_within_a_limit() {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let results = several(0_u64..30, |item| {
+        let results = run_concurrently(0_u64..30, |item| {
             let (now, most) = (Arc::clone(&now), Arc::clone(&most));
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -59,7 +62,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_ends_the_rest() {
         let begun = Arc::new(AtomicUsize::new(0));
-        let results = several(0..100, |item| {
+        let results = run_concurrently(0..100, |item| {
             let begun = Arc::clone(&begun);
             async move {
                 begun.fetch_add(1, Ordering::SeqCst);

@@ -16,19 +16,19 @@ pub(crate) struct Span {
 impl Span {
     /// Returns the position from which a list is read, newest first: the cursor `place`, or the end of the range if
     /// that is older.
-    pub(crate) fn before(self, place: Option<Uuid>) -> Option<Uuid> {
-        [place, self.to.map(first_at)].into_iter().flatten().min()
+    pub(crate) fn start_position(self, place: Option<Uuid>) -> Option<Uuid> {
+        [place, self.to.map(first_id_at)].into_iter().flatten().min()
     }
 
     /// Whether this position is before the range. If so, all older positions are too.
-    pub(crate) fn is_over(self, place: Uuid) -> bool {
-        self.from.is_some_and(|from| place < first_at(from))
+    pub(crate) fn has_ended_at(self, place: Uuid) -> bool {
+        self.from.is_some_and(|from| place < first_id_at(from))
     }
 }
 
 /// Returns the smallest id at this time. Ids of all kinds have the same format.
-fn first_at(at: Timestamp) -> Uuid {
-    SettlementId::at(at, [0; 8]).uuid()
+fn first_id_at(at: Timestamp) -> Uuid {
+    SettlementId::new_at(at, [0; 8]).uuid()
 }
 
 #[cfg(test)]
@@ -38,20 +38,20 @@ mod tests {
     #[test]
     fn spans_include_their_start_but_not_their_end() {
         let at = |micros: i64| Timestamp::from_micros(1_795_223_340_000_000 + micros).unwrap();
-        let id = |micros, random| SettlementId::at(at(micros), [random; 8]).uuid();
+        let id = |micros, random| SettlementId::new_at(at(micros), [random; 8]).uuid();
         let span = Span {
             from: Some(at(10)),
             to: Some(at(20)),
         };
-        let before = span.before(None).unwrap();
+        let before = span.start_position(None).unwrap();
         for random in [0, 0xff] {
             assert!(id(19, random) < before && id(20, random) >= before);
-            assert!(!span.is_over(id(10, random)) && span.is_over(id(9, random)));
+            assert!(!span.has_ended_at(id(10, random)) && span.has_ended_at(id(9, random)));
         }
         // The next page continues where the previous page ended.
-        assert_eq!(span.before(Some(id(15, 3))), Some(id(15, 3)));
-        assert_eq!(span.before(Some(id(25, 3))), Some(before));
-        assert_eq!(Span::default().before(Some(id(5, 3))), Some(id(5, 3)));
-        assert!(!Span::default().is_over(id(0, 0)) && Span::default().before(None).is_none());
+        assert_eq!(span.start_position(Some(id(15, 3))), Some(id(15, 3)));
+        assert_eq!(span.start_position(Some(id(25, 3))), Some(before));
+        assert_eq!(Span::default().start_position(Some(id(5, 3))), Some(id(5, 3)));
+        assert!(!Span::default().has_ended_at(id(0, 0)) && Span::default().start_position(None).is_none());
     }
 }

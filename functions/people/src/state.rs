@@ -3,14 +3,14 @@
 use crate::agents::new_keys::NewKeys;
 use crate::sessions::sign_in_key::SignInKey;
 use purser_api::{
-    AllowedHosts, Clock, Entropy, InternalFunction, NoticeRequestsQueue, PaymentsFunction, SecretsKey, Sessions,
+    AllowedHosts, Clock, Entropy, InternalFunction, NotificationRequestsQueue, PaymentsFunction, SecretsKey, Sessions,
     WebhookRequestsQueue,
 };
 use purser_chain::Chain;
 use purser_domain::{Duration, EventSource, Network, Result, SessionLimits, StartingLimits, Timestamp};
 use purser_log::LogReader;
 use purser_store::{
-    AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, Edition, Ledger, Throttle, UsageTable,
+    AuditLog, Authenticator, CallLeases, CatalogCache, CatalogTable, CatalogVersion, Ledger, Throttle, UsageTable,
     WebhooksTable,
 };
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) struct People {
     /// The queue for webhook tests and redeliveries.
     pub(crate) webhook_requests: WebhookRequestsQueue,
     /// The queue for notification tests.
-    pub(crate) notice_requests: NoticeRequestsQueue,
+    pub(crate) notice_requests: NotificationRequestsQueue,
     /// The key that encrypts webhook secrets and notification URLs. This function cannot decrypt them.
     pub(crate) secrets_key: SecretsKey,
     /// Whether the deployment sends notifications by mail.
@@ -78,7 +78,7 @@ impl People {
     }
 
     /// Returns the catalog, which is at most a few seconds old.
-    pub(crate) async fn catalog(&self) -> Result<Arc<Edition>> {
+    pub(crate) async fn current_catalog(&self) -> Result<Arc<CatalogVersion>> {
         self.catalog.current(self.now()).await
     }
 }

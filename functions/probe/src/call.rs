@@ -8,8 +8,8 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use encoding_rs::{Encoding, UTF_8};
-use purser_api::{AllowedHosts, NameRefused, client_for_any, client_for_public, may_be_public};
-use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, read_requirement};
+use purser_api::{AllowedHosts, RejectedHostName, client_for_any_server, client_for_public_servers, may_be_public};
+use purser_domain::{Network, Obstacle, Operation, ProbeResult, Quote, Url, parse_json, parse_requirements};
 use reqwest::{
     Client, ClientBuilder, Method, Response, StatusCode,
     header::{self, HeaderMap, HeaderName},
@@ -49,24 +49,24 @@ impl Caller {
         Ok(Self {
             network,
             allowed,
-            strict: finish(client_for_public(PROGRAM))?,
-            plain: finish(client_for_any(PROGRAM))?,
+            strict: finish(client_for_public_servers(PROGRAM))?,
+            plain: finish(client_for_any_server(PROGRAM))?,
             longest,
         })
     }
 
     /// Calls the provider of an operation without paying.
-    pub(crate) async fn probe(&self, operation: &Operation) -> ProbeResult {
+    pub(crate) async fn probe_operation(&self, operation: &Operation) -> ProbeResult {
         let Some(address) = operation.endpoint.address() else {
             return Err(Obstacle::PathParameters);
         };
-        let call = self.call(&operation.method, address.clone());
+        let call = self.call_provider(&operation.method, address.clone());
         tokio::time::timeout(self.longest, call)
             .await
             .unwrap_or(Err(Obstacle::Timeout))
     }
 
-    async fn call(&self, method: &str, mut url: Url) -> ProbeResult {
+    async fn call_provider(&self, method: &str, mut url: Url) -> ProbeResult {
         // The effect of other methods without payment is unknown.
         let method = match method {
             "GET" => Method::GET,
@@ -75,25 +75,25 @@ impl Caller {
             _ => return Err(Obstacle::MethodNotProbed),
         };
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.send(&method, url.clone()).await?;
+            let response = self.send_to_allowed_address(&method, url.clone()).await?;
             match response.status() {
                 StatusCode::MOVED_PERMANENTLY
                 | StatusCode::FOUND
                 | StatusCode::SEE_OTHER
                 | StatusCode::TEMPORARY_REDIRECT
-                | StatusCode::PERMANENT_REDIRECT => url = next(&method, &url, &response)?,
-                _ => return self.read(response).await,
+                | StatusCode::PERMANENT_REDIRECT => url = redirect_target(&method, &url, &response)?,
+                _ => return self.parse_response(response).await,
             }
         }
         Err(Obstacle::TooManyRedirects)
     }
 
-    async fn send(&self, method: &Method, url: Url) -> Result<Response, Obstacle> {
+    async fn send_to_allowed_address(&self, method: &Method, url: Url) -> Result<Response, Obstacle> {
         let mut request = self.client_for(&url)?.request(method.clone(), url);
         if *method == Method::POST {
             request = request.header(header::CONTENT_TYPE, "application/json").body("{}");
         }
-        request.send().await.map_err(|error| obstacle_of(&error))
+        request.send().await.map_err(|error| obstacle_for_error(&error))
     }
 
     /// Returns the client that may call this URL. The strict client checks host names again when it resolves them.
@@ -108,7 +108,7 @@ impl Caller {
         }
     }
 
-    async fn read(&self, response: Response) -> ProbeResult {
+    async fn parse_response(&self, response: Response) -> ProbeResult {
         let status = response.status();
         if status.is_success() {
             return Ok(Quote::Free);
@@ -117,21 +117,21 @@ impl Caller {
             return Err(Obstacle::Status(status.as_u16()));
         }
         // x402 v2 has the payment requirements in a header, v1 in the body (`docs/x402.md` §1, §2).
-        let requirement = if let Some(requirement) = in_header(response.headers())? {
+        let requirement = if let Some(requirement) = requirements_in_header(response.headers())? {
             requirement
         } else {
-            let charset = charset(response.headers());
-            let body = body(response).await?;
+            let charset = response_charset(response.headers());
+            let body = read_body(response).await?;
             let text = charset.decode_without_bom_handling_and_without_replacement(&body);
             parse_json(text.ok_or(Obstacle::NotX402)?.as_bytes()).map_err(|_| Obstacle::NotX402)?
         };
-        read_requirement(&requirement, self.network)
+        parse_requirements(&requirement, self.network)
     }
 }
 
 /// Returns the target of a redirect. Rejects a redirect that a browser would turn into another method, and a redirect
 /// from https to http, because anyone on the network path could respond.
-fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle> {
+fn redirect_target(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle> {
     let keeps_method = matches!(
         response.status(),
         StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT
@@ -151,7 +151,7 @@ fn next(method: &Method, url: &Url, response: &Response) -> Result<Url, Obstacle
 }
 
 /// Parses the payment requirements in `PAYMENT-REQUIRED`: strict base64 of a JSON object. The header may occur once.
-fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
+fn requirements_in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
     let mut values = headers.get_all(PAYMENT_REQUIRED).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -165,7 +165,7 @@ fn in_header(headers: &HeaderMap) -> Result<Option<Value>, Obstacle> {
 }
 
 /// Returns the charset of a response; UTF-8 if the response names no known charset.
-fn charset(headers: &HeaderMap) -> &'static Encoding {
+fn response_charset(headers: &HeaderMap) -> &'static Encoding {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.unwrap_or_default().to_ascii_lowercase();
     let named = kind
@@ -177,9 +177,9 @@ fn charset(headers: &HeaderMap) -> &'static Encoding {
         .unwrap_or(UTF_8)
 }
 
-async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
+async fn read_body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| obstacle_of(&error))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| obstacle_for_error(&error))? {
         if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
             return Err(Obstacle::TooLarge);
         }
@@ -188,12 +188,12 @@ async fn body(mut response: Response) -> Result<Vec<u8>, Obstacle> {
     Ok(body)
 }
 
-fn obstacle_of(error: &reqwest::Error) -> Obstacle {
+fn obstacle_for_error(error: &reqwest::Error) -> Obstacle {
     let mut source: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = source {
         match error.downcast_ref() {
-            Some(NameRefused::Unknown) => return Obstacle::UnknownHost,
-            Some(NameRefused::NotPublic) => return Obstacle::BlockedAddress,
+            Some(RejectedHostName::Unknown) => return Obstacle::UnknownHost,
+            Some(RejectedHostName::NotPublic) => return Obstacle::BlockedAddress,
             None => source = error.source(),
         }
     }
@@ -391,7 +391,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     async fn call(caller: &Caller, method: &str, url: &str) -> ProbeResult {
-        let call = caller.call(method, Url::parse(url).unwrap());
+        let call = caller.call_provider(method, Url::parse(url).unwrap());
         tokio::time::timeout(caller.longest, call)
             .await
             .unwrap_or(Err(Obstacle::Timeout))
@@ -517,7 +517,7 @@ mod tests {
             .send()
             .await
             .unwrap_err();
-        assert_eq!(obstacle_of(&error), Obstacle::BlockedAddress);
+        assert_eq!(obstacle_for_error(&error), Obstacle::BlockedAddress);
         assert!(
             caller
                 .plain
@@ -532,7 +532,7 @@ mod tests {
             .send()
             .await
             .unwrap_err();
-        assert_eq!(obstacle_of(&error), Obstacle::UnknownHost);
+        assert_eq!(obstacle_for_error(&error), Obstacle::UnknownHost);
     }
 
     /// A server that sends `head`, and then `rest` repeatedly.

@@ -11,12 +11,12 @@
 mod call;
 
 use call::{Caller, LONGEST_CALL};
-use purser_api::{Boot, BootError, Clock, at_most};
+use purser_api::{Boot, BootError, Clock, run_at_most};
 use purser_domain::{
     CatalogPayment, Duration as Length, Operation, OperationUuid, ProbeRecord, ProbeResult, Quote, Result, Service,
     ServiceId, Timestamp, TrustStatus,
 };
-use purser_store::{CatalogTable, Sightings};
+use purser_store::{CatalogTable, ProbeSummary};
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -71,13 +71,13 @@ impl Probe {
         let Boot {
             mut env, aws, clock, ..
         } = boot;
-        let table = env.text("CATALOG_TABLE");
-        let network = env.network();
-        let interval = env.number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
+        let table = env.require_text("CATALOG_TABLE");
+        let network = env.require_network();
+        let interval = env.parse_number("PROBE_INTERVAL_SECONDS", DEFAULT_INTERVAL_SECONDS, 60..=604_800);
         let allowed = env.take_allowed_hosts("PROBE_ALLOWED_HOSTS");
         let (table, network, interval, allowed) = env.finish((table, network, interval, allowed))?;
         Ok(Self(Arc::new(Inner {
-            catalog: CatalogTable::new(purser_store::client(&aws), table),
+            catalog: CatalogTable::new(purser_store::dynamodb_client(&aws), table),
             caller: Caller::new(network, allowed, LONGEST_CALL)?,
             clock,
             interval: Length::from_secs_u32(interval),
@@ -85,21 +85,21 @@ impl Probe {
     }
 
     /// Probes the due operations, within this time.
-    pub async fn run(&self, budget: Duration) -> Result<Report> {
+    pub async fn run_probes(&self, budget: Duration) -> Result<Report> {
         // A call that starts later might not be recorded in time.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
         );
         let last_call = now.checked_add(left).unwrap_or(now);
-        let mut probed = self.0.catalog.load_probed().await?;
-        let due = self.due(&probed);
+        let mut probed = self.0.catalog.read_probed_services().await?;
+        let due = self.due_probes(&probed);
         let runs = due.into_iter().map(|due| {
             let probe = self.clone();
-            async move { probe.look(due, last_call).await }
+            async move { probe.probe_service(due, last_call).await }
         });
         let mut report = Report::default();
-        for outcome in at_most(SERVICES_AT_ONCE, runs).await {
+        for outcome in run_at_most(SERVICES_AT_ONCE, runs).await {
             match outcome {
                 Ok(None) => {}
                 Ok(Some(RecordedService {
@@ -117,7 +117,7 @@ impl Probe {
                 Err(RecordError) => report.dropped = report.dropped.saturating_add(1),
             }
         }
-        self.show(&probed).await;
+        self.publish_probe_summary(&probed).await;
         let Report {
             services,
             operations,
@@ -131,19 +131,25 @@ impl Probe {
 
     /// Writes the results of all services for the catalog's readers, if they differ from the stored results. This
     /// includes results that an earlier run recorded but did not write.
-    async fn show(&self, probed: &[(Service, ProbeRecord)]) {
-        let seen = Sightings::summarize(probed.iter().map(|(service, record)| (service, record)));
+    async fn publish_probe_summary(&self, probed: &[(Service, ProbeRecord)]) {
+        let seen = ProbeSummary::summarize(probed.iter().map(|(service, record)| (service, record)));
         // Unreadable results are replaced.
-        if self.0.catalog.sightings().await.is_ok_and(|written| written == seen) {
+        if self
+            .0
+            .catalog
+            .read_probe_summary()
+            .await
+            .is_ok_and(|written| written == seen)
+        {
             return;
         }
-        if let Err(error) = self.0.catalog.put_sightings(&seen).await {
+        if let Err(error) = self.0.catalog.put_probe_summary(&seen).await {
             tracing::error!(cause = %error, "probe.not_shown");
         }
     }
 
     /// Returns the due probes, most urgent first: requested, then never probed, then the oldest probe.
-    fn due(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
+    fn due_probes(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();
         for (service, record) in probed {
@@ -174,7 +180,7 @@ impl Probe {
     }
 
     /// Probes the due operations of a service and records the results; `None` if there was no time for any call.
-    async fn look(&self, due: Due, last_call: Instant) -> Result<Option<RecordedService>, RecordError> {
+    async fn probe_service(&self, due: Due, last_call: Instant) -> Result<Option<RecordedService>, RecordError> {
         let Due {
             service,
             record,
@@ -188,22 +194,25 @@ impl Probe {
                 if started > last_call {
                     return None;
                 }
-                let seen = probe.0.caller.probe(&operation).await;
+                let seen = probe.0.caller.probe_operation(&operation).await;
                 let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                log(service, &operation, &seen, latency_ms);
+                log_probe(service, &operation, &seen, latency_ms);
                 Some((operation.id, seen))
             }
         });
-        let seen: Vec<(OperationUuid, ProbeResult)> =
-            at_most(CALLS_PER_SERVICE, calls).await.into_iter().flatten().collect();
+        let seen: Vec<(OperationUuid, ProbeResult)> = run_at_most(CALLS_PER_SERVICE, calls)
+            .await
+            .into_iter()
+            .flatten()
+            .collect();
         if seen.is_empty() {
             return Ok(None);
         }
         let operations = seen.len();
-        let seen = record.with(&service, seen, at);
-        match self.0.catalog.put_probes(service.id, &seen).await {
+        let seen = record.with_results(&service, seen, at);
+        match self.0.catalog.put_probe_record(service.id, &seen).await {
             Ok(true) => {
-                log_changes(&service, &record, &seen, at);
+                log_new_differences(&service, &record, &seen, at);
                 Ok(Some(RecordedService {
                     service: service.id,
                     record: seen,
@@ -237,13 +246,13 @@ impl Due {
     fn urgency(&self) -> (bool, Option<Timestamp>) {
         let operations = self.operations.iter();
         let asked_for = operations.clone().any(|operation| self.record.is_requested(operation));
-        let times = operations.map(|operation| self.record.probe(operation).map(|probe| probe.at));
+        let times = operations.map(|operation| self.record.latest_probe(operation).map(|probe| probe.at));
         (!asked_for, times.min().flatten())
     }
 }
 
 /// Logs one line for each call, with the result and without any text of the provider.
-fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
+fn log_probe(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms: u64) {
     let payment = match seen {
         Ok(Quote::Paid(payment)) => Some(payment),
         Ok(Quote::Free) | Err(_) => None,
@@ -263,18 +272,18 @@ fn log(service: ServiceId, operation: &Operation, seen: &ProbeResult, latency_ms
 }
 
 /// Logs one line for each difference from the catalog that this run found first.
-fn log_changes(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
+fn log_new_differences(entry: &Service, before: &ProbeRecord, after: &ProbeRecord, at: Timestamp) {
     for operation in &entry.operations {
-        let Some(change) = after.change(operation, at).filter(|change| change.since == at) else {
+        let Some(change) = after.changed_payment(operation, at).filter(|change| change.since == at) else {
             continue;
         };
         if before
-            .change(operation, at)
+            .changed_payment(operation, at)
             .is_some_and(|before| before.quote == change.quote)
         {
             continue;
         }
-        let pinned = operation.pricing(at).payment;
+        let pinned = operation.pricing_at(at).payment;
         let payee = |payment: &CatalogPayment| payment.pay_to;
         let asked = match &change.quote {
             Quote::Paid(payment) => Some(payment),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let build = async |boot| Probe::boot(boot);
     purser_api::serve_schedule(build, async |probe, _, time_left| {
-        probe.run(time_left).await.map(|_| ())
+        probe.run_probes(time_left).await.map(|_| ())
     })
     .await
 }

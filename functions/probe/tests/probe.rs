@@ -15,7 +15,7 @@ use purser_domain::{
     OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp, TrustStatus,
 };
 use purser_probe::{Probe, Report};
-use purser_store::{CatalogTable, Sightings, StoreServiceResult};
+use purser_store::{CatalogTable, ProbeSummary, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, Fate, Moment, Proxy, ProxyConfig, sample, serve};
 use serde_json::json;
 use std::{
@@ -55,7 +55,7 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
     let edit = provider.edit.lock().unwrap().take();
     if let Some((table, service)) = edit {
         assert_eq!(
-            table.put(&service, &sample::audit()).await.unwrap(),
+            table.put_service(&service, &sample::audit()).await.unwrap(),
             StoreServiceResult::Stored
         );
     }
@@ -111,7 +111,7 @@ impl World {
             ("DYNAMODB_ENDPOINT", &self.dynamodb),
         ];
         let env = aws.iter().chain(environment).copied().collect();
-        let boot = Boot::new(env, Clock::still(self.micros.clone()));
+        let boot = Boot::new(env, Clock::at_fixed_time(self.micros.clone()));
         Probe::boot(boot).map_err(|error| error.to_string())
     }
 
@@ -156,15 +156,15 @@ impl World {
 
     async fn put(&self, service: &Service) {
         assert_eq!(
-            self.table.put(service, &sample::audit()).await.unwrap(),
+            self.table.put_service(service, &sample::audit()).await.unwrap(),
             StoreServiceResult::Stored
         );
     }
 
     async fn entry(&self, n: u128) -> (Service, ProbeRecord) {
         let id = ServiceId::from_uuid(Uuid::from_u128(n));
-        let service = self.table.service(id).await.unwrap().unwrap();
-        (service, self.table.probes(id).await.unwrap())
+        let service = self.table.read_service_by_id(id).await.unwrap().unwrap();
+        (service, self.table.read_probe_record(id).await.unwrap())
     }
 }
 
@@ -193,7 +193,7 @@ async fn a_run_probes_all_due_services_once() {
     world.list(2, &["paid", "broken"]).await;
     world.list(3, &[]).await;
     let probe = world.probe();
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(2, 4));
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), recorded(2, 4));
     assert_eq!(world.calls(), 4);
 
     let (good, record) = world.entry(1).await;
@@ -203,17 +203,20 @@ async fn a_run_probes_all_due_services_once() {
         (1, &TrustStatus::Listed, &None)
     );
     assert!(record.has_passed(&good));
-    assert_eq!(record.probe(paid).unwrap().seen, Ok(Quote::Paid(payment(10_000))));
-    assert_eq!(record.probe(free).unwrap().seen, Ok(Quote::Free));
+    assert_eq!(
+        record.latest_probe(paid).unwrap().seen,
+        Ok(Quote::Paid(payment(10_000)))
+    );
+    assert_eq!(record.latest_probe(free).unwrap().seen, Ok(Quote::Free));
     let (bad, record) = world.entry(2).await;
     assert!(!record.has_passed(&bad));
     assert_eq!(
-        record.probe(&bad.operations[1]).unwrap().seen,
+        record.latest_probe(&bad.operations[1]).unwrap().seen,
         Err(Obstacle::Status(500))
     );
-    assert_eq!(world.table.version().await.unwrap(), 3, "no entry was written");
+    assert_eq!(world.table.read_version().await.unwrap(), 3, "no entry was written");
 
-    assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), NOTHING);
     assert_eq!(world.calls(), 0);
 }
 
@@ -233,15 +236,15 @@ async fn the_next_run_repairs_an_unwritten_summary() {
         if is_shown { Fate::server_error() } else { Fate::PassOn }
     });
     assert_eq!(
-        probe.run(MINUTE).await.unwrap(),
+        probe.run_probes(MINUTE).await.unwrap(),
         recorded(1, 2),
         "no failure of the run"
     );
-    assert_eq!(world.table.sightings().await.unwrap(), Sightings::default());
+    assert_eq!(world.table.read_probe_summary().await.unwrap(), ProbeSummary::default());
     proxy.behave();
     let writes = async || {
         proxy.calls().take();
-        assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+        assert_eq!(probe.run_probes(MINUTE).await.unwrap(), NOTHING);
         let calls = proxy.calls().take().into_iter();
         calls
             .filter(|call| call.operation != "GetItem" && call.operation != "Scan")
@@ -250,8 +253,8 @@ async fn the_next_run_repairs_an_unwritten_summary() {
     assert_eq!(writes().await, 1);
     let (service, record) = world.entry(1).await;
     assert_eq!(
-        world.table.sightings().await.unwrap(),
-        Sightings::summarize([(&service, &record)])
+        world.table.read_probe_summary().await.unwrap(),
+        ProbeSummary::summarize([(&service, &record)])
     );
     assert_eq!(writes().await, 0);
 }
@@ -265,10 +268,14 @@ async fn results_for_an_edited_operation_are_not_used() {
     edited.operations[0].method = "POST".to_owned();
     *world.provider.edit.lock().unwrap() = Some((world.table.clone(), edited.clone()));
     let probe = world.probe();
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1));
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), recorded(1, 1));
     let (entry, record) = world.entry(1).await;
-    assert_eq!((&entry, record.probe(&entry.operations[0])), (&edited, None));
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 1), "it is due again");
+    assert_eq!((&entry, record.latest_probe(&entry.operations[0])), (&edited, None));
+    assert_eq!(
+        probe.run_probes(MINUTE).await.unwrap(),
+        recorded(1, 1),
+        "it is due again"
+    );
 }
 
 #[tokio::test]
@@ -282,7 +289,7 @@ async fn two_runs_at_once_leave_what_one_would() {
         ..world.clone()
     };
     let (one, other) = (world.probe(), later.probe());
-    let (one, other) = tokio::join!(one.run(MINUTE), other.run(MINUTE));
+    let (one, other) = tokio::join!(one.run_probes(MINUTE), other.run_probes(MINUTE));
     let (one, other) = (one.unwrap(), other.unwrap());
     assert_eq!(one.services + other.services, 4, "each service is recorded once");
     assert_eq!(one.dropped + other.dropped, 4);
@@ -306,7 +313,7 @@ async fn a_run_makes_at_most_one_hundred_calls() {
         .await
         .unwrap();
     let probe = world.probe();
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(3, 100));
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), recorded(3, 100));
     assert!(
         !world.entry(3).await.1.operations.is_empty(),
         "what was asked for comes first"
@@ -317,8 +324,8 @@ async fn a_run_makes_at_most_one_hundred_calls() {
         (2..=12).contains(&at_once),
         "three services with four calls each: {at_once}"
     );
-    assert_eq!(probe.run(MINUTE).await.unwrap(), recorded(1, 61));
-    assert_eq!(probe.run(MINUTE).await.unwrap(), NOTHING);
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), recorded(1, 61));
+    assert_eq!(probe.run_probes(MINUTE).await.unwrap(), NOTHING);
     let (entry, record) = world.entry(2).await;
     assert!(record.has_passed(&entry));
 }
@@ -327,7 +334,7 @@ async fn a_run_makes_at_most_one_hundred_calls() {
 async fn a_run_without_enough_time_makes_no_calls() {
     let world = World::start().await;
     world.list(1, &["paid"]).await;
-    assert_eq!(world.probe().run(Duration::from_secs(1)).await.unwrap(), NOTHING);
+    assert_eq!(world.probe().run_probes(Duration::from_secs(1)).await.unwrap(), NOTHING);
     assert_eq!(world.calls(), 0);
 }
 

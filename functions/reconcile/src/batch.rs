@@ -5,11 +5,11 @@
 //! changed once. A settlement about which the node does not respond stays unchanged and does not delay others.
 
 use crate::{Inner, run::Outcome};
-use purser_api::at_most;
+use purser_api::run_at_most;
 use purser_chain::Authorization;
 use purser_domain::{
     AuthorizationState, Error, ErrorKind, FinalBlock, Mismatch, Reconciliation, Result, Settlement, SettlementState,
-    TransactionId, Transfer, TxHash, reconcile,
+    TransactionId, Transfer, TxHash, decide_reconciliation,
 };
 use purser_store::{Claim, ConfirmResult, TransitionResult};
 use std::sync::Arc;
@@ -65,20 +65,20 @@ impl Inner {
     /// Reconciles these settlements, in any order. Chain calls end at `until`. Results up to then are written even
     /// after `until`, because otherwise the next run would have to repeat a search that takes a whole run. A settlement
     /// whose task panicked is missing in the result.
-    pub(crate) async fn reconcile(
+    pub(crate) async fn reconcile_settlements(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
         block: &FinalBlock,
         cause: Cause,
         until: Instant,
     ) -> Vec<ReconciledSettlement> {
-        let (known, mut done) = self.with_nonces(settlements);
+        let (known, mut done) = self.derive_authorizations(settlements);
         let authorizations: Vec<Authorization> = known.iter().map(|(_, authorization)| *authorization).collect();
         let states = self
             .chain
-            .authorization_states(&authorizations, block, self.log_range, until)
+            .read_authorization_states(&authorizations, block, self.log_range, until)
             .await;
-        let states = self.confirm_states(&known, states, block, until).await;
+        let states = self.confirm_states_with_witnesses(&known, states, block, until).await;
         let unknown = if Instant::now() > until {
             "out_of_time"
         } else {
@@ -91,8 +91,12 @@ impl Inner {
                 let (shared, block) = (Arc::clone(self), *block);
                 async move {
                     let outcomes = match state {
-                        Some(state) => shared.apply(&settlement, &authorization, &block, &state, cause).await,
-                        None => unknown_state(&settlement, unknown),
+                        Some(state) => {
+                            shared
+                                .apply_reconciliation(&settlement, &authorization, &block, &state, cause)
+                                .await
+                        }
+                        None => unknown_state_outcome(&settlement, unknown),
                     };
                     ReconciledSettlement {
                         settlement,
@@ -101,20 +105,20 @@ impl Inner {
                     }
                 }
             });
-        done.extend(at_most(WRITES_AT_ONCE, writes).await);
+        done.extend(run_at_most(WRITES_AT_ONCE, writes).await);
         done
     }
 
     /// Derives each settlement's nonce, and returns the evidence to look for on chain. A settlement whose nonce was
     /// derived with another key is skipped, because the chain proves nothing about it.
-    fn with_nonces(
+    fn derive_authorizations(
         &self,
         settlements: Vec<Settlement>,
     ) -> (Vec<(Settlement, Authorization)>, Vec<ReconciledSettlement>) {
         let (mut known, mut failed) = (Vec::with_capacity(settlements.len()), Vec::new());
         for settlement in settlements {
             let prefix = settlement.terms.nonce_prefix;
-            match self.nonce_key.nonce_again(settlement.id(), prefix) {
+            match self.nonce_key.derive_existing_nonce(settlement.id(), prefix) {
                 Ok(nonce) => {
                     let authorization = Authorization::for_settlement(&settlement, nonce);
                     known.push((settlement, authorization));
@@ -122,7 +126,7 @@ impl Inner {
                 Err(error) => {
                     tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
                     let mut outcomes = Vec::new();
-                    note(&mut outcomes, &settlement, &failure("nonce_key_changed"));
+                    log_outcome(&mut outcomes, &settlement, &failed_outcome("nonce_key_changed"));
                     failed.push(ReconciledSettlement {
                         settlement,
                         outcomes,
@@ -135,7 +139,7 @@ impl Inner {
     }
 
     /// Decides on a settlement, writes and logs every outcome, and returns the outcomes.
-    async fn apply(
+    async fn apply_reconciliation(
         &self,
         settlement: &Settlement,
         authorization: &Authorization,
@@ -144,7 +148,7 @@ impl Inner {
         cause: Cause,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
-        let written = self.write(settlement, authorization, block, state, cause, &mut outcomes);
+        let written = self.write_reconciliation(settlement, authorization, block, state, cause, &mut outcomes);
         if let Err(error) = written.await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
             // The error line above has the details.
@@ -153,12 +157,12 @@ impl Inner {
             } else {
                 "write_failed"
             };
-            note(&mut outcomes, settlement, &failure(reason));
+            log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
         }
         outcomes
     }
 
-    async fn write(
+    async fn write_reconciliation(
         &self,
         settlement: &Settlement,
         authorization: &Authorization,
@@ -169,15 +173,15 @@ impl Inner {
     ) -> Result<()> {
         let mut settlement = settlement.clone();
         loop {
-            let step: LoggedOutcome = match reconcile(&settlement, &authorization.expected, block, state) {
-                Reconciliation::Confirm(transfer) => self.confirm(&settlement, &transfer).await?,
-                Reconciliation::Release(unusable) => match self.ledger.release(&settlement, &unusable).await? {
+            let step: LoggedOutcome = match decide_reconciliation(&settlement, &authorization.expected, block, state) {
+                Reconciliation::Confirm(transfer) => self.confirm_settlement(&settlement, &transfer).await?,
+                Reconciliation::Release(unusable) => match self.ledger.release_hold(&settlement, &unusable).await? {
                     TransitionResult::Done(_) => Outcome::Released.into(),
                     TransitionResult::Superseded(_) => Outcome::Superseded.into(),
                 },
                 Reconciliation::RevertConfirmation(transfer_gone) => {
                     let now = self.clock.now();
-                    let decision = TransactionId::at(now, self.entropy.bytes()?);
+                    let decision = TransactionId::new_at(now, self.entropy.random_bytes()?);
                     let reverted = self
                         .ledger
                         .revert_confirmation(&settlement, &transfer_gone, decision, now);
@@ -187,7 +191,7 @@ impl Inner {
                                 tx_hash: Some(transfer_gone.tx_hash()),
                                 ..Outcome::ConfirmationReverted.into()
                             };
-                            note(outcomes, &settlement, &step);
+                            log_outcome(outcomes, &settlement, &step);
                             // The settlement is held again, and is reconciled like any other hold.
                             settlement = held;
                             continue;
@@ -205,17 +209,20 @@ impl Inner {
                 }
                 Reconciliation::StillUnpaid => Outcome::Unchanged.into(),
                 Reconciliation::NotYet => Outcome::NotYet.into(),
-                Reconciliation::Contradicted(mismatch) => contradiction(mismatch, state),
+                Reconciliation::Contradicted(mismatch) => contradiction_outcome(mismatch, state),
                 Reconciliation::Untraced => Outcome::Untraced.into(),
             };
-            note(outcomes, &settlement, &step);
+            log_outcome(outcomes, &settlement, &step);
             return Ok(());
         }
     }
 
-    async fn confirm(&self, settlement: &Settlement, transfer: &Transfer) -> Result<LoggedOutcome> {
+    async fn confirm_settlement(&self, settlement: &Settlement, transfer: &Transfer) -> Result<LoggedOutcome> {
         let now = self.clock.now();
-        let confirmed = self.ledger.confirm(settlement, transfer, Claim::Transfer, now).await?;
+        let confirmed = self
+            .ledger
+            .confirm_settlement(settlement, transfer, Claim::Transfer, now)
+            .await?;
         let outcome = match confirmed {
             ConfirmResult::Done(_) => Outcome::Confirmed,
             ConfirmResult::Already(_) => Outcome::Superseded,
@@ -242,13 +249,13 @@ pub(crate) fn is_held(settlement: &Settlement) -> bool {
 }
 
 /// Logs and returns the outcome for a settlement about which the node did not respond. The cause is logged separately.
-fn unknown_state(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
+fn unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    note(&mut outcomes, settlement, &failure(reason));
+    log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
     outcomes
 }
 
-const fn failure(reason: &'static str) -> LoggedOutcome {
+const fn failed_outcome(reason: &'static str) -> LoggedOutcome {
     LoggedOutcome {
         outcome: Outcome::Failed,
         reason: Some(reason),
@@ -256,20 +263,20 @@ const fn failure(reason: &'static str) -> LoggedOutcome {
     }
 }
 
-fn contradiction(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
+fn contradiction_outcome(mismatch: Mismatch, state: &AuthorizationState) -> LoggedOutcome {
     let tx_hash = match state {
         AuthorizationState::Used(transaction) => Some(transaction.tx_hash),
         AuthorizationState::Unused | AuthorizationState::UsedUntraced => None,
     };
     LoggedOutcome {
         outcome: Outcome::Contradicted,
-        reason: Some(mismatch.reason()),
+        reason: Some(mismatch.reason_name()),
         tx_hash,
     }
 }
 
 /// Logs one line for each outcome. Outcomes that occur every minute have a level that is hidden by default.
-fn note(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
+fn log_outcome(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
     outcomes.push(step.outcome);
     macro_rules! line {
         ($level:ident) => {

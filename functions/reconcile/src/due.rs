@@ -11,7 +11,7 @@ use crate::{
     part::Part,
     run::{Outcome, Step},
 };
-use purser_api::at_most;
+use purser_api::run_at_most;
 use purser_domain::{AgentId, Duration, Error, FinalBlock, Result, SettlementId};
 use purser_store::HeldSettlement;
 use std::sync::Arc;
@@ -25,24 +25,24 @@ const BATCHES_AT_ONCE: usize = 4;
 impl Inner {
     /// Reconciles the due holds of this part. The step fails if the ledger or the node could not be reached, unless the
     /// cause is specific to a hold.
-    pub(crate) async fn due(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
-        let (holds, mut step) = self.due_holds(part, block, until).await;
+    pub(crate) async fn reconcile_due_holds(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
+        let (holds, mut step) = self.read_due_holds(part, block, until).await;
         let batches = holds.chunks(BATCH).map(|batch| {
             let (shared, batch, block) = (Arc::clone(self), batch.to_vec(), *block);
-            async move { shared.due_batch(&batch, &block, until).await }
+            async move { shared.reconcile_due_batch(&batch, &block, until).await }
         });
-        let done = at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
+        let done = run_at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
         // The results of a batch whose task panicked are missing.
         if done.len() < holds.len().div_ceil(BATCH) {
-            step = step.incomplete();
+            step = step.mark_incomplete();
         }
-        done.into_iter().fold(step, Step::and)
+        done.into_iter().fold(step, Step::combine)
     }
 
     /// Reads the due holds, the longest due first. The step is incomplete if there are more. An unreadable partition
     /// does not affect the others.
-    async fn due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<HeldSettlement>, Step) {
-        let partitions = part.partitions();
+    async fn read_due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<HeldSettlement>, Step) {
+        let partitions = part.index_partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
@@ -50,20 +50,25 @@ impl Inner {
             if step.has_failed() && Instant::now() > until {
                 break;
             }
-            let (of_partition, read) = self.due_in(partition, most, block).await;
+            let (of_partition, read) = self.read_due_holds_of_partition(partition, most, block).await;
             holds.extend(of_partition);
-            step = step.and(read);
+            step = step.combine(read);
         }
         holds.sort_by_key(|held| held.due_at);
         if holds.len() > self.most {
-            step = step.incomplete();
+            step = step.mark_incomplete();
         }
         holds.truncate(self.most);
         (holds, step)
     }
 
     /// Reads up to `most` due holds of one partition. The step is incomplete if there are more.
-    async fn due_in(&self, partition: u8, most: usize, block: &FinalBlock) -> (Vec<HeldSettlement>, Step) {
+    async fn read_due_holds_of_partition(
+        &self,
+        partition: u8,
+        most: usize,
+        block: &FinalBlock,
+    ) -> (Vec<HeldSettlement>, Step) {
         let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
@@ -71,60 +76,70 @@ impl Inner {
             // always has a next cursor.
             let wanted = most.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
-            let (page, next) = match self.ledger.due(partition, block.at, from, limit).await {
+            let (page, next) = match self.ledger.read_due_holds(partition, block.at, from, limit).await {
                 Ok(read) => read,
-                Err(error) => return (holds, step.fail(error)),
+                Err(error) => return (holds, step.mark_failed(error)),
             };
-            holds.extend(step.readable(page));
+            holds.extend(step.collect_readable(page));
             from = next;
             if from.is_none() {
                 return (holds, step);
             }
             if holds.len() >= most {
-                return (holds, step.incomplete());
+                return (holds, step.mark_incomplete());
             }
         }
     }
 
-    async fn due_batch(self: &Arc<Self>, batch: &[HeldSettlement], block: &FinalBlock, until: Instant) -> Step {
+    async fn reconcile_due_batch(
+        self: &Arc<Self>,
+        batch: &[HeldSettlement],
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Step {
         let not_begun = || {
             let waiting = batch.iter().map(|held| block.at.since(held.due_at));
-            waiting.fold(Step::new().incomplete(), Step::with_waiting)
+            waiting.fold(Step::new().mark_incomplete(), Step::with_overdue_hold)
         };
         if Instant::now() > until {
             return not_begun();
         }
         let wanted: Vec<(AgentId, SettlementId)> = batch.iter().map(|held| (held.agent, held.settlement)).collect();
-        let found = match self.ledger.settlements_of(&wanted).await {
+        let found = match self.ledger.read_settlements_by_id(&wanted).await {
             Ok(found) => found,
-            Err(error) => return not_begun().fail(error),
+            Err(error) => return not_begun().mark_failed(error),
         };
         let mut step = Step::new();
         // The index may lag behind: a settlement that was changed meanwhile is no longer due.
-        let held = step.readable(found).into_iter().filter(is_held).collect();
-        let reconciled = self.reconcile(held, block, Cause::Due, until).await;
+        let held = step.collect_readable(found).into_iter().filter(is_held).collect();
+        let reconciled = self.reconcile_settlements(held, block, Cause::Due, until).await;
         for one in &reconciled {
-            step = step.with(&one.outcomes);
-            if one.outcomes.last().is_none_or(|outcome| outcome.waits()) {
-                step = step.with_waiting(block.at.since(one.settlement.terms.valid_before));
+            step = step.with_outcomes(&one.outcomes);
+            if one.outcomes.last().is_none_or(|outcome| outcome.waits_for_chain()) {
+                step = step.with_overdue_hold(block.at.since(one.settlement.terms.valid_before));
             }
         }
         let in_time = Instant::now() <= until || !reconciled.iter().any(ReconciledSettlement::has_failed);
         if !in_time {
-            step = step.incomplete();
+            step = step.mark_incomplete();
         }
-        match self.after(&reconciled, block, in_time).await {
+        match self.postpone_undecided_holds(&reconciled, block, in_time).await {
             Ok(()) => step,
-            Err(error) => step.fail(error),
+            Err(error) => step.mark_failed(error),
         }
     }
 
     /// Postpones holds that could not be decided. If the chain calls were made in time (`in_time`) and none succeeded,
     /// the node has failed: no hold is postponed, and the run ends if the node is still down.
-    async fn after(&self, reconciled: &[ReconciledSettlement], block: &FinalBlock, in_time: bool) -> Result<()> {
-        let node_failed = in_time && node_failed(reconciled);
+    async fn postpone_undecided_holds(
+        &self,
+        reconciled: &[ReconciledSettlement],
+        block: &FinalBlock,
+        in_time: bool,
+    ) -> Result<()> {
+        let node_failed = in_time && has_node_failed(reconciled);
         if node_failed {
-            let now = self.chain.final_block().await;
+            let now = self.chain.read_final_block().await;
             now.map_err(|error| Error::internal("reading the final block", error))?;
         }
         for one in reconciled {
@@ -132,8 +147,10 @@ impl Inner {
                 continue;
             }
             let overdue = block.at.since(one.settlement.terms.valid_before);
-            if let Some(pause) = one.outcomes.last().and_then(|last| pause(*last, overdue)) {
-                self.ledger.put_off(&one.settlement, block.at.after(pause)).await?;
+            if let Some(pause) = one.outcomes.last().and_then(|last| retry_delay(*last, overdue)) {
+                self.ledger
+                    .postpone_hold(&one.settlement, block.at.after(pause))
+                    .await?;
             }
         }
         Ok(())
@@ -141,14 +158,14 @@ impl Inner {
 }
 
 /// Whether chain calls were made and none got a response.
-fn node_failed(reconciled: &[ReconciledSettlement]) -> bool {
+fn has_node_failed(reconciled: &[ReconciledSettlement]) -> bool {
     let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
     asked.peek().is_some() && asked.all(ReconciledSettlement::has_failed)
 }
 
 /// Returns the delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the
 /// chain does not explain.
-fn pause(outcome: Outcome, overdue: Duration) -> Option<Duration> {
+fn retry_delay(outcome: Outcome, overdue: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(A_MINUTE),
         Outcome::Untraced | Outcome::Contradicted => Some(overdue.max(A_MINUTE).min(Duration::DAY)),

@@ -5,7 +5,7 @@
 //! at the same rate, regardless of their size.
 
 use crate::Inner;
-use purser_api::at_most;
+use purser_api::run_at_most;
 use purser_domain::{Result, Timestamp};
 use purser_store::{EvictResult, EvictionRequest, Ledger};
 use tokio::time::Instant;
@@ -27,9 +27,9 @@ enum EvictionProgress {
 }
 
 /// Processes requests until this time. The next run processes the remaining requests.
-pub(crate) async fn evict_idle(shared: &Inner, until: Instant) -> Result<()> {
+pub(crate) async fn evict_requested_windows(shared: &Inner, until: Instant) -> Result<()> {
     let mut left = Vec::new();
-    for request in shared.ledger.eviction_requests().await? {
+    for request in shared.ledger.read_eviction_requests().await? {
         match request {
             Ok(request) => left.push(request),
             Err(error) => tracing::error!(cause = %error, "reconcile.eviction_failed"),
@@ -40,10 +40,10 @@ pub(crate) async fn evict_idle(shared: &Inner, until: Instant) -> Result<()> {
         let at = shared.clock.now();
         let turns = left.into_iter().map(|request| {
             let ledger = shared.ledger.clone();
-            async move { (request, turn(&ledger, &request, at, until).await) }
+            async move { (request, evict_window(&ledger, &request, at, until).await) }
         });
         left = Vec::new();
-        for (request, turn) in at_most(AT_ONCE, turns).await {
+        for (request, turn) in run_at_most(AT_ONCE, turns).await {
             match turn {
                 Ok(EvictionProgress::Done) => {
                     shared.ledger.clear_eviction_request(&request).await?;
@@ -62,15 +62,20 @@ pub(crate) async fn evict_idle(shared: &Inner, until: Instant) -> Result<()> {
 }
 
 /// Evicts payments from one window, with up to a fixed number of transactions, or fewer if time is up.
-async fn turn(ledger: &Ledger, request: &EvictionRequest, at: Timestamp, until: Instant) -> Result<EvictionProgress> {
-    let Some(window) = ledger.window_to_evict(request.scope).await? else {
+async fn evict_window(
+    ledger: &Ledger,
+    request: &EvictionRequest,
+    at: Timestamp,
+    until: Instant,
+) -> Result<EvictionProgress> {
+    let Some(window) = ledger.read_window_to_evict(request.scope).await? else {
         return Ok(EvictionProgress::Done);
     };
     for _ in 0..STEPS {
         if Instant::now() >= until {
             return Ok(EvictionProgress::More);
         }
-        match ledger.clear_expired(&window, at).await? {
+        match ledger.evict_expired(&window, at).await? {
             EvictResult::All => return Ok(EvictionProgress::Done),
             EvictResult::More => {}
             EvictResult::Superseded | EvictResult::Outdated => return Ok(EvictionProgress::NotNow),

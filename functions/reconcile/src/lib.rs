@@ -81,7 +81,7 @@ impl Reconcile {
     /// Starts the function with this configuration (`settings.rs`). The function has no access to the wallet seed.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
-        Self::boot_over(boot, |network, rpc_url, finality| {
+        Self::boot_with_chain(boot, |network, rpc_url, finality| {
             Chain::new(http, network, rpc_url, finality)
         })
         .await
@@ -89,7 +89,7 @@ impl Reconcile {
 
     /// Starts the function like [`Self::boot`], with a chain that `chain` creates from the network, the RPC secret and
     /// the finality. The simulation passes its own chain.
-    pub async fn boot_over(
+    pub async fn boot_with_chain(
         boot: Boot,
         chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
     ) -> Result<Self, BootError> {
@@ -104,8 +104,8 @@ impl Reconcile {
         let settings = env.finish(settings)?;
         let secrets = Secrets::new(&aws);
         let arns = [settings.nonce_key_secret.as_str(), &settings.rpc_url_secret];
-        let [nonce_key, rpc_url] = secrets.texts(arns).await?;
-        let db = purser_store::client(&aws);
+        let [nonce_key, rpc_url] = secrets.read_all(arns).await?;
+        let db = purser_store::dynamodb_client(&aws);
         let ledger = Ledger::new(db.clone(), settings.ledger_table, settings.decisions_table);
         Ok(Self(Arc::new(Inner {
             ledger,
@@ -124,61 +124,61 @@ impl Reconcile {
     }
 
     /// Runs a job within this time.
-    pub async fn call(&self, job: Job, time_left: Duration) -> Result<()> {
+    pub async fn run_job(&self, job: Job, time_left: Duration) -> Result<()> {
         match job {
-            Job::Payments(part) => self.run_part(part, time_left).await.map(|_| ()),
-            Job::Wallets => self.look_at_wallets(time_left).await,
+            Job::Payments(part) => self.reconcile_part(part, time_left).await.map(|_| ()),
+            Job::Wallets => self.check_wallet_balances(time_left).await,
         }
     }
 
     /// Compares the wallets' balances with their limits, within this time. Fails if the chain or the ledger can't be
     /// reached.
-    pub async fn look_at_wallets(&self, time_left: Duration) -> Result<()> {
-        self.0.wallet_levels(last_begin(time_left)).await
+    pub async fn check_wallet_balances(&self, time_left: Duration) -> Result<()> {
+        self.0.check_all_wallet_levels(last_start_time(time_left)).await
     }
 
     /// Reconciles all due holds and evicts requested windows, within this time.
-    pub async fn run(&self, time_left: Duration) -> Result<Run> {
-        self.run_part(Part::WHOLE, time_left).await
+    pub async fn reconcile_all(&self, time_left: Duration) -> Result<Run> {
+        self.reconcile_part(Part::WHOLE, time_left).await
     }
 
     /// Reconciles the due holds of this part, within this time. The first part also does the work that is not divided.
     /// Fails if the chain or the ledger can't be reached.
-    pub async fn run_part(&self, part: Part, time_left: Duration) -> Result<Run> {
-        let until = last_begin(time_left);
+    pub async fn reconcile_part(&self, part: Part, time_left: Duration) -> Result<Run> {
+        let until = last_start_time(time_left);
         let evicting = async {
             if part.is_first() {
-                evict::evict_idle(&self.0, until).await
+                evict::evict_requested_windows(&self.0, until).await
             } else {
                 Ok(())
             }
         };
         // Boxed because both futures together are too large for the caller's stack frame.
-        let (reconciled, evicted) = tokio::join!(Box::pin(self.reconcile(part, until)), Box::pin(evicting));
+        let (reconciled, evicted) = tokio::join!(Box::pin(self.run_reconciliation(part, until)), Box::pin(evicting));
         if let Err(error) = evicted {
             tracing::error!(cause = %error, "reconcile.eviction_failed");
         }
         reconciled
     }
 
-    async fn reconcile(&self, part: Part, until: Instant) -> Result<Run> {
+    async fn run_reconciliation(&self, part: Part, until: Instant) -> Result<Run> {
         let shared = &self.0;
-        let block = shared.chain.final_block().await;
+        let block = shared.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
         // If one step fails, the other steps still run.
         let mut steps = Vec::new();
         if part.is_first() {
-            steps.push(shared.reconcile_requests(&block, until).await);
+            steps.push(shared.reconcile_requested_settlements(&block, until).await);
         }
-        steps.push(shared.due(part, &block, until).await);
+        steps.push(shared.reconcile_due_holds(part, &block, until).await);
         if part.is_first() {
-            steps.push(shared.watch(&block, until).await);
+            steps.push(shared.recheck_deep_blocks(&block, until).await);
         }
         steps.iter().for_each(Step::log_failure);
-        let (run, failure) = steps.into_iter().fold(Step::new(), Step::and).into_run();
-        run.log();
+        let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run();
+        run.log_run();
         // Outflows come last and do not affect the run's result, because no payment depends on them.
-        if let Err(error) = shared.outflows(part.wallets(), &block, until).await {
+        if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, until).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
         failure.map_or(Ok(run), Err)
@@ -186,7 +186,7 @@ impl Reconcile {
 }
 
 /// Returns the time until which work may be started.
-fn last_begin(time_left: Duration) -> Instant {
+fn last_start_time(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)
 }

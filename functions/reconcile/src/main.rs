@@ -7,7 +7,7 @@ use std::process::ExitCode;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let run = async |reconcile: &Reconcile, event: &Value, time_left| {
-        reconcile.call(Job::from_event(event)?, time_left).await
+        reconcile.run_job(Job::from_event(event)?, time_left).await
     };
     purser_api::serve_schedule(Reconcile::boot, run).await
 }

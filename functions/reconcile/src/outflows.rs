@@ -14,12 +14,12 @@
 use crate::{
     Inner,
     batch::{Cause, ReconciledSettlement},
-    watch::all,
+    watch::run_concurrently,
 };
 use purser_chain::UnsearchedBlocks;
 use purser_domain::{
-    Address, AgentId, B256, Duration, Error, ExpectedTransfer, FinalBlock, NoncePrefix, Outflow, PersonId, Result,
-    Settlement, SettlementState, Timestamp, TxHash,
+    Address, AgentId, B256, Duration, Error, ExpectedTransfer, FinalBlock, NoncePrefix, Outflow, Result, Settlement,
+    SettlementState, Timestamp, TxHash, UserId,
 };
 use purser_store::WalletPart;
 use std::{
@@ -55,7 +55,12 @@ enum Pays {
 
 impl Inner {
     /// Compares transfers out of this part of the wallets, in the blocks that have become deep, with the settlements.
-    pub(crate) async fn outflows(self: &Arc<Self>, part: WalletPart, block: &FinalBlock, until: Instant) -> Result<()> {
+    pub(crate) async fn check_outflows(
+        self: &Arc<Self>,
+        part: WalletPart,
+        block: &FinalBlock,
+        until: Instant,
+    ) -> Result<()> {
         // The depth of the watch (`watch.rs`).
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
@@ -64,9 +69,9 @@ impl Inner {
         if Instant::now() > until {
             return Ok(());
         }
-        let Some(place) = self.ledger.outflow_place(part).await? else {
+        let Some(place) = self.ledger.read_outflow_checkpoint(part).await? else {
             // A stack's first run is within a minute of its deployment.
-            return self.ledger.save_outflow_place(part, deep).await;
+            return self.ledger.save_outflow_checkpoint(part, deep).await;
         };
         let mut first = place.saturating_add(1);
         if first > deep {
@@ -74,28 +79,30 @@ impl Inner {
         }
         // The wallets are read after the final block, so a wallet that is missing had no key in the last of these
         // blocks.
-        let wallets = self.wallets(part).await?;
+        let wallets = self.read_wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
         let mut noisy = BTreeSet::new();
         while first <= deep {
             let blocks = (first, deep);
             let found = self
                 .chain
-                .outflows(&addresses, blocks, self.log_range, &mut noisy, until);
+                .find_outflows(&addresses, blocks, self.log_range, &mut noisy, until);
             let Some(found) = found.await.map_err(|error| Error::internal(SEARCHING, error))? else {
                 break;
             };
-            let unexplained = self.find_unexplained(&wallets, found.outflows, block, until).await?;
+            let unexplained = self
+                .find_unexplained_outflows(&wallets, found.outflows, block, until)
+                .await?;
             let Some(unexplained) = unexplained else {
                 break;
             };
             for one in &unexplained {
-                self.tell(one).await?;
+                self.report_outflow(one).await?;
             }
             for one in &found.unsearched {
-                log_unsearched(&wallets, one);
+                log_unsearched_blocks(&wallets, one);
             }
-            self.ledger.save_outflow_place(part, found.last).await?;
+            self.ledger.save_outflow_checkpoint(part, found.last).await?;
             first = found.last.saturating_add(1);
         }
         if first <= deep {
@@ -106,9 +113,9 @@ impl Inner {
     }
 
     /// Reads the wallets of this part. Unreadable rows are logged and skipped.
-    async fn wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
+    async fn read_wallets(&self, part: WalletPart) -> Result<BTreeMap<Address, AgentId>> {
         let mut wallets = BTreeMap::new();
-        for wallet in self.ledger.wallets(part).await? {
+        for wallet in self.ledger.read_wallets(part).await? {
             match wallet {
                 Ok((address, agent)) => {
                     wallets.insert(address, agent);
@@ -120,14 +127,14 @@ impl Inner {
     }
 
     /// Returns the outflows that belong to no settlement; `None` if time ran out.
-    async fn find_unexplained(
+    async fn find_unexplained_outflows(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,
         outflows: Vec<Outflow>,
         block: &FinalBlock,
         until: Instant,
     ) -> Result<Option<Vec<UnexplainedOutflow>>> {
-        let claimed = self.find_claimed(&outflows).await?;
+        let claimed = self.find_claimed_payments(&outflows).await?;
         let mut left: BTreeMap<AgentId, Vec<UnexplainedOutflow>> = BTreeMap::new();
         let mut times = HashMap::new();
         for outflow in outflows {
@@ -138,14 +145,14 @@ impl Inner {
             if claim.is_some_and(|claim| claimed.contains(&claim)) {
                 continue;
             }
-            let at = self.time_of(&outflow, &mut times).await?;
+            let at = self.outflow_time(&outflow, &mut times).await?;
             left.entry(agent)
                 .or_default()
                 .push(UnexplainedOutflow { agent, outflow, at });
         }
         let mut unexplained = Vec::new();
         for (agent, mut of_agent) in left {
-            let Some(explained) = self.find_explained(agent, &of_agent, block, until).await? else {
+            let Some(explained) = self.find_explained_outflows(agent, &of_agent, block, until).await? else {
                 return Ok(None);
             };
             of_agent.retain(|one| one.outflow.nonce.is_none_or(|nonce| !explained.contains(&nonce)));
@@ -155,18 +162,18 @@ impl Inner {
     }
 
     /// Reads the payments that settlements claim in these blocks, by agent, nonce and transaction.
-    async fn find_claimed(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
+    async fn find_claimed_payments(self: &Arc<Self>, outflows: &[Outflow]) -> Result<HashSet<(AgentId, B256, TxHash)>> {
         let blocks: BTreeSet<u64> = outflows.iter().map(|outflow| outflow.block.number).collect();
         let count = blocks.len();
         let reads = blocks.into_iter().map(|number| {
             let shared = Arc::clone(self);
-            async move { shared.ledger.claims_in(shared.network, number).await }
+            async move { shared.ledger.read_claims_in_block(shared.network, number).await }
         });
         let mut claimed = HashSet::new();
-        for of_block in all(BLOCKS_AT_ONCE, count, reads).await? {
+        for of_block in run_concurrently(BLOCKS_AT_ONCE, count, reads).await? {
             let claims = of_block?.into_iter();
             claimed.extend(claims.map(|claim| {
-                let nonce = self.nonce_key.nonce(claim.settlement);
+                let nonce = self.nonce_key.derive_nonce(claim.settlement);
                 (claim.agent, nonce, claim.tx_hash)
             }));
         }
@@ -174,12 +181,12 @@ impl Inner {
     }
 
     /// Returns the time of an outflow's block. Fails if the block is no longer on the chain.
-    async fn time_of(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
+    async fn outflow_time(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
         let number = outflow.block.number;
         let header = if let Some(header) = times.get(&number) {
             *header
         } else {
-            let header = self.chain.header(number).await;
+            let header = self.chain.read_header(number).await;
             let header = header.map_err(|error| Error::internal(SEARCHING, error))?;
             header.ok_or_else(|| Error::internal(SEARCHING, "the node does not have a block with logs"))?
         };
@@ -191,7 +198,7 @@ impl Inner {
     }
 
     /// Returns the nonces of outflows that are payments of the agent's settlements; `None` if time ran out.
-    async fn find_explained(
+    async fn find_explained_outflows(
         self: &Arc<Self>,
         agent: AgentId,
         outflows: &[UnexplainedOutflow],
@@ -218,10 +225,10 @@ impl Inner {
             if Instant::now() > until {
                 return Ok(None);
             }
-            let (page, next) = self.ledger.settlements_between(agent, span, before).await?;
+            let (page, next) = self.ledger.read_settlements_between(agent, span, before).await?;
             for settlement in page {
                 let settlement = settlement?;
-                match self.pays(&settlement, &of_nonce) {
+                match self.find_settlement_payment(&settlement, &of_nonce) {
                     Some(Pays::Surely(nonce)) => {
                         explained.insert(nonce);
                         if settlement.state == SettlementState::Expired {
@@ -242,7 +249,7 @@ impl Inner {
             }
         }
         // A payment that is found after its release is counted again.
-        let reconciled = self.reconcile(released, block, Cause::Due, until).await;
+        let reconciled = self.reconcile_settlements(released, block, Cause::Due, until).await;
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
                 SEARCHING,
@@ -254,10 +261,10 @@ impl Inner {
 
     /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, the
     /// payment is the outflow whose nonce has the stored prefix.
-    fn pays(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
+    fn find_settlement_payment(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
-        let is_it = |nonce: B256, outflow: &Outflow| outflow.is_of(&ExpectedTransfer::new(terms, nonce));
-        if let Ok(nonce) = self.nonce_key.nonce_again(terms.id, terms.nonce_prefix) {
+        let is_it = |nonce: B256, outflow: &Outflow| outflow.matches_transfer(&ExpectedTransfer::new(terms, nonce));
+        if let Ok(nonce) = self.nonce_key.derive_existing_nonce(terms.id, terms.nonce_prefix) {
             return is_it(nonce, of_nonce.get(&nonce)?).then_some(Pays::Surely(nonce));
         }
         let mut begins = of_nonce
@@ -269,14 +276,14 @@ impl Inner {
 
     /// Reports an outflow unless its audit row exists. The line is logged before the row is written, so a run that is
     /// killed in between logs the line again.
-    async fn tell(&self, unexplained: &UnexplainedOutflow) -> Result<()> {
+    async fn report_outflow(&self, unexplained: &UnexplainedOutflow) -> Result<()> {
         let UnexplainedOutflow { agent, outflow, at } = unexplained;
         let record = outflow.audit_record(*agent, *at);
-        if self.audit.has(&record.actor, record.id).await? {
+        if self.audit.has_row(&record.actor, record.id).await? {
             return Ok(());
         }
-        let owner = self.ledger.agent(*agent).await?;
-        let owner = owner.and_then(|agent| PersonId::parse(&agent.owner));
+        let owner = self.ledger.read_agent_by_id(*agent).await?;
+        let owner = owner.and_then(|agent| UserId::parse(&agent.owner));
         tracing::warn!(
             agent.id = %agent,
             wallet = %outflow.wallet,
@@ -287,13 +294,13 @@ impl Inner {
             block = outflow.block.number,
             "outflow.unexplained"
         );
-        let entry = self.audit.entry(&record).telling(owner.as_ref());
-        self.audit.add_found(&entry).await
+        let entry = self.audit.new_entry(&record).with_copy_for_user(owner.as_ref());
+        self.audit.add_finding(&entry).await
     }
 }
 
 /// Logs blocks that were skipped because the node does not return all of the wallet's logs.
-fn log_unsearched(wallets: &BTreeMap<Address, AgentId>, unsearched: &UnsearchedBlocks) {
+fn log_unsearched_blocks(wallets: &BTreeMap<Address, AgentId>, unsearched: &UnsearchedBlocks) {
     let UnsearchedBlocks { wallet, first, last } = unsearched;
     tracing::error!(
         agent.id = wallets.get(wallet).map(tracing::field::display),

@@ -40,7 +40,7 @@ impl Part {
     }
 
     /// Returns this part's wallets.
-    pub(crate) const fn wallets(self) -> WalletPart {
+    pub(crate) const fn wallet_shard(self) -> WalletPart {
         WalletPart {
             index: self.index,
             of: self.of,
@@ -48,7 +48,7 @@ impl Part {
     }
 
     /// Returns this part's index partitions.
-    pub(crate) fn partitions(self) -> Vec<u8> {
+    pub(crate) fn index_partitions(self) -> Vec<u8> {
         (self.index..PARTITIONS).step_by(self.of.into()).collect()
     }
 }
@@ -62,7 +62,7 @@ mod tests {
     fn the_parts_share_nothing_and_leave_nothing_out() {
         for of in [1, 2, 4, 8, 16] {
             let parts = (0..of).map(|index| Part::new(index, of).unwrap());
-            let mut partitions: Vec<u8> = parts.flat_map(Part::partitions).collect();
+            let mut partitions: Vec<u8> = parts.flat_map(Part::index_partitions).collect();
             partitions.sort_unstable();
             assert_eq!(partitions, (0..16).collect::<Vec<u8>>(), "{of}");
         }

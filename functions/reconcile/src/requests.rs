@@ -9,11 +9,11 @@ use tokio::time::Instant;
 impl Inner {
     /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
     /// does not exist.
-    pub(crate) async fn reconcile_requests(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+    pub(crate) async fn reconcile_requested_settlements(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         let mut step = Step::new();
-        let requests = match self.ledger.reconcile_requests().await {
-            Ok(requests) => step.readable(requests),
-            Err(error) => return step.fail(error),
+        let requests = match self.ledger.read_reconcile_requests().await {
+            Ok(requests) => step.collect_readable(requests),
+            Err(error) => return step.mark_failed(error),
         };
         if requests.is_empty() {
             return step;
@@ -22,14 +22,14 @@ impl Inner {
             .iter()
             .map(|request| (request.agent, request.settlement))
             .collect();
-        let found = match self.ledger.settlements_of(&wanted).await {
+        let found = match self.ledger.read_settlements_by_id(&wanted).await {
             Ok(found) => found,
-            Err(error) => return step.fail(error),
+            Err(error) => return step.mark_failed(error),
         };
         // If a settlement is unreadable, its request can't be distinguished from a request for a settlement that does
         // not exist, so no request is removed because its settlement is missing.
         let are_all_readable = found.iter().all(Result::is_ok);
-        let settlements = step.readable(found);
+        let settlements = step.collect_readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {
             settlements.iter().map(Settlement::id).collect()
         } else {
@@ -38,15 +38,15 @@ impl Inner {
         if Instant::now() > until {
             return step;
         }
-        for reconciled in self.reconcile(settlements, block, Cause::Due, until).await {
-            step = step.with(&reconciled.outcomes);
+        for reconciled in self.reconcile_settlements(settlements, block, Cause::Due, until).await {
+            step = step.with_outcomes(&reconciled.outcomes);
             if !reconciled.has_failed() {
                 kept.remove(&reconciled.settlement.id());
             }
         }
         for request in requests.iter().filter(|request| !kept.contains(&request.settlement)) {
             if let Err(error) = self.ledger.clear_reconcile_request(request).await {
-                return step.fail(error);
+                return step.mark_failed(error);
             }
         }
         step

@@ -60,7 +60,7 @@ impl Outcome {
 
     /// Whether a hold with this outcome still waits for the chain. A hold whose payment the chain contradicts waits for
     /// an operator instead.
-    pub(crate) const fn waits(self) -> bool {
+    pub(crate) const fn waits_for_chain(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
             Self::Confirmed
@@ -88,7 +88,7 @@ pub struct Run {
 
 impl Run {
     /// Returns the number of settlements with this outcome.
-    pub fn count(&self, outcome: Outcome) -> usize {
+    pub fn count_outcome(&self, outcome: Outcome) -> usize {
         self.outcomes.iter().filter(|seen| **seen == outcome).count()
     }
 
@@ -98,13 +98,13 @@ impl Run {
     }
 
     /// Logs the run in one line. Rare outcomes are not counted here, because each has its own line.
-    pub(crate) fn log(&self) {
+    pub(crate) fn log_run(&self) {
         tracing::info!(
             looks = self.outcomes.len(),
-            confirmed = self.count(Outcome::Confirmed),
-            released = self.count(Outcome::Released),
+            confirmed = self.count_outcome(Outcome::Confirmed),
+            released = self.count_outcome(Outcome::Released),
             waiting = self.waiting,
-            failed = self.count(Outcome::Failed),
+            failed = self.count_outcome(Outcome::Failed),
             lag_seconds = self.lag.secs(),
             complete = self.is_complete,
             "reconcile.run"
@@ -134,19 +134,19 @@ impl Step {
     }
 
     /// Marks the step as incomplete.
-    pub(crate) fn incomplete(mut self) -> Self {
+    pub(crate) fn mark_incomplete(mut self) -> Self {
         self.run.is_complete = false;
         self
     }
 
     /// Marks the step as failed and incomplete. The first error is kept.
-    pub(crate) fn fail(mut self, error: Error) -> Self {
+    pub(crate) fn mark_failed(mut self, error: Error) -> Self {
         self.error = self.error.or(Some(error));
-        self.incomplete()
+        self.mark_incomplete()
     }
 
     /// Combines the results of two steps.
-    pub(crate) fn and(mut self, other: Self) -> Self {
+    pub(crate) fn combine(mut self, other: Self) -> Self {
         self.run.outcomes.extend(other.run.outcomes);
         self.run.lag = self.run.lag.max(other.run.lag);
         self.run.waiting = self.run.waiting.saturating_add(other.run.waiting);
@@ -156,20 +156,20 @@ impl Step {
     }
 
     /// Adds the outcomes of a settlement.
-    pub(crate) fn with(mut self, outcomes: &[Outcome]) -> Self {
+    pub(crate) fn with_outcomes(mut self, outcomes: &[Outcome]) -> Self {
         self.run.outcomes.extend_from_slice(outcomes);
         self
     }
 
     /// Adds a hold that waits for the chain and has been due for `overdue`.
-    pub(crate) fn with_waiting(mut self, overdue: Length) -> Self {
+    pub(crate) fn with_overdue_hold(mut self, overdue: Length) -> Self {
         self.run.waiting = self.run.waiting.saturating_add(1);
         self.run.lag = self.run.lag.max(overdue);
         self
     }
 
     /// Returns the readable rows. Unreadable rows are logged and count as failed.
-    pub(crate) fn readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
+    pub(crate) fn collect_readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
         let mut read = Vec::new();
         for row in rows {
             match row {

@@ -27,26 +27,26 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn from_env(env: &mut Env) -> Self {
         Self {
-            ledger_table: env.text("LEDGER_TABLE"),
-            decisions_table: env.text("DECISIONS_TABLE"),
-            audit_table: env.text("AUDIT_TABLE"),
-            network: env.network(),
-            nonce_key_secret: env.text("NONCE_KEY_SECRET_ARN"),
-            rpc_url_secret: env.text("RPC_URL_SECRET_ARN"),
+            ledger_table: env.require_text("LEDGER_TABLE"),
+            decisions_table: env.require_text("DECISIONS_TABLE"),
+            audit_table: env.require_text("AUDIT_TABLE"),
+            network: env.require_network(),
+            nonce_key_secret: env.require_text("NONCE_KEY_SECRET_ARN"),
+            rpc_url_secret: env.require_text("RPC_URL_SECRET_ARN"),
             finality: Finality {
-                confirmations: env.number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
+                confirmations: env.parse_number("FINALITY_CONFIRMATIONS", 5, 1..=10_000),
             },
             // 300 blocks take ten minutes on Base.
-            watch: env.number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
-            most: env.number("RECONCILE_MOST_SETTLEMENTS", 20_000, 1..=100_000),
-            log_range: env.number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
-            low_wallet: low_wallet(env),
+            watch: env.parse_number("WATCH_CONFIRMATIONS", 300, 1..=100_000),
+            most: env.parse_number("RECONCILE_MOST_SETTLEMENTS", 20_000, 1..=100_000),
+            log_range: env.parse_number("LOG_BLOCK_RANGE", 1_000, 1..=100_000),
+            low_wallet: low_wallet_limit(env),
         }
     }
 }
 
-fn low_wallet(env: &mut Env) -> Amount {
+fn low_wallet_limit(env: &mut Env) -> Amount {
     // Five dollars.
-    let units = env.number("LOW_WALLET_UNITS", 5_000_000, 0..=Amount::MAX.units());
+    let units = env.parse_number("LOW_WALLET_UNITS", 5_000_000, 0..=Amount::MAX.units());
     Amount::from_units(units).unwrap_or(Amount::MAX)
 }

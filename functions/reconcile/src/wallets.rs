@@ -28,15 +28,15 @@ struct LevelChange {
 
 impl Inner {
     /// Compares the balances of all wallets, as far as time permits.
-    pub(crate) async fn wallet_levels(&self, until: Instant) -> Result<()> {
+    pub(crate) async fn check_all_wallet_levels(&self, until: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
         }
-        let block = self.chain.final_block().await;
+        let block = self.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        let place = self.ledger.level_place().await?;
-        let wallets = self.every_wallet().await?;
-        let levels = self.every_level().await?;
+        let place = self.ledger.read_wallet_level_checkpoint().await?;
+        let wallets = self.read_all_wallets().await?;
+        let levels = self.read_all_levels().await?;
         let after = place.map_or(Bound::Unbounded, Bound::Excluded);
         let wallets: Vec<(AgentId, Address)> = wallets
             .range((after, Bound::Unbounded))
@@ -47,7 +47,7 @@ impl Inner {
             if Instant::now() > until {
                 break;
             }
-            unknown = unknown.saturating_add(self.look_at(some, &levels, &block, until).await?);
+            unknown = unknown.saturating_add(self.check_wallet_levels(some, &levels, &block, until).await?);
             cut_off = some.last().map(|(agent, _)| *agent);
         }
         let is_complete = cut_off == wallets.last().map(|(agent, _)| *agent);
@@ -56,12 +56,12 @@ impl Inner {
         if next == place {
             return Ok(());
         }
-        self.ledger.save_level_place(next).await
+        self.ledger.save_wallet_level_checkpoint(next).await
     }
 
     /// Compares the balances of these wallets and writes the changed levels. Returns the number of wallets whose
     /// balance is unknown.
-    async fn look_at(
+    async fn check_wallet_levels(
         &self,
         wallets: &[(AgentId, Address)],
         levels: &HashMap<AgentId, WalletLevel>,
@@ -69,12 +69,13 @@ impl Inner {
         until: Instant,
     ) -> Result<usize> {
         let addresses: Vec<Address> = wallets.iter().map(|(_, wallet)| *wallet).collect();
-        let balances = self.chain.balances(&addresses, block, until).await;
+        let balances = self.chain.read_balances(&addresses, block, until).await;
         let unknown = balances.iter().filter(|balance| balance.is_none()).count();
         let mut changed = Vec::new();
         for ((agent, wallet), balance) in wallets.iter().zip(balances) {
             let before = levels.get(agent).copied();
-            let next = |balance| WalletLevel::next(before.as_ref(), balance, self.low_wallet, block, self.network);
+            let next =
+                |balance| WalletLevel::next_level(before.as_ref(), balance, self.low_wallet, block, self.network);
             if let Some(level) = balance.and_then(next) {
                 changed.push(LevelChange {
                     agent: *agent,
@@ -84,7 +85,7 @@ impl Inner {
                 });
             }
         }
-        for one in self.confirm_levels(changed, block, until).await {
+        for one in self.confirm_level_changes(changed, block, until).await {
             let LevelChange {
                 agent, before, level, ..
             } = one;
@@ -97,21 +98,21 @@ impl Inner {
     }
 
     /// Returns the changes on which all endpoints of the node agree.
-    async fn confirm_levels(
+    async fn confirm_level_changes(
         &self,
         mut changed: Vec<LevelChange>,
         block: &FinalBlock,
         until: Instant,
     ) -> Vec<LevelChange> {
-        let witnesses = self.chain.witnesses();
+        let witnesses = self.chain.witness_chains();
         if witnesses.len() < 2 {
             return changed;
         }
         for witness in witnesses {
             let addresses: Vec<Address> = changed.iter().map(|one| one.wallet).collect();
-            let balances = witness.balances(&addresses, block, until).await;
+            let balances = witness.read_balances(&addresses, block, until).await;
             let says_the_same = |(one, balance): (LevelChange, Option<_>)| {
-                let told = WalletLevel::next(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
+                let told = WalletLevel::next_level(one.before.as_ref(), balance?, self.low_wallet, block, self.network);
                 (told.map(|told| told.is_low) == Some(one.level.is_low)).then_some(one)
             };
             changed = changed.into_iter().zip(balances).filter_map(says_the_same).collect();
@@ -119,9 +120,9 @@ impl Inner {
         changed
     }
 
-    async fn every_wallet(&self) -> Result<BTreeMap<AgentId, Address>> {
+    async fn read_all_wallets(&self) -> Result<BTreeMap<AgentId, Address>> {
         let mut wallets = BTreeMap::new();
-        for wallet in self.ledger.wallets(crate::Part::WHOLE.wallets()).await? {
+        for wallet in self.ledger.read_wallets(crate::Part::WHOLE.wallet_shard()).await? {
             match wallet {
                 Ok((address, agent)) => {
                     wallets.insert(agent, address);
@@ -134,9 +135,9 @@ impl Inner {
 
     /// Reads all levels. An unreadable row is not overwritten, because the write for its wallet requires that no row
     /// exists.
-    async fn every_level(&self) -> Result<HashMap<AgentId, WalletLevel>> {
+    async fn read_all_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
-        for level in self.ledger.wallet_levels().await? {
+        for level in self.ledger.read_wallet_levels().await? {
             match level {
                 Ok((agent, level)) => {
                     levels.insert(agent, level);

@@ -12,7 +12,7 @@ use crate::{
     batch::{Cause, ReconciledSettlement},
     run::{Outcome, Step},
 };
-use purser_api::at_most;
+use purser_api::run_at_most;
 use purser_chain::ChainError;
 use purser_domain::{AgentId, BlockId, Error, FinalBlock, Result, Settlement, SettlementId, SettlementState};
 use purser_store::StoredClaim;
@@ -49,7 +49,7 @@ enum UnsupportedResult {
 
 impl Inner {
     /// Checks the blocks that have become deep since the last run.
-    pub(crate) async fn watch(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
+    pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         // The final block has the depth `confirmations`, and each block below it is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
@@ -59,8 +59,8 @@ impl Inner {
             Ok(Some(checked)) => checked,
             // A stack's first run is within a minute of its deployment. If it is later, earlier confirmations are not
             // watched.
-            Ok(None) => return self.save_checked(Step::new(), deep).await,
-            Err(error) => return Step::new().fail(error),
+            Ok(None) => return self.save_checked_block(Step::new(), deep).await,
+            Err(error) => return Step::new().mark_failed(error),
         };
         let mut step = Step::new();
         let mut first = checked.saturating_add(1);
@@ -69,30 +69,30 @@ impl Inner {
             let last = first.saturating_add(most).min(deep);
             let claimed = match self.load_claims(first, last).await {
                 Ok(claimed) => claimed,
-                Err(error) => return step.fail(error),
+                Err(error) => return step.mark_failed(error),
             };
             for claimed in claimed {
                 let below = claimed.number.saturating_sub(1);
-                step = step.and(self.check(claimed, block, until).await);
+                step = step.combine(self.recheck_block(claimed, block, until).await);
                 if !step.is_complete() {
                     // The next run starts here, so even a node that allows few calls per minute gets through all
                     // blocks.
-                    return self.save_checked(step, below).await;
+                    return self.save_checked_block(step, below).await;
                 }
             }
-            step = self.save_checked(step, last).await;
+            step = self.save_checked_block(step, last).await;
             if !step.is_complete() {
                 return step;
             }
             first = last.saturating_add(1);
         }
-        if first > deep { step } else { step.incomplete() }
+        if first > deep { step } else { step.mark_incomplete() }
     }
 
-    async fn save_checked(&self, step: Step, number: u64) -> Step {
+    async fn save_checked_block(&self, step: Step, number: u64) -> Step {
         match self.ledger.save_checked_block(number).await {
             Ok(()) => step,
-            Err(error) => step.fail(error),
+            Err(error) => step.mark_failed(error),
         }
     }
 
@@ -100,10 +100,10 @@ impl Inner {
     async fn load_claims(self: &Arc<Self>, first: u64, last: u64) -> Result<Vec<BlockClaims>> {
         let reads = (first..=last).map(|number| {
             let shared = Arc::clone(self);
-            async move { (number, shared.ledger.claims_in(shared.network, number).await) }
+            async move { (number, shared.ledger.read_claims_in_block(shared.network, number).await) }
         });
         let blocks = usize::try_from(last.saturating_sub(first).saturating_add(1)).unwrap_or(usize::MAX);
-        let read = all(BLOCKS_AT_ONCE, blocks, reads).await?;
+        let read = run_concurrently(BLOCKS_AT_ONCE, blocks, reads).await?;
         let mut claims = Vec::new();
         for (number, of_block) in read {
             let of_block = of_block?;
@@ -115,7 +115,7 @@ impl Inner {
         let looks = claims.into_iter().map(|(number, claims)| {
             let shared = Arc::clone(self);
             async move {
-                let on_chain = shared.chain.block(number).await;
+                let on_chain = shared.chain.read_block_id(number).await;
                 BlockClaims {
                     number,
                     claims,
@@ -123,14 +123,14 @@ impl Inner {
                 }
             }
         });
-        let mut claimed = all(NODE_CALLS_AT_ONCE, count, looks).await?;
+        let mut claimed = run_concurrently(NODE_CALLS_AT_ONCE, count, looks).await?;
         claimed.sort_by_key(|claimed| claimed.number);
         Ok(claimed)
     }
 
     /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if the next run
     /// has to check the block again.
-    async fn check(self: &Arc<Self>, claimed: BlockClaims, block: &FinalBlock, until: Instant) -> Step {
+    async fn recheck_block(self: &Arc<Self>, claimed: BlockClaims, block: &FinalBlock, until: Instant) -> Step {
         let BlockClaims {
             number,
             claims,
@@ -139,8 +139,8 @@ impl Inner {
         let mut step = Step::new();
         let on_chain = match on_chain {
             Ok(Some(on_chain)) => on_chain,
-            Ok(None) => return step.fail(Error::internal(CHECKING, "the node does not have it")),
-            Err(error) => return step.fail(Error::internal(CHECKING, error)),
+            Ok(None) => return step.mark_failed(Error::internal(CHECKING, "the node does not have it")),
+            Err(error) => return step.mark_failed(Error::internal(CHECKING, error)),
         };
         let gone: Vec<StoredClaim> = claims
             .into_iter()
@@ -150,18 +150,18 @@ impl Inner {
             return step;
         }
         if Instant::now() > until {
-            return step.incomplete();
+            return step.mark_incomplete();
         }
         // A settlement may have two claims in a block.
         let wanted: BTreeSet<(AgentId, SettlementId)> =
             gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
         let found = match self
             .ledger
-            .settlements_of(&wanted.into_iter().collect::<Vec<_>>())
+            .read_settlements_by_id(&wanted.into_iter().collect::<Vec<_>>())
             .await
         {
-            Ok(found) => step.readable(found),
-            Err(error) => return step.fail(error),
+            Ok(found) => step.collect_readable(found),
+            Err(error) => return step.mark_failed(error),
         };
         let (settlements, others): (Vec<Settlement>, Vec<Settlement>) = found
             .into_iter()
@@ -169,10 +169,12 @@ impl Inner {
         // The settlements that no longer depend on their claims.
         let mut ended: HashSet<SettlementId> = others.iter().map(Settlement::id).collect();
         let count = settlements.len();
-        let reconciled = self.reconcile(settlements, block, Cause::Reorganized, until).await;
+        let reconciled = self
+            .reconcile_settlements(settlements, block, Cause::Reorganized, until)
+            .await;
         let mut are_done = reconciled.len() == count;
         for one in &reconciled {
-            step = step.with(&one.outcomes);
+            step = step.with_outcomes(&one.outcomes);
             match classify_unsupported(one) {
                 UnsupportedResult::Ended => {
                     ended.insert(one.settlement.id());
@@ -185,24 +187,24 @@ impl Inner {
             match self.ledger.remove_claim(claim).await {
                 // Another process, which read the chain earlier, has confirmed the settlement meanwhile.
                 Ok(is_removed) => are_done &= is_removed,
-                Err(error) => return step.fail(error),
+                Err(error) => return step.mark_failed(error),
             }
         }
         if are_done {
             return step;
         }
         let problem = "a confirmation in it could not be reconciled";
-        step.fail(Error::internal(CHECKING, problem))
+        step.mark_failed(Error::internal(CHECKING, problem))
     }
 }
 
 /// Runs all futures, at most `limit` at a time, and returns their results. Fails if a task panicked.
-pub(crate) async fn all<T: Send + 'static>(
+pub(crate) async fn run_concurrently<T: Send + 'static>(
     limit: usize,
     count: usize,
     work: impl Iterator<Item = impl Future<Output = T> + Send + 'static>,
 ) -> Result<Vec<T>> {
-    let done = at_most(limit, work).await;
+    let done = run_at_most(limit, work).await;
     if done.len() == count {
         return Ok(done);
     }

@@ -2,7 +2,7 @@
 
 use crate::Inner;
 use purser_chain::Authorization;
-use purser_domain::{AuthorizationState, FinalBlock, Reconciliation, Settlement, reconcile};
+use purser_domain::{AuthorizationState, FinalBlock, Reconciliation, Settlement, decide_reconciliation};
 use tokio::time::Instant;
 
 type Known = (Settlement, Authorization);
@@ -10,31 +10,31 @@ type Known = (Settlement, Authorization);
 impl Inner {
     /// Replaces each state by unknown if a release or a revert would follow from the state and another endpoint
     /// disagrees. With one endpoint, all states stay.
-    pub(crate) async fn confirm_states(
+    pub(crate) async fn confirm_states_with_witnesses(
         &self,
         known: &[Known],
         mut states: Vec<Option<AuthorizationState>>,
         block: &FinalBlock,
         until: Instant,
     ) -> Vec<Option<AuthorizationState>> {
-        let witnesses = self.chain.witnesses();
+        let witnesses = self.chain.witness_chains();
         if witnesses.len() < 2 {
             return states;
         }
         for witness in witnesses {
             let mut asked = Vec::new();
             for (of, state) in known.iter().zip(&mut states) {
-                if let Some(undoes) = state.as_ref().and_then(|state| undoing(of, block, state)) {
+                if let Some(undoes) = state.as_ref().and_then(|state| release_or_revert(of, block, state)) {
                     asked.push((of, undoes, state));
                 }
             }
             let authorizations: Vec<Authorization> =
                 asked.iter().map(|((_, authorization), ..)| *authorization).collect();
             let told = witness
-                .authorization_states(&authorizations, block, self.log_range, until)
+                .read_authorization_states(&authorizations, block, self.log_range, until)
                 .await;
             for ((of, undoes, state), told) in asked.into_iter().zip(told) {
-                if told.and_then(|told| undoing(of, block, &told)) != Some(undoes) {
+                if told.and_then(|told| release_or_revert(of, block, &told)) != Some(undoes) {
                     // An endpoint that was not called in time does not contradict.
                     if Instant::now() <= until {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
@@ -48,12 +48,12 @@ impl Inner {
 }
 
 /// Returns the decision that follows from this state, if the decision is a release or a revert.
-fn undoing(
+fn release_or_revert(
     (settlement, authorization): &Known,
     block: &FinalBlock,
     state: &AuthorizationState,
 ) -> Option<Reconciliation> {
-    let decision = reconcile(settlement, &authorization.expected, block, state);
+    let decision = decide_reconciliation(settlement, &authorization.expected, block, state);
     matches!(
         decision,
         Reconciliation::Release(_) | Reconciliation::RevertConfirmation(_)

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use purser_api::{AllowedHosts, UntrustedHttpClient, WebhookCallResult};
-use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookTerms, WebhookUrl, webhook_signature};
+use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookSettings, WebhookUrl, webhook_signature_header};
 use std::{pin::Pin, time::Duration};
 
 /// The timeout of one call. Standard Webhooks recommends at least this duration.
@@ -11,7 +11,7 @@ pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "Purser-Webhooks";
 
 /// The connection to webhook receivers.
-pub trait Programs: Send + Sync {
+pub trait WebhookReceivers: Send + Sync {
     /// Posts a body to a URL, within the timeout of a call.
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a>;
 }
@@ -19,37 +19,40 @@ pub trait Programs: Send + Sync {
 /// The future of a webhook call's result.
 pub type Posted<'a> = Pin<Box<dyn Future<Output = WebhookCallResult> + Send + 'a>>;
 
-impl Programs for UntrustedHttpClient {
+impl WebhookReceivers for UntrustedHttpClient {
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a> {
         Box::pin(self.post(url, headers, body, now))
     }
 }
 
 /// Connects to webhook receivers on the internet, with this timeout for a call.
-pub(crate) fn programs(allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Box<dyn Programs>> {
+pub(crate) fn webhook_receivers(
+    allowed: AllowedHosts,
+    longest: Duration,
+) -> reqwest::Result<Box<dyn WebhookReceivers>> {
     Ok(Box::new(UntrustedHttpClient::new(PROGRAM, allowed, longest)?))
 }
 
 /// A client that signs and makes webhook calls.
-pub(crate) struct Caller(Box<dyn Programs>);
+pub(crate) struct Caller(Box<dyn WebhookReceivers>);
 
 impl Caller {
     /// Creates a client with this connection.
-    pub(crate) fn new(programs: Box<dyn Programs>) -> Self {
+    pub(crate) fn new(programs: Box<dyn WebhookReceivers>) -> Self {
         Self(programs)
     }
 
     /// Calls a webhook with the event of a delivery. The call has a signature for each of these secrets. `None` if the
     /// call can't be signed.
-    pub(crate) async fn call(
+    pub(crate) async fn call_webhook(
         &self,
-        terms: &WebhookTerms,
+        terms: &WebhookSettings,
         delivery: &Delivery,
         secrets: &[WebhookSecret],
         now: Timestamp,
     ) -> Option<WebhookCallResult> {
         let id = delivery.event_id.to_string();
-        let signature = webhook_signature(secrets, &id, now, &delivery.event)?;
+        let signature = webhook_signature_header(secrets, &id, now, &delivery.event)?;
         let headers: HeaderMap = [
             (CONTENT_TYPE, HeaderValue::from_static(terms.content_type.name())),
             (HeaderName::from_static("webhook-id"), HeaderValue::from_str(&id).ok()?),

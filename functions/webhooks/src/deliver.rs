@@ -7,10 +7,12 @@
 //! delivery.
 
 use crate::{LONGEST_CALL, Webhooks};
-use purser_api::{DeliveryMessage, DeliveryOf, MessageResult, NoticeOf, NoticeRequest, SqsRecord, WebhookRequest};
+use purser_api::{
+    DeliveryMessage, DeliveryOf, MessageResult, NotificationRequest, NotificationSource, SqsRecord, WebhookRequest,
+};
 use purser_domain::{
-    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, FailedCalls, FailureStage, PersonId, Result,
-    SecretOf, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
+    AfterCall, Attempt, Delivery, Due, Duration, Error, Event, EventKind, FailedCalls, FailureStage, Result, SecretOf,
+    Timestamp, UserId, Webhook, WebhookId, WebhookSecret, WebhookSecretId, test_event,
 };
 use tokio::time::Instant;
 
@@ -20,7 +22,7 @@ const _: () = assert!(LONGEST_CALL.as_secs() < 60, "a claim outlives its call");
 
 impl Webhooks {
     /// Makes the call that a message of the delivery queue names.
-    pub(crate) async fn deliver(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
+    pub(crate) async fn process_delivery(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
         let message = DeliveryMessage::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a delivery's message", "its shape is not the expected one"))?;
         let (id, new) = match &message.of {
@@ -30,74 +32,89 @@ impl Webhooks {
             }
             DeliveryOf::Stored(id) => (*id, None),
         };
-        let Some(webhook) = self.webhook(&message.person, message.webhook).await? else {
+        let Some(webhook) = self.read_webhook(&message.person, message.webhook).await? else {
             // The webhook was removed.
             self.0.table.clear_waiting(&message.person, id).await?;
             return Ok(MessageResult::Done);
         };
-        match self.0.table.delivery(webhook.id, id).await?.or(new) {
-            Some(delivery) => self.make(&webhook, delivery, last_call).await,
+        match self.0.table.read_delivery_by_id(webhook.id, id).await?.or(new) {
+            Some(delivery) => self.make_due_call(&webhook, delivery, last_call).await,
             None => Ok(MessageResult::Done),
         }
     }
 
     /// Makes a call that a user requested. The request contains only ids. The event of a test is created here, and any
     /// other event is read from its delivery's row, which `people` can't write.
-    pub(crate) async fn deliver_requested(&self, record: &SqsRecord, last_call: Instant) -> Result<MessageResult> {
+    pub(crate) async fn process_requested_delivery(
+        &self,
+        record: &SqsRecord,
+        last_call: Instant,
+    ) -> Result<MessageResult> {
         let request = WebhookRequest::parse(&record.body)
             .ok_or_else(|| Error::internal("reading a request of webhooks", "its shape is not the expected one"))?;
-        let Some(webhook) = self.webhook(&request.person, request.webhook).await? else {
+        let Some(webhook) = self.read_webhook(&request.person, request.webhook).await? else {
             return Ok(MessageResult::Done);
         };
         let delivery = if let Some(id) = request.again {
-            let known = self.0.table.delivery(webhook.id, id).await?;
+            let known = self.0.table.read_delivery_by_id(webhook.id, id).await?;
             known.map(|known| known.with_request(Some(request.id)))
         } else {
             let event = test_event(self.0.event_source.clone(), &request.person, webhook.id, request.id);
             let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
             let new = Delivery::new(webhook.id, &event);
-            Some(self.0.table.delivery(webhook.id, new.id).await?.unwrap_or(new))
+            Some(
+                self.0
+                    .table
+                    .read_delivery_by_id(webhook.id, new.id)
+                    .await?
+                    .unwrap_or(new),
+            )
         };
         match delivery {
-            Some(delivery) => self.make(&webhook, delivery, last_call).await,
+            Some(delivery) => self.make_due_call(&webhook, delivery, last_call).await,
             None => Ok(MessageResult::Done),
         }
     }
 
-    async fn webhook(&self, person: &PersonId, id: WebhookId) -> Result<Option<Webhook>> {
+    async fn read_webhook(&self, person: &UserId, id: WebhookId) -> Result<Option<Webhook>> {
         let webhooks = self.0.table.list_webhooks(person).await?;
         Ok(webhooks.into_iter().find(|webhook| webhook.id == id))
     }
 
     /// Makes the next call of a delivery if the call is due.
-    async fn make(&self, webhook: &Webhook, mut delivery: Delivery, last_call: Instant) -> Result<MessageResult> {
+    async fn make_due_call(
+        &self,
+        webhook: &Webhook,
+        mut delivery: Delivery,
+        last_call: Instant,
+    ) -> Result<MessageResult> {
         let shared = &self.0;
         let now = shared.clock.now();
-        match delivery.due(now) {
+        match delivery.next_action(now) {
             // A delivery that was requested again and has ended may have been pending before.
             Due::Over => {
                 shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);
             }
             Due::In(_) => {
-                self.pause(webhook, &delivery, now).await?;
+                self.pause_delivery(webhook, &delivery, now).await?;
                 return Ok(MessageResult::Done);
             }
             Due::Now => {}
         }
         if !self.is_wanted(webhook, &delivery).await? {
-            return self.give_up(webhook, delivery, now).await;
+            return self.give_up_delivery(webhook, delivery, now).await;
         }
         if Instant::now() > last_call {
             return Ok(MessageResult::Stays);
         }
         if delivery.attempts > 0 {
-            delivery = delivery.claim(now.after(CLAIM));
+            delivery = delivery.claim_until(now.after(CLAIM));
             if !shared.table.put_delivery(&delivery, now).await? {
                 return Ok(MessageResult::Stays);
             }
         }
-        self.make_call(webhook, delivery).await
+        self.call_and_record(webhook, delivery).await
     }
 
     /// Whether the webhook, as it is now, should be called. The user may have changed the webhook since the event. A
@@ -105,18 +122,18 @@ impl Webhooks {
     async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
         let event = event.map_err(|problem| Error::internal("reading a delivery's event", problem))?;
-        let owner: Option<&PersonId> = event.owner();
+        let owner: Option<&UserId> = event.owner();
         let Some(owner) = owner.filter(|owner| **owner == webhook.person) else {
             return Ok(false);
         };
         if delivery.request.is_some() || event.kind() == EventKind::WebhookTest {
             return Ok(true);
         }
-        let is_gone = !self.0.table.find_gone(std::slice::from_ref(webhook)).await?.is_empty();
-        Ok(!is_gone && webhook.wants(owner, event.kind(), event.agent()))
+        let is_gone = !self.0.table.read_gone(std::slice::from_ref(webhook)).await?.is_empty();
+        Ok(!is_gone && webhook.receives_event(owner, event.kind(), event.agent()))
     }
 
-    async fn give_up(&self, webhook: &Webhook, delivery: Delivery, now: Timestamp) -> Result<MessageResult> {
+    async fn give_up_delivery(&self, webhook: &Webhook, delivery: Delivery, now: Timestamp) -> Result<MessageResult> {
         tracing::info!(
             webhook.id = %delivery.webhook,
             delivery.id = %delivery.id,
@@ -125,7 +142,7 @@ impl Webhooks {
         );
         let id = delivery.id;
         let has_waited = delivery.attempts > 0 || delivery.request.is_some();
-        if !self.0.table.put_delivery(&delivery.give_up(), now).await? {
+        if !self.0.table.put_delivery(&delivery.mark_failed(), now).await? {
             return Ok(MessageResult::Stays);
         }
         if has_waited {
@@ -136,7 +153,7 @@ impl Webhooks {
 
     /// Counts a delivery as pending after its first call failed. The delivery fails if the user has too many pending
     /// deliveries.
-    async fn waits(
+    async fn count_as_waiting(
         &self,
         webhook: &Webhook,
         delivery: Delivery,
@@ -144,16 +161,16 @@ impl Webhooks {
         now: Timestamp,
     ) -> Result<(Delivery, AfterCall)> {
         let is_first = delivery.attempts == 1 && matches!(after, AfterCall::Again(_));
-        if !is_first || self.0.table.wait(&webhook.person, delivery.id, now).await? {
+        if !is_first || self.0.table.mark_waiting(&webhook.person, delivery.id, now).await? {
             return Ok((delivery, after));
         }
         tracing::warn!(webhook.id = %delivery.webhook, "webhook.too_many_wait");
-        Ok((delivery.without_another(), AfterCall::GivenUp { gone: false }))
+        Ok((delivery.mark_failed_without_retry(), AfterCall::GivenUp { gone: false }))
     }
 
-    async fn secrets(&self, webhook: &Webhook, ids: &[WebhookSecretId]) -> Result<Vec<WebhookSecret>> {
+    async fn decrypt_secrets(&self, webhook: &Webhook, ids: &[WebhookSecretId]) -> Result<Vec<WebhookSecret>> {
         let mut secrets = Vec::new();
-        for (id, ciphertext) in self.0.table.secrets(webhook.id, ids).await? {
+        for (id, ciphertext) in self.0.table.read_secrets(webhook.id, ids).await? {
             let of = SecretOf::Webhook {
                 person: webhook.person.clone(),
                 webhook: webhook.id,
@@ -179,7 +196,7 @@ impl Webhooks {
             }
             return Ok(None);
         }
-        let mut calls = FailedCalls::with(old.clone(), webhook.version, call, attempt);
+        let mut calls = FailedCalls::with_failed_call(old.clone(), webhook.version, call, attempt);
         let stage = calls.stage;
         // If the write fails, a concurrent call has recorded its own result and requests the notification.
         let is_stored = shared
@@ -188,8 +205,8 @@ impl Webhooks {
             .await?;
         if is_stored && calls.notified < stage {
             tracing::warn!(webhook.id = %webhook.id, stage = stage.name(), "webhook.failing");
-            let (person, of) = (webhook.person.clone(), NoticeOf::Webhook(webhook.id));
-            shared.notice_requests.send(&NoticeRequest { person, of }).await?;
+            let (person, of) = (webhook.person.clone(), NotificationSource::Webhook(webhook.id));
+            shared.notice_requests.send(&NotificationRequest { person, of }).await?;
             // Stored after the request. If the function ends in between, the repeated notification has the same id.
             let stored = calls.clone();
             calls.notified = stage;
@@ -201,13 +218,17 @@ impl Webhooks {
         Ok(Some(stage))
     }
 
-    async fn make_call(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
+    async fn call_and_record(&self, webhook: &Webhook, delivery: Delivery) -> Result<MessageResult> {
         let shared = &self.0;
         let began = shared.clock.now();
-        let ids: Vec<_> = webhook.signing(began).collect();
-        let secrets = self.secrets(webhook, &ids).await?;
+        let ids: Vec<_> = webhook.signing_secrets(began).collect();
+        let secrets = self.decrypt_secrets(webhook, &ids).await?;
         let began = shared.clock.now();
-        let Some(called) = shared.caller.call(&webhook.terms, &delivery, &secrets, began).await else {
+        let Some(called) = shared
+            .caller
+            .call_webhook(&webhook.terms, &delivery, &secrets, began)
+            .await
+        else {
             // The webhook was removed, or its secret replaced, since it was read. The message is received again and
             // reads the change.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
@@ -219,14 +240,14 @@ impl Webhooks {
             took: ended.since(began),
             result: called.result,
         };
-        let [jitter] = shared.entropy.bytes()?;
+        let [jitter] = shared.entropy.random_bytes()?;
         let (delivery, after) = delivery.after_call(attempt, called.asked, jitter);
-        let (delivery, after) = self.waits(webhook, delivery, after, ended).await?;
-        log(&delivery, attempt, after);
+        let (delivery, after) = self.count_as_waiting(webhook, delivery, after, ended).await?;
+        log_call(&delivery, attempt, after);
         // Written before the delivery's row, so that the function can't end in between and leave a failing webhook that
         // is called again and again.
         if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
-            shared.table.note_gone(webhook, ended).await?;
+            shared.table.record_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery(&delivery, ended).await? {
             // Another run processed the same message. When this message is received again, its row is read again.
@@ -240,7 +261,7 @@ impl Webhooks {
                 Ok(MessageResult::Done)
             }
             AfterCall::Again(_) => {
-                self.pause(webhook, &delivery, ended).await?;
+                self.pause_delivery(webhook, &delivery, ended).await?;
                 Ok(MessageResult::Done)
             }
         }
@@ -248,7 +269,7 @@ impl Webhooks {
 }
 
 /// Logs one line for each call, without the URL and the response, because a URL may contain a user's secret.
-fn log(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
+fn log_call(delivery: &Delivery, attempt: Attempt, after: AfterCall) {
     let outcome = match after {
         AfterCall::Delivered => "delivered",
         AfterCall::Again(_) => "failed",

@@ -8,17 +8,17 @@ impl Webhooks {
     /// Sends a message for each of the owner's webhooks that subscribes to the event. For a repeated event, the
     /// messages are sent again and belong to the same deliveries.
     pub(crate) async fn fan_out(&self, record: &SqsRecord) -> Result<MessageResult> {
-        let event = record.event()?;
+        let event = record.parse_event()?;
         // An event without an owner, for example a freeze of the deployment, calls no webhook.
         let Some(owner) = event.owner() else {
             return Ok(MessageResult::Done);
         };
         let mut webhooks = self.0.table.list_webhooks(owner).await?;
-        webhooks.retain(|webhook| webhook.wants(owner, event.kind(), event.agent()));
+        webhooks.retain(|webhook| webhook.receives_event(owner, event.kind(), event.agent()));
         if webhooks.is_empty() {
             return Ok(MessageResult::Done);
         }
-        let gone = self.0.table.find_gone(&webhooks).await?;
+        let gone = self.0.table.read_gone(&webhooks).await?;
         webhooks.retain(|webhook| !gone.contains_key(&webhook.id));
         for webhook in &webhooks {
             let message = DeliveryMessage {

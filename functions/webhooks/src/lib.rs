@@ -22,12 +22,12 @@ mod deliver;
 mod fan_out;
 mod pauses;
 
-pub use call::{Posted, Programs};
+pub use call::{Posted, WebhookReceivers};
 
-use call::{Caller, LONGEST_CALL, programs};
+use call::{Caller, LONGEST_CALL, webhook_receivers};
 use purser_api::{
-    AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, NoticeRequestsQueue, SecretsKey,
-    SqsBatch, SqsRecord,
+    AllowedHosts, Boot, BootError, Clock, DeliveriesQueue, Entropy, MessageResult, NotificationRequestsQueue,
+    SecretsKey, SqsBatch, SqsRecord,
 };
 use purser_domain::{Causes, Error, EventSource, Result};
 use purser_store::WebhooksTable;
@@ -48,7 +48,7 @@ pub struct Webhooks(Arc<Inner>);
 struct Inner {
     table: WebhooksTable,
     deliveries: DeliveriesQueue,
-    notice_requests: NoticeRequestsQueue,
+    notice_requests: NotificationRequestsQueue,
     arns: QueueArns,
     /// The deployment's name in events.
     event_source: EventSource,
@@ -74,19 +74,19 @@ impl Webhooks {
     /// `DELIVERIES_QUEUE_ARN`, `NOTICE_REQUESTS_QUEUE_URL`, `WEBHOOK_REQUESTS_QUEUE_ARN`, `WEBHOOK_EVENTS_QUEUE_ARN`,
     /// `WEBHOOK_SECRETS_KEY_ARN`, `WEBHOOK_ALLOWED_HOSTS`.
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
-        Self::boot_with(boot, LONGEST_CALL)
+        Self::boot_with_timeout(boot, LONGEST_CALL)
     }
 
     /// Starts the function with another timeout for calls.
-    pub fn boot_with(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
-        Self::boot_over(boot, |allowed| Ok(programs(allowed, longest_call)?))
+    pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
+        Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
     /// Starts the function with the connection that `programs` creates from the hosts that may have any address. The
     /// simulation passes its own connection.
-    pub fn boot_over(
+    pub fn boot_with_receivers(
         boot: Boot,
-        programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn Programs>, BootError>,
+        programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
     ) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -95,23 +95,23 @@ impl Webhooks {
             entropy,
             ..
         } = boot;
-        let table = env.text("WEBHOOKS_TABLE");
-        let url = env.text("DELIVERIES_QUEUE_URL");
-        let notices = env.text("NOTICE_REQUESTS_QUEUE_URL");
+        let table = env.require_text("WEBHOOKS_TABLE");
+        let url = env.require_text("DELIVERIES_QUEUE_URL");
+        let notices = env.require_text("NOTICE_REQUESTS_QUEUE_URL");
         let arns = QueueArns {
-            events: env.text("WEBHOOK_EVENTS_QUEUE_ARN"),
-            requests: env.text("WEBHOOK_REQUESTS_QUEUE_ARN"),
-            deliveries: env.text("DELIVERIES_QUEUE_ARN"),
+            events: env.require_text("WEBHOOK_EVENTS_QUEUE_ARN"),
+            requests: env.require_text("WEBHOOK_REQUESTS_QUEUE_ARN"),
+            deliveries: env.require_text("DELIVERIES_QUEUE_ARN"),
         };
-        let key = env.text("WEBHOOK_SECRETS_KEY_ARN");
-        let source = env.event_source();
+        let key = env.require_text("WEBHOOK_SECRETS_KEY_ARN");
+        let source = env.require_event_source();
         let allowed = env.take_allowed_hosts("WEBHOOK_ALLOWED_HOSTS");
         let (table, url, notices, arns, key, event_source, allowed) =
             env.finish((table, url, notices, arns, key, source, allowed))?;
         Ok(Self(Arc::new(Inner {
-            table: WebhooksTable::new(purser_store::client(&aws), table),
+            table: WebhooksTable::new(purser_store::dynamodb_client(&aws), table),
             deliveries: DeliveriesQueue::new(&aws, url),
-            notice_requests: NoticeRequestsQueue::new(&aws, notices),
+            notice_requests: NotificationRequestsQueue::new(&aws, notices),
             arns,
             event_source,
             key: SecretsKey::new(aws, key),
@@ -123,35 +123,35 @@ impl Webhooks {
 
     /// Handles an event of Lambda within this time. For a batch of messages, the response names the messages that stay
     /// in their queue. Any other event comes from the schedule.
-    pub async fn call(&self, event: Value, budget: Duration) -> Result<Value> {
+    pub async fn handle_event(&self, event: Value, budget: Duration) -> Result<Value> {
         if event.get("Records").is_some() {
-            self.run(event, budget).await
+            self.process_batch(event, budget).await
         } else {
-            self.sweep(budget).await;
+            self.enqueue_ended_pauses(budget).await;
             Ok(Value::Null)
         }
     }
 
     /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
-    pub async fn run(&self, event: Value, budget: Duration) -> Result<Value> {
+    pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
         // A call that starts later might end the function before its row is written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
-        SqsBatch::run(event, AT_ONCE, |record| {
+        SqsBatch::run_batch(event, AT_ONCE, |record| {
             let webhooks = self.clone();
-            async move { webhooks.take(&record, last_call).await }
+            async move { webhooks.process_message(&record, last_call).await }
         })
         .await
     }
 
-    async fn take(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
+    async fn process_message(&self, record: &SqsRecord, last_call: Instant) -> MessageResult {
         let (arn, arns) = (&record.queue_arn, &self.0.arns);
         let taken = match () {
             () if *arn == arns.events => self.fan_out(record).await,
-            () if *arn == arns.requests => self.deliver_requested(record, last_call).await,
-            () if *arn == arns.deliveries => self.deliver(record, last_call).await,
+            () if *arn == arns.requests => self.process_requested_delivery(record, last_call).await,
+            () if *arn == arns.deliveries => self.process_delivery(record, last_call).await,
             () => Err(Error::internal("reading a message", "it is of another queue")),
         };
         taken.unwrap_or_else(|error| {

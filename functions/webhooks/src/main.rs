@@ -7,7 +7,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let build = async |boot| Webhooks::boot(boot);
     purser_api::serve_schedule(build, async |webhooks: &Webhooks, event, time_left| {
-        webhooks.call(event.clone(), time_left).await
+        webhooks.handle_event(event.clone(), time_left).await
     })
     .await
 }

@@ -5,7 +5,7 @@
 //! deleted after its message was sent, so a sweep that is cut off may send a message twice and loses none.
 
 use crate::{BOOKKEEPING, Webhooks};
-use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, at_most};
+use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_at_most};
 use purser_domain::{Causes, Delivery, Duration, Result, Timestamp, Webhook};
 use purser_store::{PERSON_PARTS, Pause};
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 8;
 
 impl Webhooks {
     /// Delays a delivery until its next call. Repeating this for the same delivery adds no second row.
-    pub(crate) async fn pause(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
+    pub(crate) async fn pause_delivery(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
         let ends_at = delivery.next_at.unwrap_or(now);
         let pause = Pause {
             person: webhook.person.clone(),
@@ -30,11 +30,11 @@ impl Webhooks {
         if ends_at.since(now) > DeliveriesQueue::LONGEST_PAUSE {
             self.0.table.begin_pause(&pause).await
         } else {
-            self.send_later(&pause, now).await
+            self.enqueue_delivery_after_pause(&pause, now).await
         }
     }
 
-    async fn send_later(&self, pause: &Pause, now: Timestamp) -> Result<()> {
+    async fn enqueue_delivery_after_pause(&self, pause: &Pause, now: Timestamp) -> Result<()> {
         let message = DeliveryMessage {
             person: pause.person.clone(),
             webhook: pause.webhook,
@@ -47,25 +47,25 @@ impl Webhooks {
     /// Sends a message for each pause that ends within a minute, within the budget. The shards are processed
     /// concurrently, so that a shard with many rows delays no other. If a row fails, the error is logged, and the next
     /// sweep tries again.
-    pub async fn sweep(&self, budget: std::time::Duration) {
+    pub async fn enqueue_ended_pauses(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);
         let parts = PERSON_PARTS.into_iter().map(|part| {
             let webhooks = self.clone();
             async move {
-                if let Err(error) = webhooks.sweep_part(part, stop_at).await {
+                if let Err(error) = webhooks.enqueue_ended_pauses_of_shard(part, stop_at).await {
                     tracing::error!(part = %part, cause = %Causes(&error), "webhook.sweep_failed");
                 }
             }
         });
-        at_most(PERSON_PARTS.len(), parts).await;
+        run_at_most(PERSON_PARTS.len(), parts).await;
     }
 
-    async fn sweep_part(&self, part: char, stop_at: Instant) -> Result<()> {
+    async fn enqueue_ended_pauses_of_shard(&self, part: char, stop_at: Instant) -> Result<()> {
         let mut after = None;
         while Instant::now() < stop_at {
             let until = self.0.clock.now().after(AHEAD);
-            let rows = self.0.table.pauses(part, after.as_deref(), until, PAGE).await?;
+            let rows = self.0.table.read_pauses(part, after.as_deref(), until, PAGE).await?;
             let Some((last, _)) = rows.last() else {
                 return Ok(());
             };
@@ -73,19 +73,19 @@ impl Webhooks {
             let work = rows.into_iter().map(|(_, pause)| {
                 let webhooks = self.clone();
                 async move {
-                    if let Err(error) = webhooks.end_pause(pause).await {
+                    if let Err(error) = webhooks.enqueue_and_end_pause(pause).await {
                         tracing::error!(cause = %Causes(&error), "webhook.pause_failed");
                     }
                 }
             });
-            at_most(AT_ONCE, work).await;
+            run_at_most(AT_ONCE, work).await;
         }
         Ok(())
     }
 
-    async fn end_pause(&self, pause: Result<Pause>) -> Result<()> {
+    async fn enqueue_and_end_pause(&self, pause: Result<Pause>) -> Result<()> {
         let pause = pause?;
-        self.send_later(&pause, self.0.clock.now()).await?;
+        self.enqueue_delivery_after_pause(&pause, self.0.clock.now()).await?;
         self.0.table.end_pause(&pause).await
     }
 }

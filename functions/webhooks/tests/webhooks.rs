@@ -18,13 +18,13 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::any,
 };
-use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, NoticeOf, NoticeRequest, WebhookRequest};
+use purser_api::{Boot, Clock, DeliveryMessage, DeliveryOf, NotificationRequest, NotificationSource, WebhookRequest};
 use purser_domain::{
     AgentId, CallResult, Delivery, DeliveryId, DeliveryState, Event, EventData, EventId, EventKind, EventSource,
-    EventSubject, FailedCalls, FailureStage, PersonId, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
-    WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+    EventSubject, FailedCalls, FailureStage, SecretOf, SecretValidity, Timestamp, UserId, Webhook, WebhookContentType,
+    WebhookId, WebhookSecret, WebhookSecretId, WebhookSettings, WebhookUrl,
 };
-use purser_store::{EditResult, NewWebhookSecret, PERSON_PARTS, PageRequest, WebhooksTable};
+use purser_store::{NewWebhookSecret, PERSON_PARTS, PageRequest, UpdateResult, WebhooksTable};
 use purser_testkit::{Emulator, Fate, Kms, Moment, Proxy, ProxyConfig, Sqs, WEBHOOKS, environment, sample, serve};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -198,11 +198,11 @@ impl World {
         person: &str,
         slot: u8,
         url: &str,
-        edit: impl FnOnce(&mut WebhookTerms),
+        edit: impl FnOnce(&mut WebhookSettings),
     ) -> (Webhook, String) {
         let (id, of) = (WebhookId::from_uuid(Uuid::new_v4()), self::person(person));
         let (secret, text) = self.secret(&of, id, slot + 1);
-        let mut terms = WebhookTerms {
+        let mut terms = WebhookSettings {
             url: WebhookUrl::parse(url).unwrap(),
             description: None,
             kinds: None,
@@ -218,19 +218,23 @@ impl World {
             version: 1,
             created_at: self.now(),
             terms,
-            secrets: vec![SecretTerm {
+            secrets: vec![SecretValidity {
                 id: secret.id,
                 created_at: self.now(),
                 ends_at: None,
             }],
         };
-        let stored = self.table.create(&webhook, &secret, &sample::audit()).await.unwrap();
-        assert_eq!(stored, EditResult::Stored);
+        let stored = self
+            .table
+            .create_webhook(&webhook, &secret, &sample::audit())
+            .await
+            .unwrap();
+        assert_eq!(stored, UpdateResult::Stored);
         (webhook, text)
     }
 
     /// Creates a webhook secret, and returns its stored form and the form that the user gets.
-    fn secret(&self, person: &PersonId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
+    fn secret(&self, person: &UserId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
         let (id, secret) = (
             WebhookSecretId::from_uuid(Uuid::new_v4()),
             WebhookSecret::from_random([byte; 32]),
@@ -241,7 +245,10 @@ impl World {
             secret: id,
         };
         let stored = self.kms.encrypt(&of, secret.as_bytes());
-        (NewWebhookSecret { id, secret: stored }, secret.text().to_string())
+        (
+            NewWebhookSecret { id, secret: stored },
+            secret.to_standard_text().to_string(),
+        )
     }
 
     /// Sends an event in the form of the event bus.
@@ -258,10 +265,13 @@ impl World {
     async fn run(&self) {
         let scheduled = include_str!("../../../events/webhooks/every-minute.json");
         let scheduled: Value = serde_json::from_str(scheduled).unwrap();
-        assert_eq!(self.webhooks.call(scheduled, BUDGET).await.unwrap(), Value::Null);
+        assert_eq!(
+            self.webhooks.handle_event(scheduled, BUDGET).await.unwrap(),
+            Value::Null
+        );
         for queue in [EVENTS, REQUESTS, DELIVERIES] {
             while let Some(batch) = self.sqs.receive(queue, 10) {
-                let answer = self.webhooks.call(batch.clone(), BUDGET).await.unwrap();
+                let answer = self.webhooks.handle_event(batch.clone(), BUDGET).await.unwrap();
                 self.sqs.delete_done(queue, &batch, Some(&answer));
             }
         }
@@ -272,7 +282,7 @@ impl World {
             before: None,
             limit: 100,
         };
-        self.table.deliveries(webhook.id, newest).await.unwrap().items
+        self.table.read_delivery_page(webhook.id, newest).await.unwrap().items
     }
 
     async fn delivery(&self, webhook: &Webhook) -> Delivery {
@@ -306,7 +316,7 @@ impl World {
     async fn paused(&self) -> usize {
         let mut count = 0;
         for part in PERSON_PARTS {
-            let rows = self.table.pauses(part, None, Timestamp::MAX, 1_000).await.unwrap();
+            let rows = self.table.read_pauses(part, None, Timestamp::MAX, 1_000).await.unwrap();
             count += rows.len();
         }
         count
@@ -323,12 +333,12 @@ fn function([dynamodb, sqs, kms]: [&str; 3], allowed: &str, now: &Arc<AtomicI64>
     env.insert("WEBHOOK_REQUESTS_QUEUE_ARN", Sqs::arn(REQUESTS));
     env.insert("WEBHOOK_EVENTS_QUEUE_ARN", Sqs::arn(EVENTS));
     env.insert("WEBHOOK_ALLOWED_HOSTS", allowed.to_owned());
-    let boot = Boot::new(env.into_iter().collect(), Clock::still(Arc::clone(now)));
-    Webhooks::boot_with(boot, LONGEST_CALL).unwrap()
+    let boot = Boot::new(env.into_iter().collect(), Clock::at_fixed_time(Arc::clone(now)));
+    Webhooks::boot_with_timeout(boot, LONGEST_CALL).unwrap()
 }
 
-fn person(name: &str) -> PersonId {
-    PersonId::derive("https://issuer.example", name)
+fn person(name: &str) -> UserId {
+    UserId::derive("https://issuer.example", name)
 }
 
 fn agent(n: u128) -> AgentId {
@@ -424,7 +434,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
             break;
         };
         // A short pause is a delayed message, and a long pause is a row. Neither is in flight.
-        let pause = i64::try_from(next_at.since(world.now()).secs_to_wait()).unwrap();
+        let pause = i64::try_from(next_at.since(world.now()).secs_rounded_up()).unwrap();
         let in_row = usize::from(pause > LONGEST_DELAY_SECS);
         assert_eq!(
             (world.paused().await, world.waiting()),
@@ -471,7 +481,7 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     assert_eq!(
         world
             .table
-            .find_gone(std::slice::from_ref(&webhook))
+            .read_gone(std::slice::from_ref(&webhook))
             .await
             .unwrap()
             .len(),
@@ -480,9 +490,9 @@ async fn a_410_answer_stops_calls_until_an_edit() {
     receiver.answer(Answers::Status(200));
     happen(2).await;
     assert_eq!((receiver.calls().len(), world.waiting()), (1, 0));
-    let edited = webhook.clone().with_terms(webhook.terms.clone());
-    let stored = world.table.edit(&edited, &sample::audit()).await.unwrap();
-    assert_eq!(stored, EditResult::Stored);
+    let edited = webhook.clone().with_settings(webhook.terms.clone());
+    let stored = world.table.update_webhook(&edited, &sample::audit()).await.unwrap();
+    assert_eq!(stored, UpdateResult::Stored);
     happen(3).await;
     assert_eq!(receiver.calls().len(), 2);
 }
@@ -501,7 +511,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let is_gone = async || {
         !world
             .table
-            .find_gone(std::slice::from_ref(&webhook))
+            .read_gone(std::slice::from_ref(&webhook))
             .await
             .unwrap()
             .is_empty()
@@ -530,11 +540,11 @@ async fn failing_webhooks_are_reported_and_disabled() {
         (failed.since, failed.stage, failed.notified),
         (since, FailureStage::Notified, FailureStage::Notified)
     );
-    let request = NoticeRequest {
+    let request = NotificationRequest {
         person: person("ann"),
-        of: NoticeOf::Webhook(webhook.id),
+        of: NotificationSource::Webhook(webhook.id),
     };
-    assert_eq!(world.sqs.bodies(NOTICES), [request.text()]);
+    assert_eq!(world.sqs.bodies(NOTICES), [request.to_json()]);
     // The delivery of the fourth round ends after 5 days.
     for day in 0..5 {
         assert!(!is_gone().await, "after {day} days");
@@ -550,10 +560,10 @@ async fn failing_webhooks_are_reported_and_disabled() {
     let calls = receiver.calls().len();
     happen(20).await;
     assert_eq!(receiver.calls().len(), calls, "it is disabled");
-    let updated = webhook.clone().with_terms(webhook.terms.clone());
+    let updated = webhook.clone().with_settings(webhook.terms.clone());
     assert_eq!(
-        world.table.edit(&updated, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        world.table.update_webhook(&updated, &sample::audit()).await.unwrap(),
+        UpdateResult::Stored
     );
     let since = world.now();
     happen(21).await;
@@ -613,8 +623,8 @@ async fn failing_webhooks_do_not_delay_other_people() {
         assert!(calls.last().unwrap().is_signed_with(&bobs_secret));
         for hook in hooks {
             assert_eq!(
-                world.table.remove(&hook, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                world.table.remove_webhook(&hook, &sample::audit()).await.unwrap(),
+                UpdateResult::Stored
             );
         }
     }
@@ -645,11 +655,11 @@ async fn waiting_deliveries_are_limited_per_person() {
     // Fills the user's pending deliveries up to one below the limit.
     for n in 1..Delivery::MAX_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
-        assert!(world.table.wait(&person("ann"), id, world.now()).await.unwrap());
+        assert!(world.table.mark_waiting(&person("ann"), id, world.now()).await.unwrap());
     }
     let state = async |webhook: &Webhook, event: &Event| {
         let id = Delivery::new(webhook.id, event).id;
-        let delivery = world.table.delivery(webhook.id, id).await.unwrap().unwrap();
+        let delivery = world.table.read_delivery_by_id(webhook.id, id).await.unwrap().unwrap();
         (delivery.state, delivery.attempts)
     };
     let last = happen("ann", 1).await;
@@ -661,7 +671,7 @@ async fn waiting_deliveries_are_limited_per_person() {
     let event = happen("bob", 3).await;
     assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
     // A recreated webhook has no additional capacity. The user has capacity again when a delivery has ended.
-    world.table.remove(&first, &sample::audit()).await.unwrap();
+    world.table.remove_webhook(&first, &sample::audit()).await.unwrap();
     let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
     let event = happen("ann", 4).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Failed, 1));
@@ -699,7 +709,10 @@ async fn failed_sweeps_lose_no_delivery() {
     assert_eq!((world.paused().await, receiver.calls().len()), (2, 1));
     world.sqs.behave();
     // Two concurrent sweeps send two messages, but only one call is made.
-    tokio::join!(world.webhooks.sweep(BUDGET), world.webhooks.sweep(BUDGET));
+    tokio::join!(
+        world.webhooks.enqueue_ended_pauses(BUDGET),
+        world.webhooks.enqueue_ended_pauses(BUDGET)
+    );
     world.run().await;
     // The second message found the delivery claimed. It is received again and has nothing to do.
     world.pass(VISIBILITY_SECS);
@@ -721,10 +734,10 @@ async fn events_in_the_request_queue_are_never_signed() {
     let request = WebhookRequest {
         person: person("ann"),
         webhook: webhook.id,
-        id: DeliveryId::at(world.now(), [1; 8]),
+        id: DeliveryId::new_at(world.now(), [1; 8]),
         again: None,
     };
-    let mut with_event: Value = serde_json::from_str(&request.text()).unwrap();
+    let mut with_event: Value = serde_json::from_str(&request.to_json()).unwrap();
     with_event["event"] = forged.to_json();
     let message = DeliveryMessage {
         person: person("ann"),
@@ -732,7 +745,7 @@ async fn events_in_the_request_queue_are_never_signed() {
         of: DeliveryOf::Event(forged.clone()),
     };
     let bodies = [
-        message.text(),
+        message.to_json(),
         with_event.to_string(),
         json!({"detail": forged.to_json()}).to_string(),
     ];
@@ -746,7 +759,7 @@ async fn events_in_the_request_queue_are_never_signed() {
     assert!(receiver.calls().is_empty());
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
     // The original request is for a test, and `webhooks` itself creates the test's event.
-    world.sqs.send(REQUESTS, &request.text());
+    world.sqs.send(REQUESTS, &request.to_json());
     world.run().await;
     assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
 }
@@ -767,18 +780,29 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
     terms.enabled = false;
     world
         .table
-        .edit(&off_hook.clone().with_terms(terms), &sample::audit())
+        .update_webhook(&off_hook.clone().with_settings(terms), &sample::audit())
         .await
         .unwrap();
-    let stored = world.table.remove(&removed_hook, &sample::audit()).await.unwrap();
-    assert_eq!(stored, EditResult::Stored);
+    let stored = world
+        .table
+        .remove_webhook(&removed_hook, &sample::audit())
+        .await
+        .unwrap();
+    assert_eq!(stored, UpdateResult::Stored);
     world.pass(86_400);
     world.run().await;
     assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
     assert_eq!(world.delivery(&off_hook).await.state, DeliveryState::Failed);
     // The secret was deleted together with the webhook.
     let ids: Vec<_> = removed_hook.secrets.iter().map(|term| term.id).collect();
-    assert!(world.table.secrets(removed_hook.id, &ids).await.unwrap().is_empty());
+    assert!(
+        world
+            .table
+            .read_secrets(removed_hook.id, &ids)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -790,7 +814,7 @@ async fn rotated_secrets_sign_for_one_more_day() {
     let (rotated, ended) = webhook.rotate_secret(new.id, world.now());
     world
         .table
-        .rotate(&rotated, &new, &ended, &sample::audit())
+        .rotate_webhook_secret(&rotated, &new, &ended, &sample::audit())
         .await
         .unwrap();
     let new = text;
@@ -824,7 +848,7 @@ async fn duplicate_events_are_not_delivered_again() {
         webhook: webhook.id,
         of: DeliveryOf::Event(event),
     };
-    world.sqs.send(DELIVERIES, &message.text());
+    world.sqs.send(DELIVERIES, &message.to_json());
     world.run().await;
     assert_eq!(receiver.calls().len(), 1);
 
@@ -833,11 +857,11 @@ async fn duplicate_events_are_not_delivered_again() {
         of: DeliveryOf::Event(frozen("ann", agent(1), 2, world.now())),
         ..message
     };
-    world.sqs.send(DELIVERIES, &other.text());
+    world.sqs.send(DELIVERIES, &other.to_json());
     let batch = world.sqs.receive(DELIVERIES, 10).unwrap();
     let (one, two) = tokio::join!(
-        world.webhooks.run(batch.clone(), BUDGET),
-        world.webhooks.run(batch.clone(), BUDGET)
+        world.webhooks.process_batch(batch.clone(), BUDGET),
+        world.webhooks.process_batch(batch.clone(), BUDGET)
     );
     for answer in [one.unwrap(), two.unwrap()] {
         world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
@@ -870,12 +894,12 @@ async fn hanging_webhooks_do_not_delay_other_calls() {
     }
     world.happen(&frozen("bob", agent(2), 1, world.now()));
     let batch = world.sqs.receive(EVENTS, 10).unwrap();
-    let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+    let answer = world.webhooks.process_batch(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(EVENTS, &batch, Some(&answer));
     let batch = world.sqs.receive(DELIVERIES, 10).unwrap();
     assert_eq!(batch["Records"].as_array().unwrap().len(), 9);
     let began = Instant::now();
-    let answer = world.webhooks.run(batch.clone(), BUDGET).await.unwrap();
+    let answer = world.webhooks.process_batch(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
     // The calls are concurrent, so none waited for another's timeout.
     assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
@@ -895,12 +919,12 @@ async fn deliveries_are_sent_again_on_request() {
         let request = WebhookRequest {
             person: person("ann"),
             webhook: webhook.id,
-            id: DeliveryId::at(world.now(), [n; 8]),
+            id: DeliveryId::new_at(world.now(), [n; 8]),
             again,
         };
         // SQS may deliver a message twice.
         for _ in 0..2 {
-            world.sqs.send(REQUESTS, &request.text());
+            world.sqs.send(REQUESTS, &request.to_json());
             world.run().await;
         }
         receiver.calls().len()
@@ -908,7 +932,7 @@ async fn deliveries_are_sent_again_on_request() {
     let delivery = world.delivery(&webhook).await.id;
     assert_eq!(ask(1, Some(delivery)).await, 2);
     assert_eq!(receiver.calls()[0].id(), receiver.calls()[1].id());
-    let unknown = DeliveryId::at(world.now(), [2; 8]);
+    let unknown = DeliveryId::new_at(world.now(), [2; 8]);
     assert_eq!(ask(2, Some(unknown)).await, 2);
     assert_eq!(ask(3, None).await, 3);
     // Another user's event is not sent, even if a message in the queue contains it.
@@ -917,7 +941,7 @@ async fn deliveries_are_sent_again_on_request() {
         webhook: webhook.id,
         of: DeliveryOf::Event(frozen("bob", agent(1), 2, world.now())),
     };
-    world.sqs.send(DELIVERIES, &message.text());
+    world.sqs.send(DELIVERIES, &message.to_json());
     world.run().await;
     assert_eq!((receiver.calls().len(), world.waiting()), (3, 0));
 }
@@ -972,7 +996,7 @@ async fn moved_secret_ciphertexts_cannot_sign() {
     let (bob, _) = world.webhook("bob", 0, &bobs.url, |_| {}).await;
     let (_, ciphertext) = world
         .table
-        .secrets(ann.id, &[ann.secrets[0].id])
+        .read_secrets(ann.id, &[ann.secrets[0].id])
         .await
         .unwrap()
         .remove(0);
@@ -983,8 +1007,12 @@ async fn moved_secret_ciphertexts_cannot_sign() {
         };
         let (mut next, _) = bob.clone().rotate_secret(moved.id, world.now());
         next.version = world.table.list_webhooks(&bob.person).await.unwrap()[0].version + 1;
-        let stored = world.table.rotate(&next, &moved, &[], &sample::audit()).await.unwrap();
-        assert_eq!(stored, EditResult::Stored);
+        let stored = world
+            .table
+            .rotate_webhook_secret(&next, &moved, &[], &sample::audit())
+            .await
+            .unwrap();
+        assert_eq!(stored, UpdateResult::Stored);
         world.happen(&frozen("bob", agent(1), next.version, world.now()));
         world.run().await;
     }
@@ -1018,7 +1046,7 @@ async fn secrets_are_decrypted_once_and_calls_await_kms() {
     assert_eq!((receiver.calls().len(), world.kms.asked().len()), (4, 1));
     assert!(receiver.calls().iter().all(|call| call.is_signed_with(&secret)));
     // The webhook's secret is cached, but the webhook was removed.
-    world.table.remove(&webhook, &sample::audit()).await.unwrap();
+    world.table.remove_webhook(&webhook, &sample::audit()).await.unwrap();
     happen(5);
     world.run().await;
     assert_eq!(receiver.calls().len(), 4);
@@ -1082,7 +1110,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let work = async {
         for queue in [EVENTS, REQUESTS, DELIVERIES] {
             while let Some(batch) = world.sqs.receive(queue, 10) {
-                let answer: Value = webhooks.run(batch.clone(), BUDGET).await.unwrap();
+                let answer: Value = webhooks.process_batch(batch.clone(), BUDGET).await.unwrap();
                 world.sqs.delete_done(queue, &batch, Some(&answer));
             }
         }
@@ -1167,18 +1195,18 @@ async fn a_recorded_batch_calls_its_owners_webhook() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (mut webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
-    webhook.person = PersonId::parse(&"5e".repeat(32)).unwrap();
+    webhook.person = UserId::parse(&"5e".repeat(32)).unwrap();
     let stored = world
         .table
-        .create(
+        .create_webhook(
             &webhook,
             &world.secret(&webhook.person, webhook.id, 1).0,
             &sample::audit(),
         )
         .await
         .unwrap();
-    assert_eq!(stored, EditResult::Stored);
-    let answer = world.webhooks.run(recorded, BUDGET).await.unwrap();
+    assert_eq!(stored, UpdateResult::Stored);
+    let answer = world.webhooks.process_batch(recorded, BUDGET).await.unwrap();
     assert_eq!(answer, json!({"batchItemFailures": []}));
     assert_eq!(world.waiting(), 1);
 }

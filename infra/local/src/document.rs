@@ -19,7 +19,7 @@ pub fn openapi() -> Result<String, serde_json::Error> {
         purser_internal::openapi(),
         purser_mcp_function::openapi(),
     ];
-    let mut document = purser_api::document(groups);
+    let mut document = purser_api::merge_documents(groups);
     name_schemas(&mut document);
     let mut text = serde_json::to_string_pretty(&document)?;
     text.push('\n');

@@ -111,7 +111,7 @@ pub(crate) async fn invoke(function: Router, peer: SocketAddr, request: Request)
 
 /// `POST /_local/clock {"advance_seconds": n}`: advances the clocks of the stack and the chain.
 async fn advance_clock(State(controls): State<Controls>, body: Bytes) -> Response {
-    let seconds = json_of(&body)
+    let seconds = parse_json_or_null(&body)
         .get("advance_seconds")
         .and_then(Value::as_u64)
         .filter(|seconds| *seconds <= 10 * 366 * 86_400);
@@ -119,7 +119,7 @@ async fn advance_clock(State(controls): State<Controls>, body: Bytes) -> Respons
         .and_then(|seconds| i64::try_from(seconds).ok())
         .and_then(|seconds| seconds.checked_mul(1_000_000))
     else {
-        return refuse("`advance_seconds` must be a whole number of seconds, ten years at most");
+        return reject("`advance_seconds` must be a whole number of seconds, ten years at most");
     };
     if let Err(error) = controls.chain.advance(seconds.unwrap_or_default()).await {
         return (
@@ -135,14 +135,14 @@ async fn advance_clock(State(controls): State<Controls>, body: Bytes) -> Respons
 
 /// `POST /_local/fund {"wallet_address", "units"}`: mints the test token.
 async fn fund(State(controls): State<Controls>, body: Bytes) -> Response {
-    let body = json_of(&body);
+    let body = parse_json_or_null(&body);
     let wallet = body
         .get("wallet_address")
         .and_then(Value::as_str)
         .and_then(|text| parse_address(text).ok());
     let units = body.get("units").and_then(Value::as_u64).and_then(Amount::from_units);
     let (Some(wallet), Some(units)) = (wallet, units) else {
-        return refuse("`wallet_address` must be an address and `units` a whole number of micro-units");
+        return reject("`wallet_address` must be an address and `units` a whole number of micro-units");
     };
     match controls
         .chain
@@ -164,11 +164,11 @@ async fn sign_in(State(controls): State<Controls>) -> Response {
 }
 
 /// Parses the body as JSON, whatever its content type, as on every other route; null if the body is not JSON.
-fn json_of(body: &[u8]) -> Value {
+fn parse_json_or_null(body: &[u8]) -> Value {
     serde_json::from_slice(body).unwrap_or_default()
 }
 
-fn refuse(message: &str) -> Response {
+fn reject(message: &str) -> Response {
     (
         StatusCode::BAD_REQUEST,
         Json(json!({"error": "invalid_request", "message": message})),

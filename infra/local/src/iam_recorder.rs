@@ -29,7 +29,7 @@ struct Record {
 /// Returns the URL of a recording proxy for the service at `url`; `url` itself without a recorder.
 pub(crate) async fn recorder_url(recorder: Option<&IamRecorder>, url: String) -> String {
     match recorder {
-        Some(recorder) => recorder.in_front_of(url).await,
+        Some(recorder) => recorder.start_proxy(url).await,
         None => url,
     }
 }
@@ -45,7 +45,7 @@ impl IamRecorder {
     }
 
     /// Starts a proxy for the AWS service at `upstream` that records every call. Returns the proxy's URL.
-    pub(crate) async fn in_front_of(&self, upstream: String) -> String {
+    pub(crate) async fn start_proxy(&self, upstream: String) -> String {
         let proxy = Proxy::start(upstream, ProxyConfig::default()).await;
         let recorder = self.clone();
         proxy.follow(move |step| {
@@ -60,15 +60,15 @@ impl IamRecorder {
     fn record(&self, step: &Step<'_>) {
         let operation = step.call.split(' ').next().unwrap_or_default();
         if let Some(function) = invoked_function(step.path) {
-            self.write(&Need::new("InvokeFunction", function.to_owned(), []).by(step.signer));
+            self.write(&Need::new("InvokeFunction", function.to_owned(), []).json_for(step.signer));
             return;
         }
         if step.path == "/v2/email/outbound-emails" {
-            self.write(&Need::new("SendEmail", "NoticesSender".to_owned(), []).by(step.signer));
+            self.write(&Need::new("SendEmail", "NoticesSender".to_owned(), []).json_for(step.signer));
             return;
         }
-        for need in needs(operation, step.request) {
-            self.write(&need.by(step.signer));
+        for need in required_permissions(operation, step.request) {
+            self.write(&need.json_for(step.signer));
         }
     }
 
@@ -105,7 +105,7 @@ struct Need {
 
 impl Need {
     /// Returns the permission to read a secret.
-    fn of_secret(arn: &str) -> Self {
+    fn for_secret(arn: &str) -> Self {
         // `arn:aws:secretsmanager:<region>:<account>:secret:<name>`
         let name = arn.rsplit(':').next().unwrap_or(arn);
         Self::new("GetSecretValue", name.to_owned(), [])
@@ -123,9 +123,9 @@ impl Need {
     }
 
     /// Returns the permission to read or write one item.
-    fn of_item(action: &str, request: &Value) -> Self {
+    fn for_item(action: &str, request: &Value) -> Self {
         let item = request.get("Item").or_else(|| request.get("Key"));
-        let condition = text_of(request, "ConditionExpression");
+        let condition = find_text(request, "ConditionExpression");
         Self {
             attributes: if action == "UpdateItem" {
                 attributes(request)
@@ -141,7 +141,7 @@ impl Need {
         }
     }
 
-    fn by(self, function: &str) -> Value {
+    fn json_for(self, function: &str) -> Value {
         let service = match self.action.as_str() {
             "InvokeFunction" => "lambda",
             "PutEvents" => "events",
@@ -170,13 +170,13 @@ fn invoked_function(path: &str) -> Option<&str> {
 }
 
 /// Returns the permissions that a request needs. An unknown request gets the key `?`, which no role has.
-fn needs(operation: &str, request: &Value) -> Vec<Need> {
+fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
     match operation {
         "TransactWriteItems" => {
             let items = list(request, "TransactItems").iter().filter_map(Value::as_object);
             let need = |(kind, item): (&String, &Value)| Need {
                 within: Some("TransactWriteItems"),
-                ..Need::of_item(&format!("{kind}Item"), item)
+                ..Need::for_item(&format!("{kind}Item"), item)
             };
             items.flatten().map(need).collect()
         }
@@ -190,7 +190,7 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
         }
         "Query" | "Scan" => {
             let table = text(request, "TableName");
-            vec![match (text_of(request, "IndexName"), operation) {
+            vec![match (find_text(request, "IndexName"), operation) {
                 (Some(index), _) => Need::new(operation, format!("{table}/index/{index}"), []),
                 (None, "Query") => Need::new(operation, table, [partition_prefix(request)]),
                 (None, _) => Need::new(operation, table, []),
@@ -211,15 +211,15 @@ fn needs(operation: &str, request: &Value) -> Vec<Need> {
         }
         // The stack has only one bus.
         "PutEvents" => vec![Need::new(operation, "EventBus".to_owned(), [])],
-        "GetSecretValue" => vec![Need::of_secret(&text(request, "SecretId"))],
+        "GetSecretValue" => vec![Need::for_secret(&text(request, "SecretId"))],
         // Reading several secrets in one call needs a separate permission in addition to the permission for each
         // secret.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::new(operation, "*".to_owned(), []);
-            [all].into_iter().chain(ids.map(Need::of_secret)).collect()
+            [all].into_iter().chain(ids.map(Need::for_secret)).collect()
         }
-        _ => vec![Need::of_item(operation, request)],
+        _ => vec![Need::for_item(operation, request)],
     }
 }
 
@@ -244,8 +244,8 @@ fn attributes(request: &Value) -> BTreeSet<String> {
     let key = request.get("Key").and_then(Value::as_object);
     let key = key.into_iter().flat_map(|key| key.keys().cloned());
     let expressions = [
-        text_of(request, "UpdateExpression"),
-        text_of(request, "ConditionExpression"),
+        find_text(request, "UpdateExpression"),
+        find_text(request, "ConditionExpression"),
     ];
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || ['_', '#', ':'].contains(&c);
     let words = expressions.into_iter().flatten();
@@ -253,7 +253,7 @@ fn attributes(request: &Value) -> BTreeSet<String> {
     let words = words.filter(|word| !word.is_empty() && !word.starts_with(':') && !WORDS.contains(word));
     let placeholders = request.get("ExpressionAttributeNames");
     let attributes = words.map(|word| {
-        let named = placeholders.and_then(|placeholders| text_of(placeholders, word));
+        let named = placeholders.and_then(|placeholders| find_text(placeholders, word));
         named.unwrap_or(word).to_owned()
     });
     key.chain(attributes).collect()
@@ -261,8 +261,8 @@ fn attributes(request: &Value) -> BTreeSet<String> {
 
 /// Returns the prefix of an item's partition key.
 fn partition(item: &Value) -> String {
-    let pk = item.get("pk").and_then(|pk| text_of(pk, "S"));
-    pk.map_or_else(unknown, beginning)
+    let pk = item.get("pk").and_then(|pk| find_text(pk, "S"));
+    pk.map_or_else(unknown, key_beginning)
 }
 
 /// Returns the prefix of the partition key in `pk = :pk AND …`.
@@ -270,11 +270,11 @@ fn partition_prefix(request: &Value) -> String {
     let condition = text(request, "KeyConditionExpression");
     let name = condition.strip_prefix("pk = ").and_then(|rest| rest.split(' ').next());
     let values = request.get("ExpressionAttributeValues");
-    let value = name.and_then(|name| text_of(values?.get(name)?, "S"));
-    value.map_or_else(unknown, beginning)
+    let value = name.and_then(|name| find_text(values?.get(name)?, "S"));
+    value.map_or_else(unknown, key_beginning)
 }
 
-fn beginning(pk: &str) -> String {
+fn key_beginning(pk: &str) -> String {
     pk.split_inclusive('#').next().unwrap_or(pk).to_owned()
 }
 
@@ -282,12 +282,12 @@ fn unknown() -> String {
     "?".to_owned()
 }
 
-fn text_of<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
+fn find_text<'a>(value: &'a Value, name: &str) -> Option<&'a str> {
     value.get(name).and_then(Value::as_str)
 }
 
 fn text(value: &Value, name: &str) -> String {
-    text_of(value, name).map_or_else(unknown, str::to_owned)
+    find_text(value, name).map_or_else(unknown, str::to_owned)
 }
 
 fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
@@ -301,7 +301,7 @@ mod tests {
     /// Checks the permissions that a request needs: action, resource and keys.
     #[track_caller]
     fn check(operation: &str, request: &Value, needed: &[(&str, &str, &[&str])]) {
-        let needs = needs(operation, request);
+        let needs = required_permissions(operation, request);
         let needs: Vec<(&str, &str, Vec<&str>)> = needs
             .iter()
             .map(|need| {
@@ -325,7 +325,7 @@ mod tests {
             "ConditionExpression": "attribute_exists(pk) AND (NOT hz <= :at OR y BETWEEN :a AND :b)",
             "ExpressionAttributeNames": {"#total": "total"},
         });
-        let [need] = <[Need; 1]>::try_from(needs("UpdateItem", &update)).unwrap();
+        let [need] = <[Need; 1]>::try_from(required_permissions("UpdateItem", &update)).unwrap();
         let named: Vec<&str> = need.attributes.iter().map(String::as_str).collect();
         assert_eq!(named, ["aver", "hz", "pk", "pver", "sk", "total", "x", "y"]);
     }
@@ -410,7 +410,7 @@ mod tests {
     fn puts_that_can_overwrite_are_recognized() {
         let put = |condition: Option<&str>| {
             let item = json!({"pk": {"S": "A#1"}});
-            Need::of_item(
+            Need::for_item(
                 "PutItem",
                 &json!({"TableName": "T", "Item": item, "ConditionExpression": condition}),
             )

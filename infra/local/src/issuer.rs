@@ -137,7 +137,7 @@ impl Issuer {
 
     /// Returns the address to which the browser is redirected, with a code, after the user has signed in on the page at
     /// `page`; `None` if the client's request is rejected.
-    pub fn answer(&self, page: &str, user: &'static DemoUser) -> Option<String> {
+    pub fn redirect_with_code(&self, page: &str, user: &'static DemoUser) -> Option<String> {
         let page = Url::parse(page).ok()?;
         let asked: Parameters = page.query_pairs().into_owned().collect();
         self.grant(&asked, user)
@@ -153,7 +153,7 @@ impl Issuer {
     /// Returns the router with the issuer's endpoints.
     pub(crate) fn router(&self) -> Router {
         let own = Router::new()
-            .route("/authorize", get(ask).post(sign_in))
+            .route("/authorize", get(show_user_list).post(sign_in))
             .route("/token", post(redeem))
             .route("/end-session", get(end_session))
             .with_state(self.clone());
@@ -204,7 +204,7 @@ impl Issuer {
 
 /// `GET /authorize`: shows a button for each demo user. The form is sent to the page's URL, which contains the client's
 /// parameters.
-async fn ask() -> Response {
+async fn show_user_list() -> Response {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn codes_are_redeemed_once_in_time() {
         let micros = Arc::new(AtomicI64::new(1_780_000_000_000_000));
-        let clock = Clock::still(Arc::clone(&micros));
+        let clock = Clock::at_fixed_time(Arc::clone(&micros));
         let issuer = Issuer::new("http://issuer.test", "http://dashboard.test", clock);
         let asked = parameters(&[
             ("client_id", CLIENT_ID),

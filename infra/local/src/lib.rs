@@ -31,7 +31,7 @@ pub use log_audit::LogAudit;
 pub use mail::{Mail, MailService};
 pub use processes::{ChildError, ProviderPorts, Providers};
 pub use purser_events::{Events, History};
-pub use purser_notices::Notices;
+pub use purser_notices::Notifications;
 pub use purser_probe::Probe;
 pub use purser_reconcile::{Outcome, Part, Reconcile, Run};
 pub use purser_webhooks::Webhooks;

@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http_body_util::{BodyExt as _, Collected};
 use purser_api::{Env, log_to};
-use purser_domain::{EventKind, PersonId};
+use purser_domain::{EventKind, UserId};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -37,10 +37,10 @@ struct Heard {
 
 impl LogAudit {
     /// Returns the audit of this process if `PURSER_LOGS` names a folder.
-    pub fn of_process() -> Option<Self> {
+    pub fn from_environment() -> Option<Self> {
         static OF_PROCESS: OnceLock<Option<LogAudit>> = OnceLock::new();
         let open = || {
-            let folder = Env::process().get("PURSER_LOGS").map(str::to_owned)?;
+            let folder = Env::from_process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
                 Ok(audit) => Some(audit),
                 // The check then fails, because too little was recorded.
@@ -93,58 +93,58 @@ impl LogAudit {
 
     /// Records the parts of a credential: both halves of an agent's key, each part of a token, and the parts of a
     /// cookie except for the user's id.
-    pub(crate) fn credential(&self, what: &str, text: &str) {
+    pub(crate) fn record_credential(&self, what: &str, text: &str) {
         for part in text.split([':', '.', ' ', '=', ';']) {
-            if what != COOKIE || PersonId::parse(part).is_none() {
+            if what != COOKIE || UserId::parse(part).is_none() {
                 self.must_not_log(what, part.trim_start_matches("gak_sec_"));
             }
         }
     }
 
-    fn body(&self, asked: &str, body: &[u8]) {
+    fn record_body(&self, asked: &str, body: &[u8]) {
         let Ok(text) = std::str::from_utf8(body) else { return };
         let what = format!("the body of {asked}");
         match serde_json::from_slice::<Value>(body) {
-            Ok(value) => self.texts(&what, &value),
+            Ok(value) => self.record_texts(&what, &value),
             Err(_) => {
                 for pair in text.split('&') {
                     let (name, value) = pair.split_once('=').unwrap_or(("", pair));
-                    self.text(&what, name);
+                    self.record_text(&what, name);
                     if !is_user(name, value) {
-                        self.text(&what, value);
+                        self.record_text(&what, value);
                     }
                 }
             }
         }
     }
 
-    fn text(&self, what: &str, text: &str) {
+    fn record_text(&self, what: &str, text: &str) {
         // A webhook names kinds of events, which are no secrets and which log lines contain too.
         if !is_name(text) && EventKind::from_name(text).is_none() {
             self.must_not_log(what, text);
         }
     }
 
-    fn texts(&self, what: &str, value: &Value) {
+    fn record_texts(&self, what: &str, value: &Value) {
         match value {
-            Value::String(text) => self.text(what, text),
-            Value::Array(values) => values.iter().for_each(|value| self.texts(what, value)),
+            Value::String(text) => self.record_text(what, text),
+            Value::Array(values) => values.iter().for_each(|value| self.record_texts(what, value)),
             Value::Object(members) => {
                 for (name, value) in members {
                     if value.as_str().is_some_and(|text| is_user(name, text)) {
                         continue;
                     }
-                    self.texts(&format!("{what}, {name}"), value);
+                    self.record_texts(&format!("{what}, {name}"), value);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
 
-    fn answer(&self, headers: &HeaderMap, body: &[u8]) {
+    fn record_response(&self, headers: &HeaderMap, body: &[u8]) {
         for cookie in texts(headers, &header::SET_COOKIE) {
             let pair = cookie.split(';').next().unwrap_or_default();
-            self.credential(COOKIE, pair);
+            self.record_credential(COOKIE, pair);
         }
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
@@ -195,7 +195,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
         ("an operator's token", HeaderName::from_static("x-internal-token")),
     ] {
         for text in texts(headers, &name) {
-            audit.credential(what, text);
+            audit.record_credential(what, text);
         }
     }
     let asked = format!("{} {}", request.method(), request.uri().path());
@@ -213,10 +213,10 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
         }))
     });
     let (parts, body) = next.run(request).await.into_parts();
-    audit.body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
+    audit.record_body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
     // The routers' responses are in memory, so this can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
-    audit.answer(&parts.headers, &body);
+    audit.record_response(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
 }
 
@@ -227,7 +227,7 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
 /// Returns whether a field names a user: the user to whom an agent is offered, or the user whose agents an operator
 /// freezes. A user's id is no secret, and log lines contain it too.
 fn is_user(name: &str, value: &str) -> bool {
-    matches!(name, "id" | "to") && PersonId::parse(value).is_some()
+    matches!(name, "id" | "to") && UserId::parse(value).is_some()
 }
 
 /// Returns whether a body's text is only an identifier that log lines may contain: an id, an address, a hash, or a word
@@ -267,13 +267,16 @@ mod tests {
         let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
         let key = format!("Bearer {public}:gak_sec_{secret}");
         let told = |audit: &LogAudit| {
-            audit.credential("an authorization", &key);
-            audit.credential("an authorization", &key);
+            audit.record_credential("an authorization", &key);
+            audit.record_credential("an authorization", &key);
         };
         check(told, &[&public, &secret]);
         let (payload, signature) = ("p".repeat(30), "s".repeat(30));
         let cookie = format!("purser-session={}.{payload}; other={signature}", "0".repeat(64));
-        check(|audit| audit.credential(COOKIE, &cookie), &[&payload, &signature]);
+        check(
+            |audit| audit.record_credential(COOKIE, &cookie),
+            &[&payload, &signature],
+        );
     }
 
     /// UUIDs, `0x` values and lowercase words with underscores count as names.
@@ -288,10 +291,10 @@ mod tests {
             "number": 12,
             "offered": {"to": "5e".repeat(32)},
         });
-        let told = |audit: &LogAudit| audit.body("POST /", body.to_string().as_bytes());
+        let told = |audit: &LogAudit| audit.record_body("POST /", body.to_string().as_bytes());
         check(told, &["please pay this soon", "https://provider.example/x"]);
         let form = b"form_token=0123456789abcdefABCD&note=x";
-        check(|audit| audit.body("POST /", form), &["0123456789abcdefABCD"]);
+        check(|audit| audit.record_body("POST /", form), &["0123456789abcdefABCD"]);
     }
 
     /// Agent keys, cookies, sign-in states, form tokens and signed payments are secrets.
@@ -307,13 +310,13 @@ mod tests {
         .collect();
         let page =
             format!(r#"<code>gak_pub_1:gak_sec_{key}</code><input name="form_token" value="0123456789abcdefABCD">"#);
-        let told = |audit: &LogAudit| audit.answer(&headers, page.as_bytes());
+        let told = |audit: &LogAudit| audit.record_response(&headers, page.as_bytes());
         check(told, &[&cookie, &state, &key, "0123456789abcdefABCD"]);
         let authorization = json!({"nonce": format!("0x{}", "4".repeat(64))});
         let payload =
             json!({"payload": {"signature": format!("0x{}", "5".repeat(130)), "authorization": authorization}});
         let paid = json!({"payment": {"header_value": "e30=e30=e30=e30=", "payload": payload}}).to_string();
-        let told = |audit: &LogAudit| audit.answer(&HeaderMap::new(), paid.as_bytes());
+        let told = |audit: &LogAudit| audit.record_response(&HeaderMap::new(), paid.as_bytes());
         check(told, &["e30=e30=e30=e30=", &"5".repeat(130), &"4".repeat(64)]);
     }
 }

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header;
 use http_body_util::BodyExt as _;
-use purser_api::{CustodyKind, random};
+use purser_api::{CustodyKind, random_bytes};
 use purser_chain::{KeyError, WalletSeed};
 use purser_domain::{Address, AgentId, Error, SecretDigest, parse_address};
 use serde::Deserialize;
@@ -80,16 +80,20 @@ pub(crate) struct SecretValues {
 pub(crate) fn secrets(rpc_url: &str, custody: CustodyKind) -> Result<SecretValues, SeedError> {
     Ok(SecretValues {
         wallet_seed: match custody {
-            CustodyKind::Seed => Some(hex(&random::<64>()?)),
+            CustodyKind::Seed => Some(hex(&random_bytes::<64>()?)),
             CustodyKind::Kms => None,
         },
-        nonce_key: hex(&random::<32>()?),
-        statements_key: hex(&random::<32>()?),
+        nonce_key: hex(&random_bytes::<32>()?),
+        statements_key: hex(&random_bytes::<32>()?),
         rpc_url: rpc_url.to_owned(),
-        internal_token: hex(&random::<32>()?),
-        browser_operator_tokens: [hex(&random::<32>()?), hex(&random::<32>()?)],
-        sign_in_key: hex(&random::<32>()?),
-        client_ip_keys: [hex(&random::<32>()?), hex(&random::<32>()?), hex(&random::<32>()?)],
+        internal_token: hex(&random_bytes::<32>()?),
+        browser_operator_tokens: [hex(&random_bytes::<32>()?), hex(&random_bytes::<32>()?)],
+        sign_in_key: hex(&random_bytes::<32>()?),
+        client_ip_keys: [
+            hex(&random_bytes::<32>()?),
+            hex(&random_bytes::<32>()?),
+            hex(&random_bytes::<32>()?),
+        ],
     })
 }
 
@@ -106,7 +110,7 @@ pub(crate) const BROWSER_OPERATORS: [&str; 2] = ["ada", "bob"];
 
 /// Returns the value of the operators' secret for these names and tokens.
 pub(crate) fn operators(tokens: &[(&str, &str)]) -> String {
-    let digest = |token: &str| SecretDigest::digest(token).to_hex();
+    let digest = |token: &str| SecretDigest::from_secret(token).to_hex();
     let listed = tokens
         .iter()
         .map(|(name, token)| ((*name).to_owned(), digest(token).into()));

@@ -5,7 +5,7 @@
 //! messages of its batch stay in the queue, and are received again when they become visible.
 
 use purser_api::Clock;
-use purser_notices::Notices;
+use purser_notices::Notifications;
 use purser_testkit::{Entry, EventBus, Sqs};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -89,7 +89,7 @@ pub fn follow_bus(bus: &EventBus, sqs: &Sqs, deployment: &str) {
 pub(crate) fn sweep(webhooks: Webhooks) {
     tokio::spawn(async move {
         loop {
-            webhooks.sweep(TIMEOUT).await;
+            webhooks.enqueue_ended_pauses(TIMEOUT).await;
             tokio::time::sleep(SWEEP).await;
         }
     });
@@ -97,20 +97,20 @@ pub(crate) fn sweep(webhooks: Webhooks) {
 
 /// Fills the event queues from the bus, and calls the functions with the messages of all queues, until the runtime
 /// ends.
-pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notices) {
+pub(crate) fn follow(bus: &EventBus, sqs: &Sqs, deployment: &str, webhooks: &Webhooks, notices: &Notifications) {
     follow_bus(bus, sqs, deployment);
     for queue in [WEBHOOK_EVENTS, WEBHOOK_REQUESTS, WEBHOOK_DELIVERIES] {
         let webhooks = webhooks.clone();
         poll(sqs, queue, move |batch| {
             let webhooks = webhooks.clone();
-            async move { webhooks.run(batch, TIMEOUT).await.ok() }
+            async move { webhooks.process_batch(batch, TIMEOUT).await.ok() }
         });
     }
     for queue in [NOTICE_EVENTS, NOTICE_REQUESTS, NOTICES] {
         let notices = notices.clone();
         poll(sqs, queue, move |batch| {
             let notices = notices.clone();
-            async move { notices.run(batch, TIMEOUT).await.ok() }
+            async move { notices.process_batch(batch, TIMEOUT).await.ok() }
         });
     }
 }

@@ -18,11 +18,11 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use lambda_http::{Context, LambdaEvent};
-use purser_api::{Boot, Clock, CustodyKind, Env, Routers, answer_either};
+use purser_api::{Boot, Clock, CustodyKind, Env, Routers, handle_gateway_or_direct_event};
 use purser_chain::{Custody, CustodyError, KmsKeys, NewKey};
-use purser_domain::{AgentId, PersonId, Wallet};
+use purser_domain::{AgentId, UserId, Wallet};
 use purser_events::{Events, History};
-use purser_notices::Notices;
+use purser_notices::Notifications;
 use purser_probe::Probe;
 use purser_reconcile::Reconcile;
 use purser_store::{CatalogTable, Ledger};
@@ -82,9 +82,9 @@ pub struct Options {
 /// streams grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streaming {
-    /// The tables have the streams that the template declares. [`Stack::tell`] passes their records on.
+    /// The tables have the streams that the template declares. [`Stack::publish_changes`] passes their records on.
     On,
-    /// The tables have streams, and [`Stack::fold`] passes their records to `history`. No events are published.
+    /// The tables have streams, and [`Stack::aggregate_history`] passes their records to `history`. No events are published.
     #[default]
     Journal,
     /// The tables have no streams, so no events are published and the decision history is empty.
@@ -168,7 +168,7 @@ pub struct Stack {
     pub sqs: Sqs,
     /// The mail service.
     pub mail: Mail,
-    /// The function `events`. [`Stack::tell`] passes the stream records to it and to `history`.
+    /// The function `events`. [`Stack::publish_changes`] passes the stream records to it and to `history`.
     pub events: Events,
     /// The function `history`, which writes the decision history.
     pub history: History,
@@ -176,7 +176,7 @@ pub struct Stack {
     pub bus: EventBus,
     streams: Option<Streams>,
     is_publishing: bool,
-    /// The function `history` without a proxy in front of the database, for [`Stack::fold`].
+    /// The function `history` without a proxy in front of the database, for [`Stack::aggregate_history`].
     folding: History,
     /// The functions by logical id, as Lambda runs them. Agents reach the functions through the gateway.
     pub functions: BTreeMap<&'static str, Router>,
@@ -220,7 +220,7 @@ impl Drop for LogFolder {
 
 /// Returns a function's boot configuration. The function signs with an access key whose id is the function's name, so
 /// the recorder knows the caller.
-fn boot_of(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
+fn boot_for(function: &str, mut environment: BTreeMap<String, String>, clock: Clock) -> Boot {
     environment.insert("AWS_ACCESS_KEY_ID".to_owned(), function.to_owned());
     let keys = seed::CLIENT_IP_KEY_ARNS.into_iter();
     for (_, arn) in keys.filter(|(verifier, _)| *verifier == function) {
@@ -240,7 +240,7 @@ impl Stack {
         say("starting DynamoDB (embedded) with the tables of template.yaml");
         let (database, streams) = database(options.streams, options.ports.dynamodb)?;
         // The client is configured like the functions, so it calls only services of the stack.
-        let env = surroundings([&database.url; 5]).into_iter().collect::<Env>();
+        let env = aws_environment([&database.url; 5]).into_iter().collect::<Env>();
         let db = Client::new(&Boot::new(env, Clock::system()).aws);
         say("starting the chain (Anvil, posing as Base Sepolia)");
         let rpc_port = free_port(options.ports.rpc).await?;
@@ -314,7 +314,7 @@ impl Stack {
         environment.insert("BROWSER_OPERATORS".to_owned(), browser_operators(issuer.url()));
         environment.insert("FACILITATOR_URL".to_owned(), providers.facilitator_url.clone());
         let aws = [&functions_db, &secrets_url, &lambda_url, &kms_url, &bus_url].map(String::as_str);
-        environment.extend(surroundings(aws));
+        environment.extend(aws_environment(aws));
         let sqs = sqs_mapping::queues(clock.clone());
         let sqs_url = recorder_url(recorder.as_ref(), sqs.serve().await).await;
         environment.extend(sqs_mapping::variables(&sqs_url));
@@ -328,11 +328,11 @@ impl Stack {
                 opened.push(bridge::open(bridge, url).await?);
             }
             if let [dynamodb, secrets, lambda, kms, bus] = opened.as_slice() {
-                environment.extend(surroundings([dynamodb, secrets, lambda, kms, bus]));
+                environment.extend(aws_environment([dynamodb, secrets, lambda, kms, bus]));
             }
             environment.extend(sqs_mapping::variables(&bridge::open(bridge, &sqs_url).await?));
         }
-        let boot = |function: &str| boot_of(function, environment.clone(), clock.clone());
+        let boot = |function: &str| boot_for(function, environment.clone(), clock.clone());
 
         say("filling the catalog");
         // The internal function starts first, so that the other functions find a filled catalog.
@@ -345,14 +345,14 @@ impl Stack {
         let beside = |function: &str| {
             let mut environment = environment.clone();
             environment.insert("DYNAMODB_ENDPOINT".to_owned(), direct.clone());
-            boot_of(function, environment, clock.clone())
+            boot_for(function, environment, clock.clone())
         };
         let folding = History::boot(beside("HistoryFunction")).map_err(start_error("HistoryFunction"))?;
         let attesters = Events::boot(beside("EventsFunction")).map_err(start_error("EventsFunction"))?;
-        let internal = attesting(internal, &attesters, options.streams).await?;
+        let internal = with_payee_verification(internal, &attesters, options.streams).await?;
         lambda.set("InternalFunction", {
             let internal = internal.clone();
-            move |event| invoked(internal.clone(), event)
+            move |event| invoke_internal(internal.clone(), event)
         });
         let probe = Probe::boot(boot("ProbeFunction")).map_err(start_error("ProbeFunction"))?;
         let reconcile = Reconcile::boot(boot("ReconcileFunction"))
@@ -368,7 +368,7 @@ impl Stack {
             .map_err(start_error("PaymentsFunction"))?;
         lambda.set("PaymentsFunction", {
             let payments = payments.clone();
-            move |event| invoked(payments.clone(), event)
+            move |event| invoke_internal(payments.clone(), event)
         });
         let people = purser_people::router(boot("PeopleFunction"))
             .await
@@ -413,7 +413,7 @@ impl Stack {
         let router = gateway::router(&Template::of_repository().routes(), &functions, controls)?;
         let base_url = gateway.serve(match &options.log_audit {
             Some(audit) => {
-                audit.credential("an agent key", &agent.key);
+                audit.record_credential("an agent key", &agent.key);
                 router.layer(from_fn_with_state(audit.clone(), log_audit::audit))
             }
             None => router,
@@ -468,31 +468,33 @@ impl Stack {
     /// Passes all remaining stream records to `history` and `events`. In the cloud, event source mappings do this;
     /// here, the stack's user calls this function. Returns the number of records that were given up after repeated
     /// failures.
-    pub async fn tell(&self) -> usize {
+    pub async fn publish_changes(&self) -> usize {
         match &self.streams {
-            Some(streams) if self.is_publishing => tell(streams, (&self.events, &self.history), &self.clock).await,
-            _ => self.fold().await,
+            Some(streams) if self.is_publishing => {
+                publish_stream_records(streams, (&self.events, &self.history), &self.clock).await
+            }
+            _ => self.aggregate_history().await,
         }
     }
 
     /// Passes all remaining stream records to `history`, and publishes nothing. Returns the number of records that were
     /// given up after repeated failures. A call without records costs little.
-    pub async fn fold(&self) -> usize {
+    pub async fn aggregate_history(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
-        let call = async |event: Value| called((&self.events, &self.folding), &self.clock, event).await;
+        let call = async |event: Value| call_stream_functions((&self.events, &self.folding), &self.clock, event).await;
         // The boxed type keeps this future's type out of the types of all requests in tests.
         let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
         folding.await
     }
 
     /// Passes new records to `history` and `events` while the returned future runs.
-    pub fn telling(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub fn publish_continuously(&self) -> impl Future<Output = ()> + Send + 'static {
         let streams = self.streams.clone().filter(|_| self.is_publishing);
         let (events, history, clock) = (self.events.clone(), self.history.clone(), self.clock.clone());
         async move {
             let Some(streams) = streams else { return };
             loop {
-                let _given_up = tell(&streams, (&events, &history), &clock).await;
+                let _given_up = publish_stream_records(&streams, (&events, &history), &clock).await;
                 tokio::time::sleep(POLL).await;
             }
         }
@@ -500,12 +502,12 @@ impl Stack {
 
     /// Creates a new wallet for an agent, as `people` and `payments` do together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
-        let key = match self.custody.kms() {
+        let key = match self.custody.kms_keys() {
             // The stack's embedded database always responds.
-            None => NewKey::Seed(self.ledger.next_wallet_index().await.unwrap_or(u32::MAX)),
-            Some(keys) => NewKey::Kms(keys.create(agent, KEYS_STACK, None).await?),
+            None => NewKey::Seed(self.ledger.assign_wallet_index().await.unwrap_or(u32::MAX)),
+            Some(keys) => NewKey::Kms(keys.create_key(agent, KEYS_STACK, None).await?),
         };
-        self.custody.new_wallet(key).await?.attest(agent).await
+        self.custody.wallet_for_new_key(key).await?.attest(agent).await
     }
 
     /// Returns every value in Secrets Manager, so that a test can check that none leaks.
@@ -533,42 +535,50 @@ const TRIES: u32 = 10;
 /// The timeout of a call, as in the template.
 const CALL: Duration = Duration::from_secs(55);
 
-async fn tell(streams: &Streams, functions: (&Events, &History), clock: &Clock) -> usize {
-    let call = async |event: Value| called(functions, clock, event).await;
+async fn publish_stream_records(streams: &Streams, functions: (&Events, &History), clock: &Clock) -> usize {
+    let call = async |event: Value| call_stream_functions(functions, clock, event).await;
     streams.deliver(TRIES, call).await
 }
 
 /// Calls the function whose mapping would deliver the event. `history` gets its batches with the stack's time, which
 /// may be ahead of the database's time.
-async fn called((events, history): (&Events, &History), clock: &Clock, event: Value) -> Option<Value> {
+async fn call_stream_functions((events, history): (&Events, &History), clock: &Clock, event: Value) -> Option<Value> {
     match event.get("shardId") {
-        Some(_) => history.call(&written_at(event, clock.now().secs())).await.ok(),
-        None => events.call(&event, CALL).await.ok(),
+        Some(_) => history.handle_event(&written_at(event, clock.now().secs())).await.ok(),
+        None => events.handle_event(&event, CALL).await.ok(),
     }
 }
 
 /// Verifies the payees of the seeded catalog and publishes the log's keys, as the first run of `events` does. Returns
 /// the internal function. If no events are published, the returned function verifies the payees after each update, also
 /// after a request by another function.
-async fn attesting(internal: Routers, events: &Events, streams: Streaming) -> Result<Routers, StackError> {
-    events.sweep(CALL).await.map_err(SeedError::from)?;
-    events.state(CALL).await.map_err(SeedError::from)?;
+async fn with_payee_verification(
+    internal: Routers,
+    events: &Events,
+    streams: Streaming,
+) -> Result<Routers, StackError> {
+    events.publish_due_events(CALL).await.map_err(SeedError::from)?;
+    events.sign_pending_statements(CALL).await.map_err(SeedError::from)?;
     Ok(match streams {
         Streaming::On => internal,
         Streaming::Journal | Streaming::Off => Routers {
-            gateway: internal.gateway.layer(from_fn_with_state(events.clone(), attested)),
-            direct: internal.direct.layer(from_fn_with_state(events.clone(), attested)),
+            gateway: internal
+                .gateway
+                .layer(from_fn_with_state(events.clone(), verify_payees_after)),
+            direct: internal
+                .direct
+                .layer(from_fn_with_state(events.clone(), verify_payees_after)),
         },
     })
 }
 
 /// Verifies the catalog's payees after each update, for stacks that publish no events.
-async fn attested(State(events): State<Events>, request: Request, next: Next) -> Response {
+async fn verify_payees_after(State(events): State<Events>, request: Request, next: Next) -> Response {
     let edits = !request.method().is_safe();
     let answer = next.run(request).await;
     if edits && answer.status().is_success() {
         let by_rule = json!({"attest_catalog": "by_rule"});
-        if let Err(error) = events.call(&by_rule, CALL).await {
+        if let Err(error) = events.handle_event(&by_rule, CALL).await {
             tracing::warn!(%error, "payees.not_attested");
         }
     }
@@ -576,9 +586,9 @@ async fn attested(State(events): State<Events>, request: Request, next: Next) ->
 }
 
 /// Returns the response of a function that another function invokes.
-async fn invoked(routers: Routers, event: String) -> String {
+async fn invoke_internal(routers: Routers, event: String) -> String {
     let event = RawValue::from_string(event).unwrap_or_default();
-    let answer = answer_either(routers, LambdaEvent::new(event, Context::default())).await;
+    let answer = handle_gateway_or_direct_event(routers, LambdaEvent::new(event, Context::default())).await;
     answer.get().to_owned()
 }
 
@@ -598,7 +608,7 @@ const fn custody_name(custody: CustodyKind) -> &'static str {
 
 /// Returns a client for the KMS at this URL.
 fn keys_at(url: &str) -> KmsKeys {
-    let env = surroundings([url; 5]).into_iter().collect::<Env>();
+    let env = aws_environment([url; 5]).into_iter().collect::<Env>();
     KmsKeys::new(Boot::new(env, Clock::system()).aws)
 }
 
@@ -610,7 +620,7 @@ fn start_error(function: &'static str) -> impl FnOnce(purser_api::BootError) -> 
 /// Starts the functions that the queues call.
 fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&str) -> Boot) -> Result<(), StackError> {
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(start_error("WebhooksFunction"))?;
-    let notices = Notices::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
+    let notices = Notifications::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
     // Without published events there are no deliveries, so no delivery is paused.
     if let Streaming::On = streams {
@@ -625,7 +635,7 @@ fn ledger(db: Client) -> Ledger {
 }
 
 /// Returns the AWS endpoints of this stack, with credentials that work nowhere else.
-fn surroundings([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<String, String> {
+fn aws_environment([dynamodb, secrets, lambda, kms, bus]: [&str; 5]) -> BTreeMap<String, String> {
     [
         ("AWS_REGION", "us-east-1"),
         ("AWS_ACCESS_KEY_ID", "local"),
@@ -693,7 +703,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
 fn browser_operators(issuer: &str) -> String {
     let people = [issuer::DEMO_OWNER, issuer::DEMO_STRANGER];
     let pairs = seed::BROWSER_OPERATORS.into_iter().zip(people);
-    let pairs = pairs.map(|(name, user)| format!("{name}={}", PersonId::derive(issuer, user.sub)));
+    let pairs = pairs.map(|(name, user)| format!("{name}={}", UserId::derive(issuer, user.sub)));
     pairs.collect::<Vec<_>>().join(",")
 }
 

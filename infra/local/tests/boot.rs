@@ -75,7 +75,7 @@ fn secrets() -> Texts {
 
 /// Returns the error of a function that is started with these variables and secrets; `None` if it starts.
 async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String> {
-    let audit = LogAudit::of_process();
+    let audit = LogAudit::from_environment();
     if let Some(audit) = &audit {
         audit.listen();
         for value in secrets.values().filter(|value| *value != NOWHERE) {
@@ -93,7 +93,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         "history" => purser_local::History::boot(boot).map(drop),
         "internal" => purser_internal::routers(boot).await.map(drop),
         "mcp" => purser_mcp_function::router(boot).await.map(drop),
-        "notices" => purser_local::Notices::boot(boot).map(drop),
+        "notices" => purser_local::Notifications::boot(boot).map(drop),
         "payments" => purser_payments::routers(boot).await.map(drop),
         "probe" => purser_local::Probe::boot(boot).map(drop),
         "reconcile" => purser_local::Reconcile::boot(boot).await.map(drop),
@@ -101,7 +101,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
         other => panic!("{other}"),
     };
     started.err().map(|error| {
-        purser_api::log_stop(&*error);
+        purser_api::log_fatal_error(&*error);
         let (mut text, mut source) = (error.to_string(), error.source());
         while let Some(cause) = source {
             text = format!("{text}: {cause}");

@@ -1,7 +1,7 @@
 //! Clients of the test doubles in `tests/testkit`, and the captured log, for the tests of this crate.
 
 use crate::{
-    Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::subscriber, telemetry::metrics::NAMESPACE,
+    Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::json_subscriber, telemetry::metrics::NAMESPACE,
 };
 use purser_domain::Timestamp;
 use purser_testkit::{SecretsManager, TestIssuer};
@@ -62,7 +62,7 @@ impl TestLog {
     pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();
-        let lines = subscriber("trace,hyper=off,h2=off", namespace, move || writer.clone());
+        let lines = json_subscriber("trace,hyper=off,h2=off", namespace, move || writer.clone());
         let guard = tracing::subscriber::set_default(lines);
         Self { bytes, _guard: guard }
     }

@@ -55,7 +55,7 @@ mod tests {
     fn it_proves_one_wallet_for_one_agent() {
         let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
-        let [wallet, other] = [1, 2].map(|index| seed.wallet(index).unwrap());
+        let [wallet, other] = [1, 2].map(|index| seed.derive_wallet(index).unwrap());
         let attestation = wallet.attest(agent(7)).unwrap();
         assert!(is_attested(&attestation, agent(7), wallet.address()));
         assert!(!is_attested(&attestation, agent(8), wallet.address()));

@@ -61,7 +61,7 @@ impl Authorization {
     }
 
     /// Returns the payer and the nonce, which identify an authorization in logs.
-    fn name(&self) -> Name {
+    fn map_key(&self) -> Name {
         (self.expected.from.into_word(), self.expected.nonce)
     }
 }
@@ -72,7 +72,7 @@ impl Chain {
     /// Reads the state of each authorization at `block`. The state is `None` if the node did not respond about the
     /// authorization before `until`. `log_range` is the maximum number of blocks that the node searches in one call. If
     /// time is short, authorizations at the start of the list are processed first.
-    pub async fn authorization_states(
+    pub async fn read_authorization_states(
         &self,
         wanted: &[Authorization],
         block: &FinalBlock,
@@ -80,7 +80,7 @@ impl Chain {
         until: Instant,
     ) -> Vec<Option<AuthorizationState>> {
         let expected: Vec<&ExpectedTransfer> = wanted.iter().map(|authorization| &authorization.expected).collect();
-        let used = self.are_used(&expected, block, until).await;
+        let used = self.read_used_nonces(&expected, block, until).await;
         let both = || wanted.iter().zip(&used);
         let mut traced: Vec<(usize, Authorization)> = both()
             .enumerate()
@@ -101,13 +101,13 @@ impl Chain {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::new(self, &wanted, block, log_range, until);
             // If a call fails, earlier results are kept, and the remaining states are unknown.
-            let searched_to = trace.search().await.ok();
-            trace.drop_strangers().await;
-            trace.states(searched_to, &mut states).await;
+            let searched_to = trace.search_blocks().await.ok();
+            trace.drop_uses_in_replaced_blocks().await;
+            trace.resolve_states(searched_to, &mut states).await;
         }
         let state = |(authorization, used): (&Authorization, &Option<bool>)| {
             if (*used)? {
-                states.get(&authorization.name()).cloned()
+                states.get(&authorization.map_key()).cloned()
             } else {
                 Some(AuthorizationState::Unused)
             }
@@ -164,9 +164,9 @@ impl<'a> Trace<'a> {
     }
 
     /// Returns the authorizations whose use was not found yet.
-    fn missing(&self) -> Vec<&'a Authorization> {
+    fn missing_authorizations(&self) -> Vec<&'a Authorization> {
         let is_missing = |authorization: &&Authorization| {
-            let name = authorization.name();
+            let name = authorization.map_key();
             !self.uses.contains_key(&name) && !self.unused_in_time.contains(&name)
         };
         self.wanted.iter().filter(is_missing).collect()
@@ -176,7 +176,7 @@ impl<'a> Trace<'a> {
     /// searches earlier blocks, in case the recording clock was ahead, and later blocks, for cancellations. Returns the
     /// time up to which all blocks were searched: an authorization whose validity ended before that time, and whose use
     /// was not found, has no logs.
-    async fn search(&mut self) -> Result<Timestamp, ChainError> {
+    async fn search_blocks(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
             .iter()
@@ -186,19 +186,19 @@ impl<'a> Trace<'a> {
         let (Some(authorized), Some(too_late)) = (authorized, too_late) else {
             return Ok(Timestamp::EPOCH);
         };
-        let (first, _) = self.around(authorized).await?;
-        let (_, last) = self.around(too_late).await?;
+        let (first, _) = self.find_blocks_around(authorized).await?;
+        let (_, last) = self.find_blocks_around(too_late).await?;
         let next = self.search_up(first, last).await?;
-        if next <= last && !self.missing().is_empty() {
+        if next <= last && !self.missing_authorizations().is_empty() {
             let came_to = next.checked_sub(1).filter(|came_to| *came_to >= first);
             return match came_to {
-                Some(came_to) => Ok(self.time_of(came_to).await?.unwrap_or(Timestamp::EPOCH)),
+                Some(came_to) => Ok(self.read_block_time(came_to).await?.unwrap_or(Timestamp::EPOCH)),
                 None => Ok(Timestamp::EPOCH),
             };
         }
         self.search_down(first, authorized.before(CLOCKS_APART)).await?;
-        if !self.missing().is_empty() && last < self.block.number {
-            self.find_unused_at(last).await?;
+        if !self.missing_authorizations().is_empty() && last < self.block.number {
+            self.find_unused_at_block(last).await?;
             self.search_up(last.saturating_add(1), self.block.number).await?;
         }
         Ok(too_late)
@@ -206,7 +206,7 @@ impl<'a> Trace<'a> {
 
     /// Searches upwards from `first` to `last`, and returns the first block that was not searched.
     async fn search_up(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
-        while first <= last && !self.missing().is_empty() && self.searches_left > 0 {
+        while first <= last && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
             if self.search_between(first, end).await? {
                 first = end.saturating_add(1);
@@ -217,8 +217,8 @@ impl<'a> Trace<'a> {
 
     /// Searches downwards from the block before `above` until a block before the time `earliest`.
     async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
-        while above > 0 && !self.missing().is_empty() && self.searches_left > 0 {
-            if self.is_before(above, earliest).await? {
+        while above > 0 && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
+            if self.is_block_before(above, earliest).await? {
                 break;
             }
             let start = above.saturating_sub(self.range);
@@ -232,20 +232,20 @@ impl<'a> Trace<'a> {
     /// Searches the blocks from `first` to `last`. If the node rejects the range, reduces the range and returns
     /// `false`.
     async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
-        let missing = self.missing();
+        let missing = self.missing_authorizations();
         let Some(any) = missing.first() else { return Ok(true) };
         self.searches_left = self.searches_left.saturating_sub(1);
-        self.in_time()?;
-        let names = || missing.iter().map(|authorization| authorization.name());
+        self.check_deadline()?;
+        let names = || missing.iter().map(|authorization| authorization.map_key());
         let filter = Filter {
             token: any.expected.token,
             events: vec![AUTHORIZATION_USED, AUTHORIZATION_CANCELED],
-            payers: distinct(names().map(|(payer, _)| payer)),
-            nonces_or_payees: distinct(names().map(|(_, nonce)| nonce)),
+            payers: distinct_hashes(names().map(|(payer, _)| payer)),
+            nonces_or_payees: distinct_hashes(names().map(|(_, nonce)| nonce)),
         };
-        let logs = match self.chain.logs_between(&filter, first, last).await {
+        let logs = match self.chain.read_logs_between(&filter, first, last).await {
             Ok(logs) => logs,
-            Err(error) if last > first && error.may_pass_in_parts() => {
+            Err(error) if last > first && error.may_succeed_in_parts() => {
                 let blocks = last.saturating_sub(first).saturating_add(1);
                 self.range = (blocks / 2).max(1);
                 return Ok(false);
@@ -261,7 +261,7 @@ impl<'a> Trace<'a> {
             let (name, tx_hash) = ((*payer, *nonce), found.tx_hash);
             let other = uses.insert(name, found);
             if other.is_some_and(|other| other.tx_hash != tx_hash) {
-                return Err(malformed_answer("two uses of one authorization"));
+                return Err(malformed_response_error("two uses of one authorization"));
             }
         }
         self.uses.extend(uses);
@@ -269,56 +269,60 @@ impl<'a> Trace<'a> {
     }
 
     /// Fails if the time for searching is over.
-    fn in_time(&self) -> Result<(), ChainError> {
+    fn check_deadline(&self) -> Result<(), ChainError> {
         if Instant::now() > self.search_until {
-            return Err(malformed_answer("too late: the time of the run is over"));
+            return Err(malformed_response_error("too late: the time of the run is over"));
         }
         Ok(())
     }
 
     /// Finds the missing authorizations that were unused at block `number`. Few nodes have old states; without a
     /// response the authorizations stay missing.
-    async fn find_unused_at(&mut self, number: u64) -> Result<(), ChainError> {
-        self.in_time()?;
-        let Some(block) = self.chain.header(number).await? else {
+    async fn find_unused_at_block(&mut self, number: u64) -> Result<(), ChainError> {
+        self.check_deadline()?;
+        let Some(block) = self.chain.read_header(number).await? else {
             return Ok(());
         };
         let FinalBlock { number, hash, .. } = block;
         if !self
             .chain
-            .not_below(&[BlockId { number, hash }], self.block)
+            .find_blocks_off_chain(&[BlockId { number, hash }], self.block)
             .await?
             .is_empty()
         {
-            return Err(malformed_answer("a block that is not below the final one"));
+            return Err(malformed_response_error("a block that is not below the final one"));
         }
-        let missing = self.missing();
+        let missing = self.missing_authorizations();
         let expected: Vec<&ExpectedTransfer> = missing.iter().map(|authorization| &authorization.expected).collect();
-        let used = self.chain.are_used(&expected, &block, self.search_until).await;
+        let used = self.chain.read_used_nonces(&expected, &block, self.search_until).await;
         let unused = missing.iter().zip(used).filter(|(_, used)| *used == Some(false));
         self.unused_in_time
-            .extend(unused.map(|(authorization, _)| authorization.name()));
+            .extend(unused.map(|(authorization, _)| authorization.map_key()));
         Ok(())
     }
 
     /// Drops uses in blocks that are neither the final block nor an ancestor of it, because another machine behind the
     /// endpoint returned a replaced block. The states of these authorizations stay unknown. If the node can't compare
     /// the blocks, all uses are dropped.
-    async fn drop_strangers(&mut self) {
+    async fn drop_uses_in_replaced_blocks(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
         // Blocks that can't be compared count as replaced.
-        let strangers = self.chain.not_below(&blocks, self.block).await.unwrap_or(blocks);
+        let strangers = self
+            .chain
+            .find_blocks_off_chain(&blocks, self.block)
+            .await
+            .unwrap_or(blocks);
         let of_strangers = self.uses.extract_if(|_, found| strangers.contains(&found.block));
         self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
     /// Determines the states after a search up to `searched_to`, which is `None` if the search failed.
-    async fn states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
+    async fn resolve_states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
         let mut used = Vec::new();
         for authorization in self.wanted {
-            let name = authorization.name();
+            let name = authorization.map_key();
             match self.uses.get(&name) {
                 Some(found) => used.push((authorization, found)),
                 None if self.unused_in_time.contains(&name) => {
@@ -354,13 +358,13 @@ impl<'a> Trace<'a> {
                 continue;
             }
             asked = true;
-            match self.transfers_beside(part).await {
-                Ok(transfers) => note(part, &transfers, states),
+            match self.read_transfers_in_block_range(part).await {
+                Ok(transfers) => store_states(part, &transfers, states),
                 Err(error) => {
                     refused = refused.saturating_add(1);
-                    if is_of_one_block(part) && error.is_of_size() {
+                    if are_in_one_block(part) && error.is_size_limit() {
                         by_receipt.extend_from_slice(part);
-                    } else if part.len() > 1 && error.may_pass_in_parts() {
+                    } else if part.len() > 1 && error.may_succeed_in_parts() {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([first, second]);
                     }
@@ -368,12 +372,12 @@ impl<'a> Trace<'a> {
                 }
             }
         }
-        self.states_by_receipt(&by_receipt, states).await;
+        self.resolve_states_by_receipt(&by_receipt, states).await;
     }
 
     /// Determines the states of these uses from the receipts of their transactions. Each round reads one receipt per
     /// payer, so that unreadable receipts of one payer do not delay other payers.
-    async fn states_by_receipt(
+    async fn resolve_states_by_receipt(
         &self,
         used: &[(&Authorization, &FoundLog)],
         states: &mut HashMap<Name, AuthorizationState>,
@@ -402,12 +406,12 @@ impl<'a> Trace<'a> {
                 .filter_map(|(_, hash)| of_transaction.get(hash))
                 .map(Vec::as_slice)
                 .collect();
-            let read = join_all(groups.iter().map(|group| self.transfers_in_receipt(group))).await;
+            let read = join_all(groups.iter().map(|group| self.read_transfers_in_receipt(group))).await;
             for (group, transfers) in groups.into_iter().zip(read) {
                 match transfers {
                     Ok(transfers) => {
                         any_read = true;
-                        note(group, &transfers, states);
+                        store_states(group, &transfers, states);
                     }
                     Err(_) => refused = refused.saturating_add(1),
                 }
@@ -416,12 +420,12 @@ impl<'a> Trace<'a> {
     }
 
     /// Reads the transfers of the transaction of these uses from its receipt.
-    async fn transfers_in_receipt(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
+    async fn read_transfers_in_receipt(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
         let Some((any, found)) = used.first() else {
             return Ok(FoundLogs::default());
         };
-        let filter = transfers_of(any, used);
-        self.chain.logs_of_receipt(&filter, found.tx_hash, found.block).await
+        let filter = transfer_filter(any, used);
+        self.chain.read_receipt_logs(&filter, found.tx_hash, found.block).await
     }
 
     /// Whether these uses, which are sorted by block, have a wider range than the node searches in one call.
@@ -432,21 +436,24 @@ impl<'a> Trace<'a> {
     }
 
     /// Reads the transfers between these payers and payees in the block range of these uses, which are sorted by block.
-    async fn transfers_beside(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
+    async fn read_transfers_in_block_range(
+        &self,
+        used: &[(&Authorization, &FoundLog)],
+    ) -> Result<FoundLogs, ChainError> {
         let (Some((any, first)), Some((_, last))) = (used.first(), used.last()) else {
             return Ok(FoundLogs::default());
         };
-        let filter = transfers_of(any, used);
+        let filter = transfer_filter(any, used);
         let (first, last) = (first.block, last.block);
         if first == last {
-            return self.chain.logs_of_block(&filter, first).await;
+            return self.chain.read_block_logs(&filter, first).await;
         }
-        self.chain.logs_between(&filter, first.number, last.number).await
+        self.chain.read_logs_between(&filter, first.number, last.number).await
     }
 
     /// Finds a block before `time` and a block at or after `time`, at most `range` blocks apart. If the final block is
     /// before `time`, returns the final block twice. If no block is before `time`, the first block counts as before.
-    async fn around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
+    async fn find_blocks_around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
             return Ok((past, past));
@@ -456,14 +463,14 @@ impl<'a> Trace<'a> {
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
         let mut before = past.saturating_sub(step);
-        while before > 0 && !self.is_before(before, time).await? {
+        while before > 0 && !self.is_block_before(before, time).await? {
             past = before;
             step = step.saturating_mul(2);
             before = past.saturating_sub(step);
         }
         while past.saturating_sub(before) > near {
             let middle = before.midpoint(past);
-            if self.is_before(middle, time).await? {
+            if self.is_block_before(middle, time).await? {
                 before = middle;
             } else {
                 past = middle;
@@ -473,56 +480,60 @@ impl<'a> Trace<'a> {
     }
 
     /// Whether a block is before `time`. A block that the node no longer has counts as before.
-    async fn is_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
-        let at = self.time_of(number).await?;
+    async fn is_block_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
+        let at = self.read_block_time(number).await?;
         Ok(at.is_none_or(|at| at < time))
     }
 
-    async fn time_of(&mut self, number: u64) -> Result<Option<Timestamp>, ChainError> {
+    async fn read_block_time(&mut self, number: u64) -> Result<Option<Timestamp>, ChainError> {
         if let Some(at) = self.times.get(&number) {
             return Ok(*at);
         }
-        self.in_time()?;
-        let at = self.chain.header(number).await?.map(|header| header.at);
+        self.check_deadline()?;
+        let at = self.chain.read_header(number).await?.map(|header| header.at);
         self.times.insert(number, at);
         Ok(at)
     }
 }
 
 /// Stores the state of each use, with the transfers of its transaction.
-fn note(used: &[(&Authorization, &FoundLog)], transfers: &FoundLogs, states: &mut HashMap<Name, AuthorizationState>) {
+fn store_states(
+    used: &[(&Authorization, &FoundLog)],
+    transfers: &FoundLogs,
+    states: &mut HashMap<Name, AuthorizationState>,
+) {
     for (authorization, found) in used {
-        let mut transaction = transfers.of_transaction(found.tx_hash, found.block);
+        let mut transaction = transfers.transaction_logs(found.tx_hash, found.block);
         transaction.logs.push(found.log.clone());
-        states.insert(authorization.name(), AuthorizationState::Used(transaction));
+        states.insert(authorization.map_key(), AuthorizationState::Used(transaction));
     }
 }
 
 /// Creates the filter for transfers between the payers and payees of these uses.
-fn transfers_of(any: &Authorization, used: &[(&Authorization, &FoundLog)]) -> Filter {
+fn transfer_filter(any: &Authorization, used: &[(&Authorization, &FoundLog)]) -> Filter {
     let expected = || used.iter().map(|(authorization, _)| authorization.expected);
     Filter {
         token: any.expected.token,
         events: vec![TRANSFER],
-        payers: distinct(expected().map(|expected| expected.from.into_word())),
-        nonces_or_payees: distinct(expected().map(|expected| expected.to.into_word())),
+        payers: distinct_hashes(expected().map(|expected| expected.from.into_word())),
+        nonces_or_payees: distinct_hashes(expected().map(|expected| expected.to.into_word())),
     }
 }
 
 /// Whether these uses, which are sorted by block, are all in the same block.
-fn is_of_one_block(used: &[(&Authorization, &FoundLog)]) -> bool {
+fn are_in_one_block(used: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used.first().zip(used.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
 }
 
-const fn malformed_answer(what: &'static str) -> ChainError {
+const fn malformed_response_error(what: &'static str) -> ChainError {
     ChainError::Malformed {
         method: "eth_getLogs",
         what,
     }
 }
 
-fn distinct(values: impl Iterator<Item = B256>) -> Vec<B256> {
+fn distinct_hashes(values: impl Iterator<Item = B256>) -> Vec<B256> {
     let mut values: Vec<B256> = values.collect();
     values.sort_unstable();
     values.dedup();
@@ -538,7 +549,7 @@ mod tests {
         tx_hash, word,
     };
     use alloy::primitives::U256;
-    use purser_domain::match_transfer;
+    use purser_domain::find_authorized_transfer;
     use purser_testkit::{Reply, ScriptedNode};
     use serde_json::{Value, json};
 
@@ -551,7 +562,7 @@ mod tests {
     async fn states_by(node: &ScriptedNode, wanted: &[Authorization], range: u64) -> Vec<String> {
         let chain = chain_at(&node.url);
         let states = chain
-            .authorization_states(wanted, &final_block(), range, in_an_hour())
+            .read_authorization_states(wanted, &final_block(), range, in_an_hour())
             .await;
         for (_, params) in node.calls().iter().filter(|(method, _)| method == "eth_getLogs") {
             assert!(blocks_searched(params) <= range.max(1), "{params}");
@@ -573,11 +584,11 @@ mod tests {
     fn in_words((authorization, state): (&Authorization, Option<AuthorizationState>)) -> String {
         match state {
             Some(AuthorizationState::Used(transaction)) => {
-                let by = U256::from_be_bytes(transaction.tx_hash.b256().0) - U256::from(0x7700_0000);
+                let by = U256::from_be_bytes(transaction.tx_hash.to_b256().0) - U256::from(0x7700_0000);
                 assert_eq!(transaction.block, block(transaction.block.number));
-                match match_transfer(&authorization.expected, &transaction) {
+                match find_authorized_transfer(&authorization.expected, &transaction) {
                     Ok(transfer) => format!("paid by {by}, log {}", transfer.log_index()),
-                    Err(mismatch) => format!("{} by {by}", mismatch.reason()),
+                    Err(mismatch) => format!("{} by {by}", mismatch.reason_name()),
                 }
             }
             Some(AuthorizationState::Unused) => "unused".to_owned(),
@@ -730,7 +741,7 @@ mod tests {
         let wanted = [authorization(1, FINAL - 20)];
         let chain = chain_at(&node.url);
         let states = chain
-            .authorization_states(&wanted, &final_block(), RANGE, in_an_hour())
+            .read_authorization_states(&wanted, &final_block(), RANGE, in_an_hour())
             .await;
         let [Some(AuthorizationState::Used(transaction))] = &states[..] else {
             panic!("{states:?}")
@@ -805,7 +816,7 @@ mod tests {
         } = payment(1);
         let log = |topics: &[B256], by: u64| {
             json!({
-                "address": token, "topics": topics, "data": "0x", "logIndex": "0x0", "transactionHash": tx_hash(by).b256(),
+                "address": token, "topics": topics, "data": "0x", "logIndex": "0x0", "transactionHash": tx_hash(by).to_b256(),
                 "blockHash": hash_of(FINAL - 19), "blockNumber": quantity(FINAL - 19),
             })
         };
@@ -944,7 +955,7 @@ mod tests {
                     .clone()
                     .any(|block| params[0]["blockHash"] == json!(hash_of(block))),
                 "eth_getLogs" => number(&params[0]["fromBlock"]) < flooded.end,
-                "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).b256())),
+                "eth_getTransactionReceipt" => (0..100).any(|by| params[0] == json!(tx_hash(by).to_b256())),
                 _ => false,
             };
             is_flooded.then(too_large)
@@ -1037,7 +1048,9 @@ mod tests {
         });
         let within = async |secs| {
             let until = Instant::now() + std::time::Duration::from_secs(secs);
-            let states = chain.authorization_states(&wanted, &final_block(), 100, until).await;
+            let states = chain
+                .read_authorization_states(&wanted, &final_block(), 100, until)
+                .await;
             wanted.iter().zip(states).map(in_words).collect::<Vec<String>>()
         };
         let started = Instant::now();
@@ -1069,7 +1082,9 @@ mod tests {
             let started = Instant::now();
             let until = started + std::time::Duration::from_secs(3);
             // The node searches ten blocks per call.
-            chain.authorization_states(&wanted, &final_block(), 10, until).await;
+            chain
+                .read_authorization_states(&wanted, &final_block(), 10, until)
+                .await;
             assert!(started.elapsed().as_secs() <= 5, "{slow}: {:?}", started.elapsed());
         }
     }

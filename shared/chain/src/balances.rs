@@ -2,7 +2,7 @@
 
 use crate::{
     Chain,
-    multicall::{Call3, call_of},
+    multicall::{Call3, contract_call},
 };
 use alloy::primitives::{Address, U256};
 use alloy::sol_types::SolCall as _;
@@ -17,17 +17,17 @@ alloy::sol! {
 impl Chain {
     /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond,
     /// or if `until` passed before the call.
-    pub async fn balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
+    pub async fn read_balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
-        let question = |account: &Address| call_of(token, balanceOfCall { account: *account }.abi_encode());
+        let question = |account: &Address| contract_call(token, balanceOfCall { account: *account }.abi_encode());
         let calls: Vec<Call3> = wallets.iter().map(question).collect();
-        self.ask(&calls, units, block, until).await
+        self.call_all(&calls, parse_balance_word, block, until).await
     }
 }
 
 /// Parses a balance. A larger value than [`Amount::MAX`] becomes the maximum. `None` for zero bytes, which an address
 /// without code returns and which must not be read as a balance of zero.
-pub(crate) fn units(word: &[u8]) -> Option<Amount> {
+pub(crate) fn parse_balance_word(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();
     Some(units.and_then(Amount::from_units).unwrap_or(Amount::MAX))
@@ -49,7 +49,7 @@ mod tests {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();
         let until = Instant::now() + Duration::from_hours(1);
         let node = ScriptedChain::default().serve().await;
-        let balances = chain_at(&node.url).balances(&wallets, &final_block(), until).await;
+        let balances = chain_at(&node.url).read_balances(&wallets, &final_block(), until).await;
         assert_eq!(balances, vec![Amount::from_units(BALANCE); 3]);
         let calls = recorded_calls(&node);
         assert_eq!(calls.len(), 1);
@@ -58,23 +58,23 @@ mod tests {
             json!({"blockHash": hash_of(FINAL), "requireCanonical": true})
         );
         let past = Instant::now() - Duration::from_secs(1);
-        let late = chain_at(&node.url).balances(&wallets, &final_block(), past).await;
+        let late = chain_at(&node.url).read_balances(&wallets, &final_block(), past).await;
         assert_eq!(late, [None; 3]);
     }
 
     #[tokio::test]
     async fn what_is_no_word_is_no_balance() {
-        assert_eq!(units(&[0; 32]), Some(Amount::ZERO));
-        assert_eq!(units(&[0xff; 32]), Some(Amount::MAX));
+        assert_eq!(parse_balance_word(&[0; 32]), Some(Amount::ZERO));
+        assert_eq!(parse_balance_word(&[0xff; 32]), Some(Amount::MAX));
         for wrong in [&[][..], &[0], &[0; 31], &[0; 33]] {
-            assert_eq!(units(wrong), None, "{wrong:?}");
+            assert_eq!(parse_balance_word(wrong), None, "{wrong:?}");
         }
         let until = Instant::now() + Duration::from_hours(1);
         let node = ScriptedChain::default()
             .serve_except(|method, _| (method == "eth_call").then(|| Reply::Result(json!("0x"))))
             .await;
         let wallets = [payment(0).from];
-        let balances = chain_at(&node.url).balances(&wallets, &final_block(), until).await;
+        let balances = chain_at(&node.url).read_balances(&wallets, &final_block(), until).await;
         assert_eq!(balances, [None]);
     }
 }

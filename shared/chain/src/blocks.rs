@@ -27,12 +27,12 @@ pub(crate) enum Standing {
 
 impl Chain {
     /// Reads the newest final block. Each call checks the node's chain id again.
-    pub async fn final_block(&self) -> Result<FinalBlock, ChainError> {
-        let (right, last) = tokio::join!(self.verify_chain_id(), self.final_number_and_hash());
+    pub async fn read_final_block(&self) -> Result<FinalBlock, ChainError> {
+        let (right, last) = tokio::join!(self.verify_chain_id(), self.read_final_number_and_hash());
         right?;
         let (number, hash) = last?;
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let block = self.header(number).await?;
+        let block = self.read_header(number).await?;
         let block = block.ok_or_else(|| malformed("nothing, for a block below its newest"))?;
         if hash.is_some_and(|hash| hash != block.hash) {
             return Err(malformed("another block than the newest block's ancestor"));
@@ -41,13 +41,15 @@ impl Chain {
     }
 
     /// Reads the number of the newest final block, and its hash if the EVM of the newest block can return the hash.
-    async fn final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
+    async fn read_final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
         // The newest block has depth 1.
         let below = self.finality.confirmations.saturating_sub(1);
         if !(1..=ANCESTORS).contains(&below) {
-            return Ok((self.head().await?.saturating_sub(below), None));
+            return Ok((self.read_head_number().await?.saturating_sub(below), None));
         }
-        let view = self.view(&[Ancestor::Below(below)], json!("latest")).await?;
+        let view = self
+            .read_ancestor_hashes(&[Ancestor::Below(below)], json!("latest"))
+            .await?;
         // If the chain is shorter than the depth, the first block counts as final, because it is on every fork.
         let hash = view.ancestors.first().copied().flatten();
         Ok((view.number.saturating_sub(below), hash))
@@ -56,11 +58,13 @@ impl Chain {
     /// Determines whether a block is final. One call reads the newest block's number and the hash at the block's
     /// number. If the required depth is one, or the block is deeper than the EVM can return hashes, the hash is
     /// compared with the node's block of the same number instead.
-    pub(crate) async fn standing(&self, block: BlockId) -> Result<Standing, ChainError> {
+    pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
-            return self.standing_at_number(block).await;
+            return self.read_standing_at_number(block).await;
         }
-        let view = self.view(&[Ancestor::Number(block.number)], json!("latest")).await?;
+        let view = self
+            .read_ancestor_hashes(&[Ancestor::Number(block.number)], json!("latest"))
+            .await?;
         // The newest block has depth 1. The depth is 0 if this node is behind the node that returned the block.
         let above = view.number.checked_sub(block.number);
         let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
@@ -75,12 +79,12 @@ impl Chain {
                 method: "eth_call",
                 what: "no hash, for a recent block",
             }),
-            None => self.standing_at_number(block).await,
+            None => self.read_standing_at_number(block).await,
         }
     }
 
-    async fn standing_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
-        Ok(match self.block(block.number).await? {
+    async fn read_standing_at_number(&self, block: BlockId) -> Result<Standing, ChainError> {
+        Ok(match self.read_block_id(block.number).await? {
             Some(found) if found == block => Standing::Final,
             Some(_) => Standing::Replaced,
             None => Standing::NotFinal { missing: 1 },
@@ -89,7 +93,11 @@ impl Chain {
 
     /// Returns the blocks that are neither `last` nor an ancestor of `last`. Blocks more than [`ANCESTORS`] below
     /// `last` are not compared.
-    pub(crate) async fn not_below(&self, blocks: &[BlockId], last: &FinalBlock) -> Result<Vec<BlockId>, ChainError> {
+    pub(crate) async fn find_blocks_off_chain(
+        &self,
+        blocks: &[BlockId],
+        last: &FinalBlock,
+    ) -> Result<Vec<BlockId>, ChainError> {
         let mut strangers = Vec::new();
         let mut compared = Vec::new();
         for block in blocks {
@@ -104,7 +112,7 @@ impl Chain {
         let mut views = Vec::new();
         for some in compared.chunks(MAX) {
             let wanted: Vec<Ancestor> = some.iter().map(|block| Ancestor::Number(block.number)).collect();
-            views.extend(self.view(&wanted, at.clone()).await?.ancestors);
+            views.extend(self.read_ancestor_hashes(&wanted, at.clone()).await?.ancestors);
         }
         let is_stranger = |(block, hash): (BlockId, Option<B256>)| (hash != Some(block.hash)).then_some(block);
         strangers.extend(compared.into_iter().zip(views).filter_map(is_stranger));
@@ -112,13 +120,13 @@ impl Chain {
     }
 
     /// Reads the block with this number on the node's canonical chain; `None` if the node does not have the block.
-    pub async fn block(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
-        let header = self.header(number).await?;
+    pub async fn read_block_id(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
+        let header = self.read_header(number).await?;
         Ok(header.map(|FinalBlock { number, hash, .. }| BlockId { number, hash }))
     }
 
     /// Reads the time and hash of a block; `None` if the node does not have the block.
-    pub async fn header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
+    pub async fn read_header(&self, number: u64) -> Result<Option<FinalBlock>, ChainError> {
         let asked = json!([format!("{number:#x}"), false]);
         let Some(header) = self.rpc.call::<Option<WireHeader>>(METHOD, asked).await? else {
             return Ok(None);
@@ -157,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn the_final_block_has_the_configured_depth() {
         let check = async |head, number| {
-            let found = chain_at(&with_head(head).await.url).final_block().await.unwrap();
+            let found = chain_at(&with_head(head).await.url).read_final_block().await.unwrap();
             assert_eq!(found.number, number, "of {head}");
             found
         };
@@ -208,7 +216,10 @@ mod tests {
         for (changed, answer, words) in rows {
             let other = move |method: &str, _: &Value| (method == changed).then(|| Reply::Result(answer.clone()));
             let node = ScriptedChain::default().serve_except(other).await;
-            assert_eq!(chain_at(&node.url).final_block().await.unwrap_err().to_string(), words);
+            assert_eq!(
+                chain_at(&node.url).read_final_block().await.unwrap_err().to_string(),
+                words
+            );
         }
     }
 
@@ -223,10 +234,16 @@ mod tests {
         };
         let deep = FINAL - ANCESTORS;
         let on_chain = [block(FINAL), block(FINAL - 1), block(deep), beside(deep - 1)];
-        assert_eq!(chain.not_below(&on_chain, &final_block()).await.unwrap(), []);
+        assert_eq!(
+            chain.find_blocks_off_chain(&on_chain, &final_block()).await.unwrap(),
+            []
+        );
         let strangers = [beside(FINAL), block(FINAL + 1), beside(FINAL - 1), beside(deep)];
         let all = [&on_chain[..], &strangers[..]].concat();
-        assert_eq!(chain.not_below(&all, &final_block()).await.unwrap(), strangers);
+        assert_eq!(
+            chain.find_blocks_off_chain(&all, &final_block()).await.unwrap(),
+            strangers
+        );
         assert_eq!(recorded_calls(&node).len(), 2);
         let at = &recorded_calls(&node)[0].1[1];
         assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
@@ -242,13 +259,13 @@ mod tests {
         };
         let node = ScriptedChain::default().serve_except(other_once).await;
         let chain = chain_at(&node.url);
-        chain.final_block().await.unwrap();
-        let refused = chain.final_block().await;
+        chain.read_final_block().await.unwrap();
+        let refused = chain.read_final_block().await;
         assert!(
             matches!(refused, Err(ChainError::WrongChain { found: 1, .. })),
             "{refused:?}"
         );
-        chain.final_block().await.unwrap();
+        chain.read_final_block().await.unwrap();
     }
 
     /// The result is `None` if the node does not have the block.
@@ -256,8 +273,8 @@ mod tests {
     async fn blocks_are_found_by_number() {
         let node = with_head(HEAD).await;
         let chain = chain_at(&node.url);
-        assert_eq!(chain.block(FINAL).await.unwrap(), Some(block(FINAL)));
-        assert_eq!(chain.block(HEAD + 1).await.unwrap(), None);
+        assert_eq!(chain.read_block_id(FINAL).await.unwrap(), Some(block(FINAL)));
+        assert_eq!(chain.read_block_id(HEAD + 1).await.unwrap(), None);
         assert_eq!(recorded_calls(&node)[0].1, json!([quantity(FINAL), false]));
     }
 }

@@ -10,13 +10,13 @@
 //! wallet as payer, and the payment's nonce or payee. If the block has too many of these logs because others caused
 //! zero-value transfers between the same wallets, the logs are read from the transaction's receipt instead.
 //!
-//! [`match_transfer`] defines which logs a payment must have. Callers decide what follows from the evidence.
+//! [`find_authorized_transfer`] defines which logs a payment must have. Callers decide what follows from the evidence.
 
 use crate::{
     ChainError,
-    balances::{balanceOfCall, units},
+    balances::{balanceOfCall, parse_balance_word},
     blocks::Standing,
-    http_node::{HttpNode, addresses},
+    http_node::{HttpNode, parse_node_urls},
     logs::Filter,
     rpc::{Node, Quantity, Rpc, WireReceipt, WireTransaction},
 };
@@ -25,7 +25,7 @@ use alloy::sol_types::SolCall as _;
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
 use purser_domain::{
     AUTHORIZATION_USED, Amount, BlockId, ExpectedTransfer, Mismatch, Network, TRANSFER, Transfer, TxHash,
-    match_transfer,
+    find_authorized_transfer,
 };
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -107,7 +107,7 @@ impl Chain {
         let node = |http, address| -> Result<Arc<dyn Node>, ChainError> {
             Ok(Arc::new(HttpNode::new(http, address, NODE_TIMEOUT)?))
         };
-        let (first, second) = addresses(network, rpc_secret)?;
+        let (first, second) = parse_node_urls(network, rpc_secret)?;
         Ok(match second {
             None => Self::from_node(network, node(http, first)?, finality),
             Some(second) => Self::from_nodes(network, [node(http.clone(), first)?, node(http, second)?], finality),
@@ -116,15 +116,15 @@ impl Chain {
 
     /// Creates a chain that is read through this node.
     pub fn from_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
-        Self::over(network, Rpc::new(network.chain_id(), node), finality)
+        Self::with_rpc(network, Rpc::new(network.chain_id(), node), finality)
     }
 
     /// Creates a chain that is read through these two nodes.
     pub fn from_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
-        Self::over(network, Rpc::with_second(network.chain_id(), first, second), finality)
+        Self::with_rpc(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
 
-    fn over(network: Network, rpc: Rpc, finality: Finality) -> Self {
+    fn with_rpc(network: Network, rpc: Rpc, finality: Finality) -> Self {
         let finality = Finality {
             confirmations: finality.confirmations.max(1),
         };
@@ -132,18 +132,18 @@ impl Chain {
     }
 
     /// Returns a chain for each endpoint alone. A release or a revert requires that all endpoints agree.
-    pub fn witnesses(&self) -> Vec<Self> {
-        let witness = |rpc| Self::over(self.network, rpc, self.finality);
-        self.rpc.each().map(witness).collect()
+    pub fn witness_chains(&self) -> Vec<Self> {
+        let witness = |rpc| Self::with_rpc(self.network, rpc, self.finality);
+        self.rpc.clients_per_endpoint().map(witness).collect()
     }
 
     /// Reads a wallet's balance of the network's token in the newest block. The result is at most [`Amount::MAX`].
-    pub async fn balance(&self, wallet: Address) -> Result<Amount, ChainError> {
+    pub async fn read_balance(&self, wallet: Address) -> Result<Amount, ChainError> {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
         let call = json!([{"to": self.network.token().address, "data": data}, "latest"]);
         let answer: Bytes = self.rpc.call(METHOD, call).await?;
-        units(&answer).ok_or(ChainError::Malformed {
+        parse_balance_word(&answer).ok_or(ChainError::Malformed {
             method: METHOD,
             what: "something that is not a balance",
         })
@@ -158,14 +158,14 @@ impl Chain {
     /// other endpoint.
     pub async fn verify_transfer(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
         let proof = |rpc| {
-            let chain = Self::over(self.network, rpc, self.finality);
-            async move { chain.proof(expected, tx_hash).await }
+            let chain = Self::with_rpc(self.network, rpc, self.finality);
+            async move { chain.read_transfer_proof(expected, tx_hash).await }
         };
-        self.rpc.alone(proof).await
+        self.rpc.with_one_endpoint(proof).await
     }
 
-    async fn proof(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
-        let Some(block) = self.block_of(tx_hash).await? else {
+    async fn read_transfer_proof(&self, expected: &ExpectedTransfer, tx_hash: TxHash) -> Result<Evidence, ChainError> {
+        let Some(block) = self.find_transaction_block(tx_hash).await? else {
             return Ok(Evidence::Pending(Pending::NotMined));
         };
         let filter = Filter {
@@ -174,7 +174,7 @@ impl Chain {
             payers: vec![expected.from.into_word()],
             nonces_or_payees: vec![expected.nonce, expected.to.into_word()],
         };
-        let (standing, logs) = tokio::join!(self.standing(block), self.logs_of_block(&filter, block));
+        let (standing, logs) = tokio::join!(self.read_block_standing(block), self.read_block_logs(&filter, block));
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
@@ -182,13 +182,15 @@ impl Chain {
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {
-            Err(error) if error.is_of_size() => self.logs_of_receipt(&filter, tx_hash, block).await.map_err(|_| error),
+            Err(error) if error.is_size_limit() => {
+                self.read_receipt_logs(&filter, tx_hash, block).await.map_err(|_| error)
+            }
             logs => logs,
         };
-        let found = logs?.of_transaction(tx_hash, block);
-        Ok(match match_transfer(expected, &found) {
+        let found = logs?.transaction_logs(tx_hash, block);
+        Ok(match find_authorized_transfer(expected, &found) {
             Ok(transfer) => Evidence::Final(transfer),
-            Err(Mismatch::AuthorizationNotUsed) if self.has_failed(tx_hash).await? => Evidence::Mismatch {
+            Err(Mismatch::AuthorizationNotUsed) if self.has_transaction_failed(tx_hash).await? => Evidence::Mismatch {
                 block,
                 mismatch: Mismatch::TransactionReverted,
             },
@@ -204,10 +206,10 @@ impl Chain {
 
     /// Checks the node's chain id again.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
-        self.rpc.verify().await
+        self.rpc.verify_endpoints().await
     }
 
-    pub(crate) async fn head(&self) -> Result<u64, ChainError> {
+    pub(crate) async fn read_head_number(&self) -> Result<u64, ChainError> {
         self.rpc
             .call("eth_blockNumber", json!([]))
             .await
@@ -216,9 +218,9 @@ impl Chain {
 
     /// Returns the block that contains the transaction, if any. A node finds transactions by hash only on its canonical
     /// chain.
-    async fn block_of(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
+    async fn find_transaction_block(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
-        let asked = json!([tx_hash.b256()]);
+        let asked = json!([tx_hash.to_b256()]);
         let Some(transaction) = self.rpc.call::<Option<WireTransaction>>(METHOD, asked).await? else {
             return Ok(None);
         };
@@ -229,9 +231,9 @@ impl Chain {
 
     /// Whether a mined transaction failed, according to its receipt. Without a receipt, the transaction counts as not
     /// failed.
-    async fn has_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
+    async fn has_transaction_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
-        let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
+        let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.to_b256()])).await?;
         receipt.map_or(Ok(false), |receipt| {
             receipt
                 .has_failed(tx_hash)
@@ -294,7 +296,7 @@ mod tests {
             }
             Ok(Evidence::Mismatch { block: of, mismatch }) => {
                 assert_eq!(of, block(BLOCK));
-                mismatch.reason().to_owned()
+                mismatch.reason_name().to_owned()
             }
             Ok(Evidence::Pending(pending)) => format!("{}: {}", pending.reason(), pending.blocks_to_wait()),
             Err(error) => error.to_string(),
@@ -366,7 +368,7 @@ mod tests {
     /// A missing receipt proves nothing about the transaction.
     #[tokio::test]
     async fn lagging_nodes_and_unmined_transactions_stay_pending() {
-        let unmined = json!({"hash": tx_hash(1).b256(), "blockHash": null, "blockNumber": null});
+        let unmined = json!({"hash": tx_hash(1).to_b256(), "blockHash": null, "blockNumber": null});
         let cases = [
             ("eth_getTransactionByHash", unmined, "transaction_not_mined: 1"),
             ("eth_call", viewed(BLOCK - 1, 0), "transaction_not_final: 5"),
@@ -492,7 +494,7 @@ mod tests {
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
         }
         // The receipt belongs to another transaction or block, or has other logs.
-        let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).b256()]));
+        let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).to_b256()]));
         let other = json!(B256::repeat_byte(0x78));
         let wrong = [
             Value::Null,
@@ -545,7 +547,8 @@ mod tests {
         let answered = |method: &str, what: &str| format!("`{method}` was answered with {what}");
         let shape = |method: &str| answered(method, "a result of another shape");
         let other = json!(B256::repeat_byte(0x78));
-        let mined = json!({"hash": tx_hash(1).b256(), "blockHash": block(BLOCK).hash, "blockNumber": quantity(BLOCK)});
+        let mined =
+            json!({"hash": tx_hash(1).to_b256(), "blockHash": block(BLOCK).hash, "blockNumber": quantity(BLOCK)});
         let body = |text: &str| Reply::Body(text.to_owned());
         let cases = [
             (
@@ -631,11 +634,11 @@ mod tests {
     #[tokio::test]
     async fn a_receipt_that_makes_no_sense_says_nothing() {
         const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
-        let receipt = json!({"transactionHash": tx_hash(1).b256(), "status": "0x0"});
+        let receipt = json!({"transactionHash": tx_hash(1).to_b256(), "status": "0x0"});
         let cases = [
             (json!({}), "a result of another shape"),
             (
-                with(receipt.clone(), "/transactionHash", json!(tx_hash(2).b256())),
+                with(receipt.clone(), "/transactionHash", json!(tx_hash(2).to_b256())),
                 "the receipt of another transaction",
             ),
             (
@@ -666,7 +669,7 @@ mod tests {
         ];
         for (answer, units) in cases {
             let node = paid_except("eth_call", Reply::Result(answer.clone())).await;
-            let balance = chain_at(&node.url).balance(expected().from).await.ok();
+            let balance = chain_at(&node.url).read_balance(expected().from).await.ok();
             assert_eq!(balance.map(Amount::units), units, "{answer}");
         }
     }
@@ -674,7 +677,10 @@ mod tests {
     #[tokio::test]
     async fn the_balance_call_uses_the_pinned_token() {
         let node = paid().serve().await;
-        chain_at(&node.url).balance(Address::repeat_byte(0x20)).await.unwrap();
+        chain_at(&node.url)
+            .read_balance(Address::repeat_byte(0x20))
+            .await
+            .unwrap();
         let call = node
             .calls()
             .into_iter()
@@ -694,14 +700,14 @@ mod tests {
         let node = paid().serve().await;
         let chain = chain_at(&node.url);
         for _ in 0..2 {
-            chain.balance(expected().from).await.unwrap();
+            chain.read_balance(expected().from).await.unwrap();
         }
         assert_eq!(node.count("eth_chainId"), 1);
 
         let wrong = paid_except("eth_chainId", Reply::Result(json!("0x1"))).await;
         let chain = chain_at(&wrong.url);
         for _ in 0..2 {
-            let refused = chain.balance(expected().from).await.unwrap_err();
+            let refused = chain.read_balance(expected().from).await.unwrap_err();
             assert!(
                 matches!(
                     refused,
@@ -721,9 +727,9 @@ mod tests {
     async fn calls_await_warm_up_or_repeat_it() {
         let node = paid().serve().await;
         let chain = chain_at(&node.url);
-        let ((), balance) = tokio::join!(chain.warm_up(), chain.balance(expected().from));
+        let ((), balance) = tokio::join!(chain.warm_up(), chain.read_balance(expected().from));
         balance.unwrap();
-        chain.balance(expected().from).await.unwrap();
+        chain.read_balance(expected().from).await.unwrap();
         assert_eq!(node.count("eth_chainId"), 1);
 
         let mut greeted = false;
@@ -733,7 +739,7 @@ mod tests {
         };
         let node = paid().serve_except(fails_once).await;
         let chain = chain_at(&node.url);
-        let ((), balance) = tokio::join!(chain.warm_up(), chain.balance(expected().from));
+        let ((), balance) = tokio::join!(chain.warm_up(), chain.read_balance(expected().from));
         balance.unwrap();
         assert_eq!(node.count("eth_chainId"), 2);
     }
@@ -749,7 +755,7 @@ mod tests {
         ];
         for url in urls {
             let chain = chain_at(&url);
-            let error = chain.balance(expected().from).await.unwrap_err();
+            let error = chain.read_balance(expected().from).await.unwrap_err();
             let mut shown = vec![format!("{chain:?} {error:?} {error}")];
             let mut source = std::error::Error::source(&error);
             while let Some(error) = source {
@@ -796,10 +802,10 @@ mod tests {
                 confirmations: CONFIRMATIONS,
             };
             let chain = Chain::new(http(), NETWORK, secret, finality).unwrap();
-            assert_eq!(chain.balance(expected().from).await.unwrap().units(), BALANCE);
+            assert_eq!(chain.read_balance(expected().from).await.unwrap().units(), BALANCE);
             let mut heard = Vec::new();
-            for witness in chain.witnesses() {
-                heard.push(witness.balance(expected().from).await.unwrap().units());
+            for witness in chain.witness_chains() {
+                heard.push(witness.read_balance(expected().from).await.unwrap().units());
             }
             assert_eq!(heard, balances);
         }
@@ -810,11 +816,11 @@ mod tests {
             &format!("{}\nhttp://127.0.0.1:1", one.url),
             Finality { confirmations: 1 },
         );
-        let [_, down] = &chain.unwrap().witnesses()[..] else {
+        let [_, down] = &chain.unwrap().witness_chains()[..] else {
             panic!("two endpoints have two witnesses")
         };
         assert!(matches!(
-            down.balance(expected().from).await,
+            down.read_balance(expected().from).await,
             Err(ChainError::Unreachable { .. })
         ));
     }

@@ -4,7 +4,7 @@
 //! stored address and has attested the agent.
 
 use crate::attestation::{attestation_digest, is_attested};
-use crate::kms::address_of;
+use crate::kms::wallet_address;
 use crate::signer::transfer_digest;
 use crate::{KeyError, KmsError, KmsKeys, SignError, WalletSeed, WalletSigner};
 use alloy::primitives::{Address, B256};
@@ -78,7 +78,7 @@ pub enum CustodyError {
 
 impl CustodyError {
     /// Whether a retry may succeed.
-    pub const fn may_pass(&self) -> bool {
+    pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Kms(KmsError::Unavailable(_)))
     }
 }
@@ -121,7 +121,7 @@ impl Custody {
     }
 
     /// Returns the client for the keys in KMS, if this custody uses KMS.
-    pub fn kms(&self) -> Option<&KmsKeys> {
+    pub fn kms_keys(&self) -> Option<&KmsKeys> {
         match &self.keys {
             Keys::Seed(_) => None,
             Keys::Kms(keys) => Some(keys),
@@ -132,11 +132,11 @@ impl Custody {
     /// has not attested this agent. Makes no call.
     pub fn signer(&self, agent: AgentId, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
         let signer = match (&self.keys, wallet.key) {
-            (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.wallet(index)?),
+            (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.derive_wallet(index)?),
             (Keys::Kms(keys), WalletKey::Kms { id, public_key }) => Key::Kms {
                 keys,
                 key: id,
-                address: address_of(&public_key).ok_or(CustodyError::PublicKey)?,
+                address: wallet_address(&public_key).ok_or(CustodyError::PublicKey)?,
             },
             (Keys::Seed(_), WalletKey::Kms { .. }) | (Keys::Kms(_), WalletKey::Seed { .. }) => {
                 return Err(CustodyError::OtherCustody);
@@ -173,12 +173,14 @@ impl Custody {
     }
 
     /// Returns the wallet of a new key. Reads the public key from KMS if the key is in KMS.
-    pub async fn new_wallet(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
+    pub async fn wallet_for_new_key(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
         let (key, signer) = match (&self.keys, key) {
-            (Keys::Seed(seed), NewKey::Seed(index)) => (WalletKey::Seed { index }, Key::Seed(seed.wallet(index)?)),
+            (Keys::Seed(seed), NewKey::Seed(index)) => {
+                (WalletKey::Seed { index }, Key::Seed(seed.derive_wallet(index)?))
+            }
             (Keys::Kms(keys), NewKey::Kms(id)) => {
-                let public_key = keys.public_key(id).await?;
-                let address = address_of(&public_key).ok_or(CustodyError::PublicKey)?;
+                let public_key = keys.read_public_key(id).await?;
+                let address = wallet_address(&public_key).ok_or(CustodyError::PublicKey)?;
                 let signer = Key::Kms { keys, key: id, address };
                 (WalletKey::Kms { id, public_key }, signer)
             }
@@ -203,7 +205,7 @@ impl NewWallet<'_> {
         let digest = attestation_digest(agent, address);
         let attestation = match &self.signer.0 {
             Key::Seed(_) => self.signer.sign_digest(digest).await?,
-            Key::Kms { keys, key, address } => keys.sign_by_new_key(*key, *address, digest).await?,
+            Key::Kms { keys, key, address } => keys.sign_with_new_key(*key, *address, digest).await?,
         };
         Ok(Wallet {
             key: self.key,
@@ -255,7 +257,7 @@ mod tests {
         let custody = Custody::from_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
         let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
         let attested = async |index, number| {
-            let wallet = custody.new_wallet(NewKey::Seed(index)).await.unwrap();
+            let wallet = custody.wallet_for_new_key(NewKey::Seed(index)).await.unwrap();
             wallet.attest(agent(number)).await.unwrap()
         };
         let (first, second) = (attested(1, 1).await, attested(2, 2).await);
@@ -279,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn the_memory_of_verified_attestations_is_bounded() {
         let custody = Custody::from_seed(WalletSeed::from_hex(TEST_SEED).unwrap());
-        let signer = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(0).unwrap();
+        let signer = WalletSeed::from_hex(TEST_SEED).unwrap().derive_wallet(0).unwrap();
         let verified = || custody.verified.lock().unwrap().len();
         for number in 0..u128::try_from(MAX_VERIFIED).unwrap() + 2 {
             let agent = AgentId::from_uuid(Uuid::from_u128(number));

@@ -7,7 +7,7 @@ impl Chain {
     /// Whether every endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, according to the node's
     /// client version (`web3_clientVersion`). A hosted node of a real chain never is.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
-        for endpoint in self.rpc.each() {
+        for endpoint in self.rpc.clients_per_endpoint() {
             let version: String = endpoint.call("web3_clientVersion", json!([])).await?;
             let version = version.to_ascii_lowercase();
             if !["anvil/", "hardhatnetwork/"]

@@ -65,12 +65,12 @@ impl ChainError {
     /// Whether smaller requests may succeed. Nodes limit the size of requests and responses, the gas of a call and the
     /// block range of a search, each with a different error. A node that throttles, or that can't be reached, does not
     /// respond to smaller requests either.
-    pub(crate) const fn may_pass_in_parts(&self) -> bool {
-        matches!(self, Self::Malformed { .. }) || self.is_of_size()
+    pub(crate) const fn may_succeed_in_parts(&self) -> bool {
+        matches!(self, Self::Malformed { .. }) || self.is_size_limit()
     }
 
     /// Whether the node may have rejected the request because of its size, or the response was too large.
-    pub(crate) const fn is_of_size(&self) -> bool {
+    pub(crate) const fn is_size_limit(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::TooLarge { .. } => true,
             Self::Status { status, .. } => !matches!(status, 429 | 502..=504),

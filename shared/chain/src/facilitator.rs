@@ -4,7 +4,7 @@
 //! called only at public addresses. Calls have a timeout, and responses a size limit. A facilitator can only make the
 //! signed transfer, and its response proves nothing.
 
-use crate::{ChainError, http_node::is_near};
+use crate::{ChainError, http_node::is_local};
 use aws_smithy_runtime_api::client::{
     http::{HttpConnector as _, SharedHttpConnector},
     orchestrator::HttpRequest,
@@ -53,7 +53,7 @@ impl Facilitator {
         if !bare {
             return Err(FacilitatorAddressError);
         }
-        let http = if network.is_testnet() && is_near(&url) {
+        let http = if network.is_testnet() && is_local(&url) {
             near.clone()
         } else if url.scheme() == "https" && is_public(&url) {
             outward
@@ -70,9 +70,9 @@ impl Facilitator {
 
     /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the reason in the response if there is
     /// one.
-    pub async fn settle(&self, request: &Value) -> (Submission, Option<String>) {
-        match timeout(LONGEST_CALL, self.post(request)).await {
-            Ok(Ok(body)) => Submission::of_answer(&body),
+    pub async fn submit_transfer(&self, request: &Value) -> (Submission, Option<String>) {
+        match timeout(LONGEST_CALL, self.post_settle_request(request)).await {
+            Ok(Ok(body)) => Submission::parse_response(&body),
             Ok(Err(error)) => {
                 tracing::warn!(cause = %purser_domain::Causes(&error), "facilitator.failed");
                 (Submission::Unanswered, None)
@@ -85,7 +85,7 @@ impl Facilitator {
     }
 
     /// Posts the request and returns the response's body for any status, because a rejection also has a body.
-    async fn post(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
+    async fn post_settle_request(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
         const METHOD: &str = "settle";
         let failed = |source| ChainError::Unreachable { method: METHOD, source };
         let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn facilitators_require_public_https_addresses() {
         use Network::{Base, BaseSepolia};
-        let public = |url: &Url| !is_near(url);
+        let public = |url: &Url| !is_local(url);
         let rows = [
             (
                 Base,

@@ -50,8 +50,8 @@ enum Connection {
 impl HttpNode {
     /// Creates a client. `timeout` limits one call with both attempts, from the first byte to the last.
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
-        let mut url = parse(url)?;
-        let authorization = basic(&url)?;
+        let mut url = parse_node_url(url)?;
+        let authorization = basic_auth_header(&url)?;
         // Neither call fails if the URL has a host.
         let bare = url.set_username("").and_then(|()| url.set_password(None));
         bare.map_err(|()| ChainError::Address)?;
@@ -64,22 +64,22 @@ impl HttpNode {
         })
     }
 
-    async fn post(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
-        match timeout(self.timeout, self.attempts(method, request)).await {
+    async fn post_request(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
+        match timeout(self.timeout, self.post_with_retry(method, request)).await {
             Ok(answer) => answer,
-            Err(late) => Err(unreachable(method, late)),
+            Err(late) => Err(unreachable_error(method, late)),
         }
     }
 
     /// Returns the first complete response of two attempts. The second attempt starts when the first has failed, or
     /// after half of the time; in the second case, a response to the first attempt still counts.
-    async fn attempts(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
+    async fn post_with_retry(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
-            self.request(request, Connection::Pooled)?,
+            self.build_request(request, Connection::Pooled)?,
             CaptureSmithyConnection::new(),
         );
         pooled.add_extension(connection.clone());
-        let mut first = pin!(self.attempt(method, pooled));
+        let mut first = pin!(self.post_once(method, pooled));
         let failure = match timeout(self.timeout.checked_div(2).unwrap_or_default(), &mut first).await {
             Ok(Err(ChainError::Unreachable { source, .. })) => Some(source),
             Ok(answer) => return answer,
@@ -91,16 +91,16 @@ impl HttpNode {
             connection.poison();
         }
         log_retry(method, failure.as_deref());
-        let second = pin!(self.attempt(method, self.request(request, Connection::Own)?));
+        let second = pin!(self.post_once(method, self.build_request(request, Connection::Own)?));
         match failure {
             Some(_) => second.await,
             None => select_ok([first, second]).await.map(|(answer, _slower)| answer),
         }
     }
 
-    async fn attempt(&self, method: &'static str, request: HttpRequest) -> Result<Vec<u8>, ChainError> {
+    async fn post_once(&self, method: &'static str, request: HttpRequest) -> Result<Vec<u8>, ChainError> {
         let response = self.http.call(request).await;
-        let response = response.map_err(|error| unreachable(method, error))?;
+        let response = response.map_err(|error| unreachable_error(method, error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(ChainError::Status {
@@ -113,14 +113,14 @@ impl HttpNode {
             .get("content-encoding")
             .is_some_and(|encoding| encoding.eq_ignore_ascii_case("gzip"));
         match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
-            Ok(body) if is_packed => unpack(method, &body.to_bytes()),
+            Ok(body) if is_packed => decompress(method, &body.to_bytes()),
             Ok(body) => Ok(body.to_bytes().into()),
             Err(error) if error.is::<LengthLimitError>() => Err(ChainError::TooLarge { method }),
-            Err(error) => Err(unreachable(method, error)),
+            Err(error) => Err(unreachable_error(method, error)),
         }
     }
 
-    fn request(&self, request: &Value, connection: Connection) -> Result<HttpRequest, ChainError> {
+    fn build_request(&self, request: &Value, connection: Connection) -> Result<HttpRequest, ChainError> {
         let mut post = HttpRequest::new(SdkBody::from(request.to_string()));
         post.set_method("POST").map_err(|_| ChainError::Address)?;
         post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
@@ -141,7 +141,7 @@ impl HttpNode {
 
 impl Node for HttpNode {
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a> {
-        Box::pin(self.post(method, request))
+        Box::pin(self.post_request(method, request))
     }
 }
 
@@ -149,14 +149,14 @@ impl Node for HttpNode {
 ///
 /// The URLs must be https, because without TLS anyone on the network path could respond in place of the node. Plain
 /// http is allowed only for development on Base Sepolia: on this machine or, for containers, on a private network.
-pub(crate) fn addresses(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
+pub(crate) fn parse_node_urls(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
         return Err(ChainError::Address);
     };
     let safe = |address| {
-        let url = parse(address)?;
-        if url.scheme() == "https" || network.is_testnet() && is_near(&url) {
+        let url = parse_node_url(address)?;
+        if url.scheme() == "https" || network.is_testnet() && is_local(&url) {
             Ok(url)
         } else {
             Err(ChainError::Address)
@@ -169,14 +169,14 @@ pub(crate) fn addresses(network: Network, text: &str) -> Result<(&str, Option<&s
     Ok((first, second))
 }
 
-fn parse(address: &str) -> Result<Url, ChainError> {
+fn parse_node_url(address: &str) -> Result<Url, ChainError> {
     let url = Url::parse(address).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https"))
         .ok_or(ChainError::Address)
 }
 
 /// Whether a URL's host is on this machine or a private network.
-pub(crate) fn is_near(url: &Url) -> bool {
+pub(crate) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
         Some(Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
@@ -186,7 +186,7 @@ pub(crate) fn is_near(url: &Url) -> bool {
 }
 
 /// Returns the URL's user and password as a header value; `None` if the URL has neither.
-fn basic(url: &Url) -> Result<Option<String>, ChainError> {
+fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
     }
@@ -197,13 +197,13 @@ fn basic(url: &Url) -> Result<Option<String>, ChainError> {
 }
 
 /// Decompresses a gzip body. The size limit is the limit of an uncompressed response.
-fn unpack(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
+fn decompress(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
     let most = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
     let mut start = MultiGzDecoder::new(packed).take(most.saturating_add(1));
     start
         .read_to_end(&mut body)
-        .map_err(|error| unreachable(method, error))?;
+        .map_err(|error| unreachable_error(method, error))?;
     if body.len() > MAX_ANSWER_BYTES {
         return Err(ChainError::TooLarge { method });
     }
@@ -215,7 +215,7 @@ fn log_retry(method: &'static str, failure: Option<&(dyn StdError + Send + Sync 
     tracing::info!(method, cause, "rpc.retried");
 }
 
-fn unreachable(method: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> ChainError {
+fn unreachable_error(method: &'static str, source: impl Into<Box<dyn StdError + Send + Sync>>) -> ChainError {
     let source = source.into();
     ChainError::Unreachable { method, source }
 }
@@ -346,7 +346,7 @@ mod tests {
     fn one_or_two_https_node_addresses_are_accepted() {
         use Network::{Base, BaseSepolia};
         fn split(network: Network, text: &str) -> Option<(&str, Option<&str>)> {
-            addresses(network, text).ok()
+            parse_node_urls(network, text).ok()
         }
         let (one, other) = ("https://a.example/v2/key", "https://user:word@b.example");
         let both = format!("{one}\r\n {other}\n");
@@ -400,7 +400,7 @@ mod tests {
     fn an_address_may_hold_who_is_asked_as() {
         let check = |address: &str, url: &str, authorization: Option<&str>| {
             let node = HttpNode::new(http(), address, Duration::from_secs(1)).unwrap();
-            let request = node.request(&json!({}), Connection::Pooled).unwrap();
+            let request = node.build_request(&json!({}), Connection::Pooled).unwrap();
             assert_eq!(request.uri(), url, "{address}");
             assert_eq!(request.headers().get("authorization"), authorization, "{address}");
         };

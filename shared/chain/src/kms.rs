@@ -56,7 +56,7 @@ impl KmsKeys {
         Self { aws, client }
     }
 
-    fn client(&self) -> &Client {
+    fn kms_client(&self) -> &Client {
         self.client.get_or_init(|| Client::new(&self.aws))
     }
 
@@ -67,7 +67,7 @@ impl KmsKeys {
     /// policy lets the account's IAM policies permit changes.
     ///
     /// KMS is called once. If the response is lost, a key without an agent remains, and its tags identify it.
-    pub async fn create(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
+    pub async fn create_key(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
         let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];
         let tags = tags.into_iter().collect::<Result<Vec<_>, _>>();
@@ -78,7 +78,7 @@ impl KmsKeys {
                 .build(),
         );
         let asked = self
-            .client()
+            .kms_client()
             .create_key()
             .key_spec(KeySpec::EccSecgP256K1)
             .key_usage(KeyUsageType::SignVerify)
@@ -87,41 +87,41 @@ impl KmsKeys {
             .bypass_policy_lockout_safety_check(policy.is_some())
             .set_policy(policy.map(str::to_owned));
         let made = asked.customize().config_override(once).send().await;
-        let made = made.map_err(|error| told(&error, CreateKeyError::is_limit_exceeded_exception))?;
+        let made = made.map_err(|error| kms_error(&error, CreateKeyError::is_limit_exceeded_exception))?;
         let id = made.key_metadata().map(aws_sdk_kms::types::KeyMetadata::key_id);
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
     /// Reads the public key of a new key.
-    pub async fn public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
-        let ask = || self.client().get_public_key().key_id(key.to_string()).send();
-        let answer = of_new_key(ask).await?;
+    pub async fn read_public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
+        let ask = || self.kms_client().get_public_key().key_id(key.to_string()).send();
+        let answer = retry_for_new_key(ask).await?;
         let is_ours = answer.key_spec() == Some(&KeySpec::EccSecgP256K1);
         let der = answer.public_key().map(Blob::as_ref).filter(|_| is_ours);
-        der.and_then(public_key_of)
+        der.and_then(parse_public_key)
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
     /// Signs a digest with this key. The signature is r, s, and v as 27 or 28, and recovers to `address`.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
-        let answer = self.ask_to_sign(key, digest).send().await;
-        let answer = answer.map_err(|error| told(&error, KmsSignError::is_key_unavailable_exception))?;
-        signature_in(&answer, address, digest)
+        let answer = self.sign_request(key, digest).send().await;
+        let answer = answer.map_err(|error| kms_error(&error, KmsSignError::is_key_unavailable_exception))?;
+        parse_signature(&answer, address, digest)
     }
 
     /// Signs like [`Self::sign`], but with a new key, which may not be usable yet.
-    pub(crate) async fn sign_by_new_key(
+    pub(crate) async fn sign_with_new_key(
         &self,
         key: KmsKeyId,
         address: Address,
         digest: B256,
     ) -> Result<[u8; 65], KmsError> {
-        let answer = of_new_key(|| self.ask_to_sign(key, digest).send()).await?;
-        signature_in(&answer, address, digest)
+        let answer = retry_for_new_key(|| self.sign_request(key, digest).send()).await?;
+        parse_signature(&answer, address, digest)
     }
 
-    fn ask_to_sign(&self, key: KmsKeyId, digest: B256) -> SignFluentBuilder {
-        self.client()
+    fn sign_request(&self, key: KmsKeyId, digest: B256) -> SignFluentBuilder {
+        self.kms_client()
             .sign()
             .key_id(key.to_string())
             .message_type(MessageType::Digest)
@@ -130,9 +130,9 @@ impl KmsKeys {
     }
 }
 
-fn signature_in(answer: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
+fn parse_signature(answer: &SignOutput, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
     let der = answer.signature().map(Blob::as_ref).unwrap_or_default();
-    recoverable(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
+    to_recoverable_signature(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
 /// Prints nothing about the account, because debug output may be logged.
@@ -154,7 +154,7 @@ const NEW_KEY_WAITS: [Duration; 3] = [
 
 /// Calls KMS for a new key. If the key is not usable yet, retries after each delay, and then returns
 /// [`KmsError::Unavailable`].
-async fn of_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
+async fn retry_for_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
     F: Future<Output = Result<T, SdkError<E>>>,
@@ -163,10 +163,10 @@ where
     loop {
         match (ask().await, waits.next()) {
             (Ok(answer), _) => return Ok(answer),
-            (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_yet(context.err()) => {
+            (Err(SdkError::ServiceError(context)), Some(wait)) if is_not_ready(context.err()) => {
                 tokio::time::sleep(wait).await;
             }
-            (Err(error), _) => return Err(told(&error, is_not_yet)),
+            (Err(error), _) => return Err(kms_error(&error, is_not_ready)),
         }
     }
 }
@@ -174,7 +174,7 @@ where
 /// Whether the error of a new key is temporary. KMS does not find a new key for a moment (KMS developer guide,
 /// "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for AWS
 /// KMS").
-fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
+fn is_not_ready<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
         Some("NotFoundException" | "AccessDeniedException" | "KeyUnavailableException")
@@ -183,7 +183,7 @@ fn is_not_yet<E: ProvideErrorMetadata>(error: &E) -> bool {
 
 /// Converts an error of the SDK. `passes` decides whether an error of the operation is temporary; for any other error,
 /// the code and the status decide. A throttled call has status 400, and the SDK has already retried it.
-fn told<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
+fn kms_error<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
 {
@@ -212,7 +212,7 @@ where
 
 /// Parses the point in a `SubjectPublicKeyInfo` (RFC 5480 §2). For this curve, the only DER form is this prefix
 /// followed by the point.
-fn public_key_of(der: &[u8]) -> Option<PublicKey> {
+fn parse_public_key(der: &[u8]) -> Option<PublicKey> {
     const BEFORE: [u8; 23] = [
         0x30, 0x56, 0x30, 0x10, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x05, 0x2b, 0x81, 0x04,
         0x00, 0x0a, 0x03, 0x42, 0x00,
@@ -226,14 +226,14 @@ fn public_key_of(der: &[u8]) -> Option<PublicKey> {
 }
 
 /// Computes the address of a public key, if the key is a point of the curve.
-pub fn address_of(key: &PublicKey) -> Option<Address> {
+pub fn wallet_address(key: &PublicKey) -> Option<Address> {
     let key = VerifyingKey::from_sec1_bytes(key.as_bytes()).ok()?;
     Some(Address::from_public_key(&key))
 }
 
 /// Parses a signature in strict DER form. Returns the signature with the low `s` and with the parity that recovers this
 /// address.
-fn recoverable(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
+fn to_recoverable_signature(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
     let signature = signature.normalize_s().unwrap_or(signature);
     [false, true].into_iter().find_map(|is_y_odd| {
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn signatures_use_low_s_and_recover_the_wallet() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
-        let [wallet, other] = [1, 2].map(|index| seed.wallet(index).unwrap());
+        let [wallet, other] = [1, 2].map(|index| seed.derive_wallet(index).unwrap());
         let half = U256::from_be_slice(&alloy::primitives::hex!(
             "7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0"
         ));
@@ -266,18 +266,18 @@ mod tests {
             let high = DerSignature::from_scalars(r.to_bytes(), (-*s).to_bytes()).unwrap();
             for signature in [low, high] {
                 let der = signature.to_der();
-                let given = recoverable(der.as_bytes(), wallet.address(), digest).unwrap();
+                let given = to_recoverable_signature(der.as_bytes(), wallet.address(), digest).unwrap();
                 assert_eq!(given, expected);
                 assert!(U256::from_be_slice(&given[32..64]) <= half);
-                assert_eq!(recoverable(der.as_bytes(), other.address(), digest), None);
+                assert_eq!(to_recoverable_signature(der.as_bytes(), other.address(), digest), None);
                 assert_eq!(
-                    recoverable(der.as_bytes(), wallet.address(), B256::repeat_byte(99)),
+                    to_recoverable_signature(der.as_bytes(), wallet.address(), B256::repeat_byte(99)),
                     None
                 );
                 let mut longer = der.as_bytes().to_vec();
                 longer.push(0);
                 for wrong in [&longer[..], &longer[..40], &expected[..], &[]] {
-                    assert_eq!(recoverable(wrong, wallet.address(), digest), None);
+                    assert_eq!(to_recoverable_signature(wrong, wallet.address(), digest), None);
                 }
             }
         }
@@ -286,7 +286,7 @@ mod tests {
     /// Only one DER encoding is accepted.
     #[test]
     fn public_keys_must_be_valid_secp256k1_points() {
-        let wallet = WalletSeed::from_hex(TEST_SEED).unwrap().wallet(1).unwrap();
+        let wallet = WalletSeed::from_hex(TEST_SEED).unwrap().derive_wallet(1).unwrap();
         let point = wallet.key.verifying_key().to_encoded_point(false);
         let before = "3056301006072a8648ce3d020106052b8104000a034200";
         let der = [
@@ -294,17 +294,17 @@ mod tests {
             point.as_bytes().to_vec(),
         ]
         .concat();
-        let key = public_key_of(&der).unwrap();
-        assert_eq!(address_of(&key), Some(wallet.address()));
+        let key = parse_public_key(&der).unwrap();
+        assert_eq!(wallet_address(&key), Some(wallet.address()));
         let mut on_p256 = der.clone();
         on_p256[19] = 0x07;
         let mut off_the_curve = der.clone();
         off_the_curve[50] ^= 1;
         let longer = [der.clone(), vec![0]].concat();
         for wrong in [&on_p256, &off_the_curve, &longer, &der[..87].to_vec(), &Vec::new()] {
-            assert_eq!(public_key_of(wrong), None);
+            assert_eq!(parse_public_key(wrong), None);
         }
-        assert_eq!(address_of(&PublicKey::from_bytes([7; 33])), None);
+        assert_eq!(wallet_address(&PublicKey::from_bytes([7; 33])), None);
     }
 
     fn keys_at(url: &str) -> KmsKeys {
@@ -324,24 +324,24 @@ mod tests {
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
         // KMS rejects the new key as often as there are delays.
         kms.refuse_new_keys(3);
-        let key = keys.create(agent, "stack", Some("{}")).await.unwrap();
-        let public_key = keys.public_key(key).await.unwrap();
-        let address = address_of(&public_key).unwrap();
+        let key = keys.create_key(agent, "stack", Some("{}")).await.unwrap();
+        let public_key = keys.read_public_key(key).await.unwrap();
+        let address = wallet_address(&public_key).unwrap();
         let digest = B256::repeat_byte(1);
         assert!(keys.sign(key, address, digest).await.is_ok());
 
         kms.refuse_new_keys(4);
-        let key = keys.create(agent, "stack", None).await.unwrap();
-        let refused = keys.public_key(key).await.unwrap_err();
+        let key = keys.create_key(agent, "stack", None).await.unwrap();
+        let refused = keys.read_public_key(key).await.unwrap_err();
         assert!(matches!(refused, KmsError::Unavailable(_)), "{refused}");
-        let public_key = keys.public_key(key).await.unwrap();
-        let address = address_of(&public_key).unwrap();
+        let public_key = keys.read_public_key(key).await.unwrap();
+        let address = wallet_address(&public_key).unwrap();
         kms.fail("Sign", "AccessDeniedException");
-        let refused = keys.sign_by_new_key(key, address, digest).await.unwrap_err();
+        let refused = keys.sign_with_new_key(key, address, digest).await.unwrap_err();
         assert!(matches!(refused, KmsError::Unavailable(_)), "{refused}");
         let refused = keys.sign(key, address, digest).await.unwrap_err();
         assert!(matches!(refused, KmsError::Refused(_)), "{refused}");
         kms.behave();
-        assert!(keys.sign_by_new_key(key, address, digest).await.is_ok());
+        assert!(keys.sign_with_new_key(key, address, digest).await.is_ok());
     }
 }

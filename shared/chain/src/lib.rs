@@ -28,7 +28,7 @@
 //! signatures for the same settlement. A third party operates the RPC node, so all responses are checked. An invalid
 //! response is an error, and never evidence.
 //!
-//! Not in this crate: the logs that a payment must have ([`purser_domain::match_transfer`]), the storage of settlements
+//! Not in this crate: the logs that a payment must have ([`purser_domain::find_authorized_transfer`]), the storage of settlements
 //! (`shared/store`), and HTTP responses (`shared/api`).
 
 #![cfg_attr(
@@ -66,7 +66,7 @@ pub use custody::{Custody, CustodyError, NewKey, NewWallet, Signer};
 pub use error::ChainError;
 pub use facilitator::{Facilitator, FacilitatorAddressError};
 pub use http_node::HttpNode;
-pub use kms::{AGENT_TAG, KmsError, KmsKeys, STACK_TAG, address_of};
+pub use kms::{AGENT_TAG, KmsError, KmsKeys, STACK_TAG, wallet_address};
 pub use nonce::NonceKey;
 pub use outflows::{FoundOutflows, UnsearchedBlocks};
 pub use rpc::{Exchange, Node};

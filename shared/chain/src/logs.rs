@@ -40,7 +40,7 @@ pub(crate) struct FoundLogs(pub(crate) Vec<FoundLog>);
 
 impl FoundLogs {
     /// Returns the logs of one transaction in this block.
-    pub(crate) fn of_transaction(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
+    pub(crate) fn transaction_logs(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
         let of_it = |found: &&FoundLog| found.tx_hash == tx_hash && found.block == block;
         TransactionLogs {
             tx_hash,
@@ -51,7 +51,7 @@ impl FoundLogs {
 }
 
 impl Filter {
-    fn with(&self, mut place: Value) -> Value {
+    fn with_range(&self, mut place: Value) -> Value {
         if let Some(object) = place.as_object_mut() {
             object.insert("address".to_owned(), json!(self.token));
             let topics = if self.nonces_or_payees.is_empty() {
@@ -64,7 +64,7 @@ impl Filter {
         json!([place])
     }
 
-    fn asks_for(&self, log: &Log) -> bool {
+    fn matches(&self, log: &Log) -> bool {
         let [event, payer, nonce_or_payee] = log.topics.as_slice() else {
             return false;
         };
@@ -78,21 +78,26 @@ impl Filter {
 
 impl Chain {
     /// Reads the logs of one block, which is named by its hash.
-    pub(crate) async fn logs_of_block(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
-        self.logs(filter, json!({"blockHash": block.hash}), |found| found == block)
+    pub(crate) async fn read_block_logs(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
+        self.read_logs(filter, json!({"blockHash": block.hash}), |found| found == block)
             .await
     }
 
     /// Reads the logs of the blocks from `first` to `last` on the node's canonical chain.
-    pub(crate) async fn logs_between(&self, filter: &Filter, first: u64, last: u64) -> Result<FoundLogs, ChainError> {
+    pub(crate) async fn read_logs_between(
+        &self,
+        filter: &Filter,
+        first: u64,
+        last: u64,
+    ) -> Result<FoundLogs, ChainError> {
         let range = json!({"fromBlock": format!("{first:#x}"), "toBlock": format!("{last:#x}")});
-        self.logs(filter, range, |found| (first..=last).contains(&found.number))
+        self.read_logs(filter, range, |found| (first..=last).contains(&found.number))
             .await
     }
 
     /// Reads the logs of one transaction in this block from its receipt. The receipt contains all logs of the
     /// transaction; logs that don't match the filter are dropped.
-    pub(crate) async fn logs_of_receipt(
+    pub(crate) async fn read_receipt_logs(
         &self,
         filter: &Filter,
         tx_hash: TxHash,
@@ -100,7 +105,7 @@ impl Chain {
     ) -> Result<FoundLogs, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let receipt: Option<WireReceiptLogs> = self.rpc.call(METHOD, json!([tx_hash.b256()])).await?;
+        let receipt: Option<WireReceiptLogs> = self.rpc.call(METHOD, json!([tx_hash.to_b256()])).await?;
         let receipt = receipt.ok_or_else(|| malformed("nothing, for a transaction in a block"))?;
         let mut logs = Vec::new();
         for wire in receipt.logs {
@@ -108,7 +113,7 @@ impl Chain {
             if by != tx_hash || found_in != block {
                 return Err(malformed("logs of another transaction or block"));
             }
-            if filter.asks_for(&log) {
+            if filter.matches(&log) {
                 let (tx_hash, block) = (by, found_in);
                 logs.push(FoundLog { tx_hash, block, log });
             }
@@ -116,17 +121,17 @@ impl Chain {
         Ok(FoundLogs(logs))
     }
 
-    async fn logs(
+    async fn read_logs(
         &self,
         filter: &Filter,
         place: Value,
         is_there: impl Fn(BlockId) -> bool,
     ) -> Result<FoundLogs, ChainError> {
-        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with(place)).await?;
+        let answered: Vec<WireLog> = self.rpc.call(METHOD, filter.with_range(place)).await?;
         let mut logs = Vec::with_capacity(answered.len());
         for wire in answered {
             let (tx_hash, block, log) = wire.into_log();
-            if !filter.asks_for(&log) || !is_there(block) {
+            if !filter.matches(&log) || !is_there(block) {
                 return Err(ChainError::Malformed {
                     method: METHOD,
                     what: "logs that were not asked for",

@@ -46,7 +46,7 @@ pub(crate) const AT_ONCE: usize = 8;
 const METHOD: &str = "eth_call";
 
 /// Creates a contract call.
-pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
+pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
     Call3 {
         target,
         allowFailure: true,
@@ -57,7 +57,7 @@ pub(crate) fn call_of(target: Address, data: Vec<u8>) -> Call3 {
 impl Chain {
     /// Makes each call at `block` and parses the result with `read`. A result is `None` if the node did not respond, or
     /// if `until` passed before the call.
-    pub(crate) async fn ask<T: Send>(
+    pub(crate) async fn call_all<T: Send>(
         &self,
         calls: &[Call3],
         read: fn(&[u8]) -> Option<T>,
@@ -77,12 +77,12 @@ impl Chain {
                 made = made.saturating_add(1);
                 let answer = match part {
                     [_] => Ok(None),
-                    _ => self.aggregate(part, read, block).await,
+                    _ => self.call_aggregated(part, read, block).await,
                 };
                 match answer {
                     Ok(Some(answered)) => answers.extend(answered),
-                    Ok(None) => answers.extend(self.each_alone(part, read, block, until).await),
-                    Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_pass_in_parts() => {
+                    Ok(None) => answers.extend(self.call_each_alone(part, read, block, until).await),
+                    Err(error) if part.len() > 1 && made < MAX_CALLS && error.may_succeed_in_parts() => {
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }
@@ -93,7 +93,7 @@ impl Chain {
         answers
     }
 
-    async fn each_alone<T: Send>(
+    async fn call_each_alone<T: Send>(
         &self,
         calls: &[Call3],
         read: fn(&[u8]) -> Option<T>,
@@ -117,7 +117,7 @@ impl Chain {
     }
 
     /// Makes these calls in one RPC call; `None` if the chain has no `Multicall3`.
-    async fn aggregate<T>(
+    async fn call_aggregated<T>(
         &self,
         calls: &[Call3],
         read: fn(&[u8]) -> Option<T>,
@@ -129,10 +129,10 @@ impl Chain {
         if answer.is_empty() {
             return Ok(None);
         }
-        let results =
-            aggregate3Call::abi_decode_returns(&answer).map_err(|_| malformed_answer("no results of a multicall"))?;
+        let results = aggregate3Call::abi_decode_returns(&answer)
+            .map_err(|_| malformed_response_error("no results of a multicall"))?;
         if results.len() != calls.len() {
-            return Err(malformed_answer("another number of results than of calls"));
+            return Err(malformed_response_error("another number of results than of calls"));
         }
         let answers = results
             .iter()
@@ -147,6 +147,6 @@ impl Chain {
     }
 }
 
-const fn malformed_answer(what: &'static str) -> ChainError {
+const fn malformed_response_error(what: &'static str) -> ChainError {
     ChainError::Malformed { method: METHOD, what }
 }

@@ -36,8 +36,8 @@ impl NonceKey {
 
     /// Derives the nonce of an existing settlement. Fails if the settlement's nonce was derived with another key,
     /// because then nothing may be signed for the settlement, and the chain's state proves nothing about it.
-    pub fn nonce_again(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
-        let nonce = self.nonce(settlement);
+    pub fn derive_existing_nonce(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
+        let nonce = self.derive_nonce(settlement);
         if NoncePrefix::from_nonce(nonce) == prefix {
             Ok(nonce)
         } else {
@@ -46,7 +46,7 @@ impl NonceKey {
     }
 
     /// Derives the nonce of a new settlement: HMAC-SHA-256 over the sixteen bytes of the settlement id.
-    pub fn nonce(&self, settlement: SettlementId) -> B256 {
+    pub fn derive_nonce(&self, settlement: SettlementId) -> B256 {
         let mut mac = self.0.clone();
         mac.update(DOMAIN);
         mac.update(settlement.uuid().as_bytes());
@@ -81,7 +81,7 @@ mod tests {
     fn the_derivation_is_pinned() {
         let nonce = NonceKey::from_text(KEY)
             .unwrap()
-            .nonce(settlement(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
+            .derive_nonce(settlement(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
         assert_eq!(
             nonce.to_string(),
             "0xfe739d508e7450b4b20b643f9867951fd56b64729390e96f815af65de00e7118"
@@ -91,21 +91,21 @@ mod tests {
     #[test]
     fn nonces_depend_on_settlement_and_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
-        assert_eq!(one.nonce(settlement(1)), one.nonce(settlement(1)));
-        assert_ne!(one.nonce(settlement(1)), one.nonce(settlement(2)));
-        assert_ne!(one.nonce(settlement(1)), other.nonce(settlement(1)));
+        assert_eq!(one.derive_nonce(settlement(1)), one.derive_nonce(settlement(1)));
+        assert_ne!(one.derive_nonce(settlement(1)), one.derive_nonce(settlement(2)));
+        assert_ne!(one.derive_nonce(settlement(1)), other.derive_nonce(settlement(1)));
     }
 
     #[test]
     fn the_nonce_prefix_reveals_a_changed_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
-        let nonce = one.nonce(settlement(1));
+        let nonce = one.derive_nonce(settlement(1));
         assert_eq!(
-            one.nonce_again(settlement(1), NoncePrefix::from_nonce(nonce)),
+            one.derive_existing_nonce(settlement(1), NoncePrefix::from_nonce(nonce)),
             Ok(nonce)
         );
         assert_eq!(
-            other.nonce_again(settlement(1), NoncePrefix::from_nonce(nonce)),
+            other.derive_existing_nonce(settlement(1), NoncePrefix::from_nonce(nonce)),
             Err(KeyError::NonceChanged)
         );
     }

@@ -2,7 +2,7 @@
 
 use crate::{
     Chain,
-    multicall::{Call3, call_of},
+    multicall::{Call3, contract_call},
 };
 use alloy::sol_types::SolCall as _;
 use purser_domain::{ExpectedTransfer, FinalBlock};
@@ -16,28 +16,28 @@ alloy::sol! {
 impl Chain {
     /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
     /// or if `until` passed before the call.
-    pub(crate) async fn are_used(
+    pub(crate) async fn read_used_nonces(
         &self,
         wanted: &[&ExpectedTransfer],
         block: &FinalBlock,
         until: Instant,
     ) -> Vec<Option<bool>> {
-        let calls: Vec<Call3> = wanted.iter().map(|expected| question(expected)).collect();
-        self.ask(&calls, flag, block, until).await
+        let calls: Vec<Call3> = wanted.iter().map(|expected| nonce_state_call(expected)).collect();
+        self.call_all(&calls, parse_bool_word, block, until).await
     }
 }
 
-fn question(expected: &ExpectedTransfer) -> Call3 {
+fn nonce_state_call(expected: &ExpectedTransfer) -> Call3 {
     let call = authorizationStateCall {
         authorizer: expected.from,
         nonce: expected.nonce,
     };
-    call_of(expected.token, call.abi_encode())
+    contract_call(expected.token, call.abi_encode())
 }
 
 /// Parses a Solidity `bool`. `None` for zero bytes, which an address without code returns and which must not be read as
 /// "unused".
-fn flag(word: &[u8]) -> Option<bool> {
+fn parse_bool_word(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
     match last {
@@ -78,7 +78,9 @@ mod tests {
     async fn are_used(node: &ScriptedNode, payments: &[ExpectedTransfer]) -> Vec<Option<bool>> {
         let wanted: Vec<&ExpectedTransfer> = payments.iter().collect();
         let in_an_hour = Instant::now() + std::time::Duration::from_hours(1);
-        chain_at(&node.url).are_used(&wanted, &final_block(), in_an_hour).await
+        chain_at(&node.url)
+            .read_used_nonces(&wanted, &final_block(), in_an_hour)
+            .await
     }
 
     /// The call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.

@@ -15,7 +15,7 @@ use crate::{
 };
 use alloy::primitives::{Address, B256};
 use futures_util::future::join_all;
-use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash, outflows};
+use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash, find_outflows};
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
@@ -77,7 +77,7 @@ impl Chain {
     ///
     /// A wallet with more logs than the node returns is added to `noisy` and is searched separately from then on, so
     /// that it does not shorten the search for other wallets. The result contains the wallet's unsearched blocks.
-    pub async fn outflows(
+    pub async fn find_outflows(
         &self,
         wallets: &[Address],
         (first, last): (u64, u64),
@@ -99,18 +99,20 @@ impl Chain {
             match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
                 // First reduces the number of blocks, because the logs that were already found stay valid.
-                Err(error) if first < last && error.may_pass_in_parts() => {
+                Err(error) if first < last && error.may_succeed_in_parts() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
                 }
-                Err(error) if wallets.len() > 1 && error.may_pass_in_parts() => {
+                Err(error) if wallets.len() > 1 && error.may_succeed_in_parts() => {
                     let (some, others) = wallets.split_at(wallets.len() / 2);
                     parts.extend([some, others]);
                 }
                 Err(error) => {
                     let part = Part { wallets, first, last };
                     let mut receipts_left = MAX_RECEIPTS;
-                    let found = self.again_if_noisy(part, error, &mut receipts_left, until).await?;
+                    let found = self
+                        .search_noisy_part_again(part, error, &mut receipts_left, until)
+                        .await?;
                     let Some((found, is_all)) = found else {
                         return Ok(None);
                     };
@@ -136,13 +138,15 @@ impl Chain {
                 calls = calls.saturating_add(1);
                 match self.find_logs(part, ALL).await {
                     Ok(found) => logs.0.extend(found.0),
-                    Err(error) if part.first < part.last && calls < MAX_PER_WALLET && error.may_pass_in_parts() => {
+                    Err(error) if part.first < part.last && calls < MAX_PER_WALLET && error.may_succeed_in_parts() => {
                         let middle = part.first.midpoint(part.last);
                         let (low, high) = (Part { last: middle, ..part }, middle.saturating_add(1));
                         parts.extend([Part { first: high, ..part }, low]);
                     }
                     Err(error) => {
-                        let found = self.again_if_noisy(part, error, &mut receipts_left, until).await?;
+                        let found = self
+                            .search_noisy_part_again(part, error, &mut receipts_left, until)
+                            .await?;
                         let Some((found, is_all)) = found else {
                             return Ok(None);
                         };
@@ -161,7 +165,7 @@ impl Chain {
             .filter(|(_, block, _)| block.number <= last)
             .collect();
         unsearched.retain(|one: &UnsearchedBlocks| one.first <= last);
-        let outflows = outflows(&logs);
+        let outflows = find_outflows(&logs);
         Ok(Some(FoundOutflows {
             outflows,
             last,
@@ -175,30 +179,30 @@ impl Chain {
     /// A search for the uses of authorizations alone shows whether there are too many transfers, because others can't
     /// add uses and the node can therefore return them. If the node rejects this search too, the node is faulty, and no
     /// block may be skipped.
-    async fn again_if_noisy(
+    async fn search_noisy_part_again(
         &self,
         part: Part<'_>,
         refusal: ChainError,
         receipts_left: &mut usize,
         until: Instant,
     ) -> Result<Option<(FoundLogs, bool)>, ChainError> {
-        if !refusal.is_of_size() {
+        if !refusal.is_size_limit() {
             return Err(refusal);
         }
         let uses = self.find_logs(part, &[AUTHORIZATION_USED]).await?;
         match self.find_logs(part, ALL).await {
             Ok(found) => return Ok(Some((found, true))),
-            Err(error) if error.is_of_size() => {}
+            Err(error) if error.is_size_limit() => {}
             Err(error) => return Err(error),
         }
-        let found = self.in_receipts(part, &uses, receipts_left, until).await?;
+        let found = self.find_logs_in_receipts(part, &uses, receipts_left, until).await?;
         Ok(found.map(|found| (found, false)))
     }
 
     /// Reads the wallets' logs in the transactions of these uses, in the order of blocks, for at most `left`
     /// transactions; `None` if time ran out. A receipt above the size limit is skipped, because its block is reported
     /// as unsearched anyway.
-    async fn in_receipts(
+    async fn find_logs_in_receipts(
         &self,
         part: Part<'_>,
         uses: &FoundLogs,
@@ -208,7 +212,7 @@ impl Chain {
         let places = uses.0.iter().map(|found| (found.block, found.tx_hash));
         let places: Vec<(BlockId, TxHash)> = places.collect::<BTreeSet<_>>().into_iter().take(*left).collect();
         *left = left.saturating_sub(places.len());
-        let filter = self.filter(part, ALL);
+        let filter = self.log_filter(part, ALL);
         let mut logs = FoundLogs::default();
         for some in places.chunks(AT_ONCE) {
             if Instant::now() > until {
@@ -216,7 +220,7 @@ impl Chain {
             }
             let reads = some
                 .iter()
-                .map(|(block, tx_hash)| self.logs_of_receipt(&filter, *tx_hash, *block));
+                .map(|(block, tx_hash)| self.read_receipt_logs(&filter, *tx_hash, *block));
             for found in join_all(reads).await {
                 match found {
                     Ok(found) => logs.0.extend(found.0),
@@ -229,11 +233,11 @@ impl Chain {
     }
 
     async fn find_logs(&self, part: Part<'_>, events: &[B256]) -> Result<FoundLogs, ChainError> {
-        self.logs_between(&self.filter(part, events), part.first, part.last)
+        self.read_logs_between(&self.log_filter(part, events), part.first, part.last)
             .await
     }
 
-    fn filter(&self, part: Part<'_>, events: &[B256]) -> Filter {
+    fn log_filter(&self, part: Part<'_>, events: &[B256]) -> Filter {
         Filter {
             token: self.network.token().address,
             events: events.to_vec(),
@@ -274,7 +278,7 @@ mod tests {
         let mut noisy = BTreeSet::new();
         while first <= FINAL {
             let next = chain
-                .outflows(wallets, (first, FINAL), range, &mut noisy, until)
+                .find_outflows(wallets, (first, FINAL), range, &mut noisy, until)
                 .await
                 .unwrap()
                 .unwrap();
@@ -337,7 +341,7 @@ mod tests {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain
-            .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), until)
+            .find_outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), until)
             .await;
         assert_eq!(
             found.unwrap().unwrap(),
@@ -352,7 +356,7 @@ mod tests {
     async fn two(node: &ScriptedNode) -> FoundOutflows {
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
-            .outflows(
+            .find_outflows(
                 &wallets(4),
                 (FINAL - 10, FINAL - 10),
                 1_000,
@@ -369,7 +373,7 @@ mod tests {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
         let found = chain_at(&node.url)
-            .outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), past)
+            .find_outflows(&wallets(4), (FINAL - 10, FINAL), 1_000, &mut BTreeSet::new(), past)
             .await;
         assert_eq!(found.unwrap(), None);
         assert_eq!(recorded_calls(&node).len(), 0);
@@ -377,7 +381,7 @@ mod tests {
         let node = moved().serve_except(refused).await;
         let until = Instant::now() + Duration::from_hours(1);
         let found = chain_at(&node.url)
-            .outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, &mut BTreeSet::new(), until)
+            .find_outflows(&wallets(4), (FINAL - 900, FINAL), 1_000, &mut BTreeSet::new(), until)
             .await;
         assert!(matches!(found, Err(ChainError::Refused { .. })), "{found:?}");
         assert!(recorded_calls(&node).len() <= 20, "{}", recorded_calls(&node).len());
@@ -402,7 +406,7 @@ mod tests {
         let (mut found, mut unsearched) = (Vec::new(), Vec::new());
         while first <= FINAL {
             let next = chain
-                .outflows(&wallets(4), (first, FINAL), 1_000, &mut noisy, until)
+                .find_outflows(&wallets(4), (first, FINAL), 1_000, &mut noisy, until)
                 .await;
             let next = next.unwrap().unwrap();
             found.extend(
@@ -434,7 +438,7 @@ mod tests {
     async fn searched(node: &ScriptedNode, blocks: (u64, u64)) -> Result<Option<FoundOutflows>, ChainError> {
         let until = Instant::now() + Duration::from_hours(1);
         let (chain, mut noisy) = (chain_at(&node.url), BTreeSet::new());
-        chain.outflows(&wallets(4), blocks, 1_000, &mut noisy, until).await
+        chain.find_outflows(&wallets(4), blocks, 1_000, &mut noisy, until).await
     }
 
     #[tokio::test]

@@ -68,7 +68,7 @@ impl Rpc {
     }
 
     /// Returns a client for each endpoint alone.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+    pub(crate) fn clients_per_endpoint(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
             .into_iter()
@@ -79,31 +79,33 @@ impl Rpc {
     /// Calls a method and parses its result.
     pub(crate) async fn call<T: DeserializeOwned>(&self, method: &'static str, params: Value) -> Result<T, ChainError> {
         let request = &json!({"jsonrpc": "2.0", "id": ID, "method": method, "params": params});
-        self.at_one(|endpoint| async move { endpoint.call_checked(method, request).await })
+        self.with_failover(|endpoint| async move { endpoint.call_checked(method, request).await })
             .await
     }
 
     /// Checks the endpoint's chain id again.
-    pub(crate) async fn verify(&self) -> Result<(), ChainError> {
-        self.at_one(|endpoint| async move { endpoint.verify().await }).await
+    pub(crate) async fn verify_endpoints(&self) -> Result<(), ChainError> {
+        self.with_failover(|endpoint| async move { endpoint.verify_endpoint().await })
+            .await
     }
 
     /// Runs `work` with one endpoint only. If `work` fails, runs all of it again with the other endpoint.
-    pub(crate) async fn alone<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
+    pub(crate) async fn with_one_endpoint<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
     {
-        self.at_one(|endpoint| work(Self::from_endpoints(endpoint, None))).await
+        self.with_failover(|endpoint| work(Self::from_endpoints(endpoint, None)))
+            .await
     }
 
-    async fn at_one<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>
+    async fn with_failover<T, F>(&self, work: impl Fn(Arc<Endpoint>) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
     {
-        let (one, other) = self.order();
-        match falls_over(work(Arc::clone(one)).await, other) {
+        let (one, other) = self.endpoint_order();
+        match fail_over(work(Arc::clone(one)).await, other) {
             Ok(answer) => answer,
-            Err((failure, other)) => self.answer_of(other, work(Arc::clone(other)).await, failure),
+            Err((failure, other)) => self.fallback_response(other, work(Arc::clone(other)).await, failure),
         }
     }
 
@@ -111,20 +113,22 @@ impl Rpc {
     /// again.
     pub(crate) async fn warm_up(&self) {
         let _alone = self.first.checking.lock().await;
-        let _logged = self.first.ask_chain_id().await;
+        let _logged = self.first.verify_chain_id().await;
     }
 
     /// Returns the endpoint to call first, and the endpoint to call if the first one fails.
-    fn order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
+    fn endpoint_order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
-            Some(second) if self.rest().is_some_and(|until| Instant::now() < until) => (second, Some(&self.first)),
+            Some(second) if self.backoff_until().is_some_and(|until| Instant::now() < until) => {
+                (second, Some(&self.first))
+            }
             Some(second) => (&self.first, Some(second)),
         }
     }
 
     /// Returns the response of the other endpoint. If both endpoints failed, returns the error to report.
-    fn answer_of<T>(
+    fn fallback_response<T>(
         &self,
         other: &Endpoint,
         answer: Result<T, ChainError>,
@@ -133,7 +137,7 @@ impl Rpc {
         match answer {
             Ok(answer) => {
                 if matches!(failure, ChainError::Unreachable { .. } | ChainError::Status { .. }) {
-                    self.set_rest(other.name == SECOND);
+                    self.set_backoff(other.name == SECOND);
                 }
                 Ok(answer)
             }
@@ -143,11 +147,11 @@ impl Rpc {
         }
     }
 
-    fn rest(&self) -> Option<Instant> {
+    fn backoff_until(&self) -> Option<Instant> {
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_rest(&self, rests: bool) {
+    fn set_backoff(&self, rests: bool) {
         let until = if rests { Instant::now().checked_add(REST) } else { None };
         *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }
@@ -156,7 +160,7 @@ impl Rpc {
 /// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. Any
 /// failure leads to the other endpoint, because a rejection may be due to the limits or missing blocks of this node.
 /// Only a wrong chain id does not, because a configuration error must not be hidden.
-fn falls_over<T>(
+fn fail_over<T>(
     answer: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
 ) -> Result<Result<T, ChainError>, (ChainError, &Arc<Endpoint>)> {
@@ -194,7 +198,7 @@ impl Endpoint {
 
     /// Checks the chain id once, because responses of another chain would be about other money. Concurrent calls share
     /// one check and its failure.
-    async fn check(&self) -> Result<(), ChainError> {
+    async fn ensure_checked(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
         }
@@ -214,26 +218,26 @@ impl Endpoint {
     }
 
     /// Checks the chain id again.
-    async fn verify(&self) -> Result<(), ChainError> {
+    async fn verify_endpoint(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
         self.check_and_count().await
     }
 
     async fn check_and_count(&self) -> Result<(), ChainError> {
-        let checked = self.ask_chain_id().await;
+        let checked = self.verify_chain_id().await;
         if checked.is_err() {
             self.failures.fetch_add(1, Relaxed);
         }
         checked
     }
 
-    async fn ask_chain_id(&self) -> Result<(), ChainError> {
+    async fn verify_chain_id(&self) -> Result<(), ChainError> {
         let request = json!({"jsonrpc": "2.0", "id": ID, "method": CHAIN_ID, "params": []});
         let Quantity(found) = self.call(CHAIN_ID, &request).await?;
         let expected = self.chain_id;
         if found != expected {
             let wrong = ChainError::WrongChain { expected, found };
-            self.log(&wrong);
+            self.log_failure(&wrong);
             return Err(wrong);
         }
         self.is_verified.store(true, Relaxed);
@@ -242,20 +246,24 @@ impl Endpoint {
 
     /// Sends one request. The response counts only if the endpoint serves the configured chain.
     async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
-        let (right, answer) = tokio::join!(self.check(), self.call(method, request));
+        let (right, answer) = tokio::join!(self.ensure_checked(), self.call(method, request));
         right.and(answer)
     }
 
     /// Sends one request. The caller must check that the endpoint serves the configured chain.
     async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
-        let answer = self.answer(method, request).await;
+        let answer = self.send_and_parse(method, request).await;
         if let Err(error) = &answer {
-            self.log(error);
+            self.log_failure(error);
         }
         answer
     }
 
-    async fn answer<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
+    async fn send_and_parse<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        request: &Value,
+    ) -> Result<T, ChainError> {
         let body = self.node.exchange(method, request).await?;
         let malformed = |what| ChainError::Malformed { method, what };
         let mut reply: Value = serde_json::from_slice(&body).map_err(|_| malformed("something that is not JSON"))?;
@@ -277,7 +285,7 @@ impl Endpoint {
     }
 
     /// Logs one line for a failed call, without the URL.
-    fn log(&self, error: &ChainError) {
+    fn log_failure(&self, error: &ChainError) {
         let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
         tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
     }
@@ -368,7 +376,7 @@ pub(crate) struct WireTransaction {
 impl WireTransaction {
     /// Returns the block that contains the transaction; an error if the transaction is not the requested one.
     pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
-        if self.hash != asked.b256() {
+        if self.hash != asked.to_b256() {
             return Err("another transaction");
         }
         let (Some(hash), Some(Quantity(number))) = (self.block_hash, self.block_number) else {
@@ -395,7 +403,7 @@ pub(crate) struct WireReceipt {
 impl WireReceipt {
     /// Whether the transaction failed; an error if the receipt belongs to another transaction.
     pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
-        if self.transaction_hash != asked.b256() {
+        if self.transaction_hash != asked.to_b256() {
             return Err("the receipt of another transaction");
         }
         match self.status.0 {
@@ -589,7 +597,7 @@ pub(crate) mod tests {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);
         let rpc = over(&first, &second);
         for _ in 0..2 {
-            let each: Vec<Rpc> = rpc.each().collect();
+            let each: Vec<Rpc> = rpc.clients_per_endpoint().collect();
             let [one, other] = &each[..] else {
                 panic!("{}", each.len())
             };
@@ -602,7 +610,7 @@ pub(crate) mod tests {
     async fn concurrent_calls_share_one_check_and_its_failure() {
         let (down, right) = (failing(Reply::Status(503)).await, node(Reply::Result(json!(1))).await);
         for (node, answers) in [(&down, 0), (&right, 3)] {
-            let rpc = over(node, node).each().next().unwrap();
+            let rpc = over(node, node).clients_per_endpoint().next().unwrap();
             let (a, b, c) = tokio::join!(asked(&rpc), asked(&rpc), asked(&rpc));
             assert_eq!([a, b, c].iter().filter(|answer| *answer == "1").count(), answers);
             assert_eq!(counts(node), [1, 3]);

@@ -46,7 +46,7 @@ pub(crate) fn recorded_calls(node: &ScriptedNode) -> Vec<(String, Value)> {
 /// A chain that is read through the node at this URL.
 pub(crate) fn chain_at(url: &str) -> Chain {
     let node = HttpNode::new(http(), url, crate::NODE_TIMEOUT).unwrap();
-    chain_of(Arc::new(node))
+    chain_for_node(Arc::new(node))
 }
 
 /// A chain that is read without a network. The node responds to each call when `pause` is over.
@@ -55,10 +55,10 @@ pub(crate) fn chain_in_memory(
     pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,
 ) -> Chain {
     let pause = Box::new(pause);
-    chain_of(Arc::new(InMemory { chain, pause }))
+    chain_for_node(Arc::new(InMemory { chain, pause }))
 }
 
-fn chain_of(node: Arc<dyn Node>) -> Chain {
+fn chain_for_node(node: Arc<dyn Node>) -> Chain {
     let finality = Finality {
         confirmations: CONFIRMATIONS,
     };

@@ -71,7 +71,7 @@ pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthoriz
         nonce: authorization.nonce,
     };
     let message = keccak256([TYPE_HASH.as_slice(), &transfer.eip712_encode_data()].concat());
-    keccak256([&[0x19, 0x01], separator(network).as_slice(), message.as_slice()].concat())
+    keccak256([&[0x19, 0x01], domain_separator(network).as_slice(), message.as_slice()].concat())
 }
 
 /// The type hash of the struct. alloy would compute it again for every transfer.
@@ -79,9 +79,9 @@ static TYPE_HASH: LazyLock<B256> =
     LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
 /// Returns the domain separator of the network's token, which never changes.
-fn separator(network: Network) -> B256 {
-    static BASE: LazyLock<B256> = LazyLock::new(|| domain(Network::Base).separator());
-    static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| domain(Network::BaseSepolia).separator());
+fn domain_separator(network: Network) -> B256 {
+    static BASE: LazyLock<B256> = LazyLock::new(|| token_domain(Network::Base).separator());
+    static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| token_domain(Network::BaseSepolia).separator());
     match network {
         Network::Base => *BASE,
         Network::BaseSepolia => *BASE_SEPOLIA,
@@ -89,7 +89,7 @@ fn separator(network: Network) -> B256 {
 }
 
 /// Returns the EIP-712 domain of the network's token.
-fn domain(network: Network) -> Eip712Domain {
+fn token_domain(network: Network) -> Eip712Domain {
     let token = network.token();
     eip712_domain! {
         name: token.name,
@@ -135,14 +135,14 @@ mod tests {
             "59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
             "5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a",
         ];
-        WalletSigner::of_key(SigningKey::from_slice(&hex::decode(keys[number]).unwrap()).unwrap())
+        WalletSigner::from_key(SigningKey::from_slice(&hex::decode(keys[number]).unwrap()).unwrap())
     }
 
     #[test]
     fn viem_signatures_are_reproduced_byte_for_byte() {
         for (network, vector) in vectors() {
             assert_eq!(
-                separator(network).to_string(),
+                domain_separator(network).to_string(),
                 text(&vector, "/domainSeparator"),
                 "{network:?}"
             );

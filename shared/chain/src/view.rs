@@ -39,9 +39,9 @@ pub(crate) struct View {
 impl Chain {
     /// Reads the hashes of these ancestors of the block `at`, which is a tag or an EIP-1898 object. Reads at most
     /// [`MAX`].
-    pub(crate) async fn view(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
+    pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
-        let code = code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
+        let code = ancestor_hash_code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
         let answer: Bytes = self.rpc.call(METHOD, json!([{"data": code}, at])).await?;
         let (words, rest) = answer.as_chunks::<32>();
         let [number, hashes @ ..] = words else {
@@ -53,17 +53,17 @@ impl Chain {
         let number = u64::try_from(U256::from_be_bytes(*number));
         Ok(View {
             number: number.map_err(|_| malformed("a number of a block that is none"))?,
-            ancestors: hashes.iter().map(known_hash).collect(),
+            ancestors: hashes.iter().map(parse_known_hash).collect(),
         })
     }
 }
 
-fn known_hash(hash: &[u8; 32]) -> Option<B256> {
+fn parse_known_hash(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
 /// Builds EVM code that returns the block's number and the hash of each ancestor, one word each.
-fn code(ancestors: &[Ancestor]) -> Option<Bytes> {
+fn ancestor_hash_code(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;
     const BLOCKHASH: u8 = 0x40;
@@ -115,7 +115,10 @@ mod tests {
             Ancestor::Number(HEAD + 1),
             Ancestor::Below(HEAD + 1),
         ];
-        let view = chain_at(&node.url).view(&wanted, latest()).await.unwrap();
+        let view = chain_at(&node.url)
+            .read_ancestor_hashes(&wanted, latest())
+            .await
+            .unwrap();
         let known = [
             Some(hash_of(HEAD - 1)),
             Some(hash_of(HEAD - 256)),
@@ -136,11 +139,11 @@ mod tests {
         let block = final_block();
         let at = json!({"blockHash": block.hash, "requireCanonical": true});
         let many = vec![Ancestor::Below(4); MAX];
-        let view = chain_at(&node.url).view(&many, at).await.unwrap();
+        let view = chain_at(&node.url).read_ancestor_hashes(&many, at).await.unwrap();
         assert_eq!(view.number, block.number);
         assert_eq!(view.ancestors, vec![Some(hash_of(block.number - 4)); MAX]);
         let more = vec![Ancestor::Below(4); MAX + 1];
-        assert!(chain_at(&node.url).view(&more, latest()).await.is_err());
+        assert!(chain_at(&node.url).read_ancestor_hashes(&more, latest()).await.is_err());
     }
 
     #[tokio::test]
@@ -157,7 +160,9 @@ mod tests {
             let answer = json!(Bytes::from(bytes));
             let other = move |method: &str, _: &Value| (method == METHOD).then(|| Reply::Result(answer.clone()));
             let node = ScriptedChain::default().serve_except(other).await;
-            let view = chain_at(&node.url).view(&[Ancestor::Number(1)], latest()).await;
+            let view = chain_at(&node.url)
+                .read_ancestor_hashes(&[Ancestor::Number(1)], latest())
+                .await;
             assert_eq!(
                 view.unwrap_err().to_string(),
                 format!("`eth_call` was answered with {what}")

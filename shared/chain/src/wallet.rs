@@ -61,7 +61,7 @@ impl WalletSeed {
         }
         let accounts = ACCOUNTS
             .into_iter()
-            .try_fold(Node::root(&bytes).ok_or(KeyError::Seed)?, |node, step| {
+            .try_fold(Node::master_node(&bytes).ok_or(KeyError::Seed)?, |node, step| {
                 node.derive_hardened(step)
             });
         let accounts = accounts.ok_or(KeyError::Seed)?;
@@ -70,14 +70,14 @@ impl WalletSeed {
     }
 
     /// Derives the wallet at m/44'/60'/0'/0'/`index`'.
-    pub fn wallet(&self, index: u32) -> Result<Arc<WalletSigner>, KeyError> {
+    pub fn derive_wallet(&self, index: u32) -> Result<Arc<WalletSigner>, KeyError> {
         let derived = || self.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wallet) = derived().get(&index) {
             return Ok(Arc::clone(wallet));
         }
         // The lock is not held during the derivation, so that it does not delay other agents' calls.
         let node = self.accounts.derive_hardened(index).ok_or(KeyError::Wallet(index))?;
-        let wallet = Arc::new(node.signer().ok_or(KeyError::Wallet(index))?);
+        let wallet = Arc::new(node.wallet_signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
         if derived.len() >= MAX_DERIVED {
             derived.clear();
@@ -102,9 +102,9 @@ struct Node {
 
 impl Node {
     /// Derives the master key (BIP-32, "Master key generation").
-    fn root(seed: &[u8]) -> Option<Self> {
-        let root = Self::of_mac(b"Bitcoin seed", &[seed])?;
-        scalar(&root.key).map(|mut key| key.zeroize())?;
+    fn master_node(seed: &[u8]) -> Option<Self> {
+        let root = Self::from_hmac(b"Bitcoin seed", &[seed])?;
+        parse_scalar(&root.key).map(|mut key| key.zeroize())?;
         Some(root)
     }
 
@@ -112,9 +112,9 @@ impl Node {
     /// key").
     fn derive_hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
-        let mut child = Self::of_mac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
-        let mut left = scalar(&child.key)?;
-        let mut parent = scalar(&self.key)?;
+        let mut child = Self::from_hmac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
+        let mut left = parse_scalar(&child.key)?;
+        let mut parent = parse_scalar(&self.key)?;
         let mut sum = left.add(&parent);
         let is_zero: bool = sum.is_zero().into();
         let mut bytes: [u8; 32] = sum.to_bytes().into();
@@ -127,7 +127,7 @@ impl Node {
     }
 
     /// Computes an HMAC-SHA512, and splits it into a key and a chain code.
-    fn of_mac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
+    fn from_hmac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {
             mac.update(part);
@@ -145,15 +145,15 @@ impl Node {
     }
 
     /// Returns the signer of this key's wallet.
-    fn signer(&self) -> Option<WalletSigner> {
+    fn wallet_signer(&self) -> Option<WalletSigner> {
         SigningKey::from_slice(self.key.as_slice())
             .ok()
-            .map(WalletSigner::of_key)
+            .map(WalletSigner::from_key)
     }
 }
 
 /// Parses the key as a number; `None` if the number is zero or not below the curve's order.
-fn scalar(key: &[u8; 32]) -> Option<Scalar> {
+fn parse_scalar(key: &[u8; 32]) -> Option<Scalar> {
     let number: Option<Scalar> = Scalar::from_repr((*key).into()).into();
     number.filter(|number| !bool::from(number.is_zero()))
 }
@@ -166,7 +166,7 @@ pub struct WalletSigner {
 
 impl WalletSigner {
     /// Creates the signer of the wallet with this key.
-    pub(crate) fn of_key(key: SigningKey) -> Self {
+    pub(crate) fn from_key(key: SigningKey) -> Self {
         let address = Address::from_private_key(&key);
         Self { key, address }
     }
@@ -207,7 +207,7 @@ mod tests {
     /// BIP-32, "Test vectors" 1: m and m/0'.
     #[test]
     fn the_standards_own_vectors_are_met() {
-        let root = Node::root(&hex::decode("000102030405060708090a0b0c0d0e0f").unwrap()).unwrap();
+        let root = Node::master_node(&hex::decode("000102030405060708090a0b0c0d0e0f").unwrap()).unwrap();
         assert_eq!(
             told(&root),
             (
@@ -233,10 +233,10 @@ mod tests {
                 let path = ACCOUNTS.into_iter().chain([index]).map(|step| step + HARDENED);
                 let key = path.fold(root.clone(), |key, step| key.derive_child(step).unwrap());
                 let expected = Address::from_private_key(AsRef::<SigningKey>::as_ref(&key));
-                assert_eq!(wallets.wallet(index).unwrap().address(), expected, "{index}");
+                assert_eq!(wallets.derive_wallet(index).unwrap().address(), expected, "{index}");
             }
-            assert_eq!(wallets.wallet(HARDENED).unwrap_err(), KeyError::Wallet(HARDENED));
-            assert_eq!(wallets.wallet(u32::MAX).unwrap_err(), KeyError::Wallet(u32::MAX));
+            assert_eq!(wallets.derive_wallet(HARDENED).unwrap_err(), KeyError::Wallet(HARDENED));
+            assert_eq!(wallets.derive_wallet(u32::MAX).unwrap_err(), KeyError::Wallet(u32::MAX));
         }
     }
 
@@ -244,10 +244,13 @@ mod tests {
     fn at_most_a_thousand_wallets_are_kept() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         for index in 0..u32::try_from(MAX_DERIVED + 10).unwrap() {
-            seed.wallet(index).unwrap();
+            seed.derive_wallet(index).unwrap();
             assert!(seed.derived.lock().unwrap().len() <= MAX_DERIVED);
         }
-        assert_eq!(seed.wallet(7).unwrap().address(), seed.wallet(7).unwrap().address());
+        assert_eq!(
+            seed.derive_wallet(7).unwrap().address(),
+            seed.derive_wallet(7).unwrap().address()
+        );
     }
 
     #[test]
@@ -272,7 +275,7 @@ mod tests {
     fn debug_output_shows_no_secret() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         assert_eq!(format!("{seed:?}"), "WalletSeed(..)");
-        let wallet = seed.wallet(0).unwrap();
+        let wallet = seed.derive_wallet(0).unwrap();
         assert_eq!(format!("{wallet:?}"), format!("WalletSigner({:?})", wallet.address()));
     }
 }

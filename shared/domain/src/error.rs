@@ -8,8 +8,8 @@
 //! returns it to the caller.
 
 use crate::{
-    ApprovalId, ApprovalStatus, KeyLack, NoTransaction, PayoutRefusal, Problem, Refusal, ServiceId, SettlementId,
-    UnpaidRefusal,
+    ApprovalId, ApprovalStatus, KeyLack, NoTransaction, Refusal, ServiceId, SettlementId, UnpaidDenial,
+    ValidationError, WithdrawalRejection,
 };
 use std::fmt;
 
@@ -27,13 +27,13 @@ pub struct Error {
 #[derive(Debug)]
 pub enum ErrorKind {
     /// The body or query is malformed. Contains every validation error.
-    InvalidRequest(Vec<Problem>),
+    InvalidRequest(Vec<ValidationError>),
     /// A required field is missing: `<field>_required`.
     FieldRequired {
         /// The first missing field, in the order in which the body is documented.
         field: &'static str,
         /// Every validation error of the body, including this one. Empty if only the decision requires the field.
-        problems: Vec<Problem>,
+        problems: Vec<ValidationError>,
     },
     /// The key is missing, malformed, unknown, revoked or expired. The response does not say which.
     InvalidAgentKey,
@@ -65,7 +65,7 @@ pub enum ErrorKind {
     /// The policy denies or escalates the payment.
     Refused(Box<Refusal>),
     /// The policy denies a call without a payment.
-    UnpaidRefused(Box<UnpaidRefusal>),
+    UnpaidRefused(Box<UnpaidDenial>),
     /// The service is not in the catalog or is disabled.
     ServiceNotFound,
     /// The route or the id is unknown, or the object belongs to another user.
@@ -97,7 +97,7 @@ pub enum ErrorKind {
         service: ServiceId,
     },
     /// The withdrawal is rejected.
-    PayoutRefused(PayoutRefusal),
+    PayoutRefused(WithdrawalRejection),
     /// The maximum number of agents, or of owners, is already frozen.
     TooManyFreezes {
         /// The maximum number of frozen agents or owners.
@@ -177,7 +177,7 @@ impl Error {
     }
 
     /// Creates the error for a malformed body or query.
-    pub fn invalid(problems: Vec<Problem>) -> Self {
+    pub fn invalid(problems: Vec<ValidationError>) -> Self {
         ErrorKind::InvalidRequest(problems).into()
     }
 
@@ -244,8 +244,8 @@ impl From<ErrorKind> for Error {
     }
 }
 
-impl From<PayoutRefusal> for Error {
-    fn from(refusal: PayoutRefusal) -> Self {
+impl From<WithdrawalRejection> for Error {
+    fn from(refusal: WithdrawalRejection) -> Self {
         ErrorKind::PayoutRefused(refusal).into()
     }
 }

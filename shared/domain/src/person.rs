@@ -8,9 +8,9 @@ use std::{borrow::Borrow, fmt};
 /// The same `sub` at two issuers is not the same user (OpenID Connect Core §5.7), so the id depends on both. The hash
 /// is a short text of fixed length that fits keys, cookies and counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PersonId(String);
+pub struct UserId(String);
 
-impl PersonId {
+impl UserId {
     /// Derives the id of the user with this `sub` at this issuer. An issuer is a URL and contains no line break.
     pub fn derive(issuer: &str, subject: &str) -> Self {
         Self(Fingerprint::for_text(&format!("person\n{issuer}\n{subject}")).to_string())
@@ -28,13 +28,13 @@ impl PersonId {
 }
 
 /// Allows searching a set of user ids by the hexadecimal digits.
-impl Borrow<str> for PersonId {
+impl Borrow<str> for UserId {
     fn borrow(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for PersonId {
+impl fmt::Display for UserId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -48,7 +48,7 @@ impl SessionId {
     /// Derives the id of the session with this secret. The secret has 256 random bits, so no salt or key stretching is
     /// needed.
     pub fn from_secret(secret: &str) -> Self {
-        let digest = SecretDigest::digest(secret);
+        let digest = SecretDigest::from_secret(secret);
         Self(alloy_primitives::hex::encode(digest.as_bytes()))
     }
 
@@ -79,7 +79,7 @@ pub struct Session {
     /// The session's id.
     pub id: SessionId,
     /// The signed-in user.
-    pub person: PersonId,
+    pub person: UserId,
     /// The user's display name at sign-in, from the issuer.
     pub name: Option<String>,
     /// The time at which the session began.
@@ -120,7 +120,7 @@ impl SessionLimits {
     }
 
     /// Rejects a sign-in that is not recent, for actions that require a recent sign-in.
-    pub fn recently(&self, signed_in_at: Timestamp, now: Timestamp) -> Result<()> {
+    pub fn require_recent_sign_in(&self, signed_in_at: Timestamp, now: Timestamp) -> Result<()> {
         if now < signed_in_at.after(self.recent) {
             return Ok(());
         }
@@ -147,10 +147,10 @@ mod tests {
     /// Only the canonical form of an id is accepted.
     #[test]
     fn person_ids_depend_on_issuer_and_subject() {
-        let ann = PersonId::derive("https://a.example", "ann");
-        assert_eq!(PersonId::parse(ann.as_str()), Some(ann.clone()));
+        let ann = UserId::derive("https://a.example", "ann");
+        assert_eq!(UserId::parse(ann.as_str()), Some(ann.clone()));
         for (issuer, subject) in [("https://b.example", "ann"), ("https://a.example", "bob")] {
-            assert_ne!(PersonId::derive(issuer, subject), ann);
+            assert_ne!(UserId::derive(issuer, subject), ann);
         }
         for text in [
             "",
@@ -159,7 +159,7 @@ mod tests {
             &format!("{ann}0"),
             &"g".repeat(64),
         ] {
-            assert_eq!(PersonId::parse(text), None, "{text}");
+            assert_eq!(UserId::parse(text), None, "{text}");
         }
     }
 
@@ -167,7 +167,7 @@ mod tests {
     fn sessions_end_when_idle_or_expired() {
         let session = Session {
             id: SessionId::from_secret("secret"),
-            person: PersonId::derive("https://a.example", "ann"),
+            person: UserId::derive("https://a.example", "ann"),
             name: None,
             created_at: at(1_000),
             seen_at: at(1_100),
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn a_sign_in_is_recent_for_so_long() {
-        assert!(LIMITS.recently(at(100), at(109)).is_ok());
-        let refused = LIMITS.recently(at(100), at(110)).unwrap_err();
+        assert!(LIMITS.require_recent_sign_in(at(100), at(109)).is_ok());
+        let refused = LIMITS.require_recent_sign_in(at(100), at(110)).unwrap_err();
         assert!(matches!(
             refused.kind(),
             ErrorKind::RecentSignInRequired { max_age_seconds: 10 }

@@ -135,7 +135,7 @@ impl Given {
     }
 
     fn decide(&self) -> Decision<'_> {
-        evaluate(&Facts {
+        evaluate(&EvaluationInputs {
             agent: &self.agent,
             intent: &self.intent,
             service: &self.service,
@@ -177,7 +177,7 @@ impl Given {
                 ALLOWED_REASON.to_owned(),
                 grant.checks().to_vec(),
             ),
-            Decision::Refuse(denial) => (denial.reason.result(), denial.reason.text(), denial.checks),
+            Decision::Refuse(denial) => (denial.reason.result(), denial.reason.reason_text(), denial.checks),
         };
         let operation = self.operation.as_ref();
         let called = operation.map(|operation| &operation.slug);
@@ -228,7 +228,8 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
 fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
     let failed = |check: &Check| check.name == CheckName::Domain && check.outcome == CheckOutcome::Failed;
     let called = given.operation.as_ref();
-    called.is_none_or(|operation| operation.pricing(given.at).payment.is_some()) && !recorded.checks.iter().any(failed)
+    called.is_none_or(|operation| operation.pricing_at(given.at).payment.is_some())
+        && !recorded.checks.iter().any(failed)
 }
 
 #[derive(Clone, Debug)]
@@ -589,7 +590,7 @@ impl Case {
             version: 1,
         };
         let allowed = self.domains.as_ref().map_or_else(
-            || vec![DomainPattern::any()],
+            || vec![DomainPattern::any_domain()],
             |entries| {
                 entries
                     .iter()
@@ -621,7 +622,7 @@ impl Case {
         });
         let unknown = OperationSlug::parse("nobody.knows").unwrap();
         let intent = Intent {
-            offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+            offer: Offer::choose_cheapest(&requirement, Network::BaseSepolia).unwrap(),
             max_payment: units(self.ceiling),
             request: ProviderRequest {
                 method: "GET".into(),
@@ -781,13 +782,13 @@ impl Case {
         if let Some(index) = self.called {
             let operation = OperationSlug::parse(SLUGS[self.operations[index].0]).unwrap();
             let ago = |age: i64| Timestamp::from_micros(now.micros() - age).unwrap();
-            let call = CallDigest::digest(intent, &operation);
+            let call = CallDigest::from_intent(intent, &operation);
             recent.calls.extend(self.repeated.map(|age| (call, ago(age))));
             let paid = PaidPrices {
                 at: now,
                 prices: self.paid.iter().copied().map(units).collect(),
             };
-            recent.prices.push((OperationDigest::digest(&operation), paid));
+            recent.prices.push((OperationDigest::from_slug(&operation), paid));
         }
         if self.known_payee {
             recent
@@ -887,7 +888,7 @@ fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
         Decision::NeedsTarget => Some("target_url_required"),
-        Decision::Refuse(denial) => Some(match denial.reason.rule() {
+        Decision::Refuse(denial) => Some(match denial.reason.triggered_rule() {
             "service_enabled" => "service_not_enabled",
             "enabled_operations" => "operation_not_enabled_for_agent",
             "allowed_domains" => "domain_not_allowed",
@@ -912,7 +913,7 @@ fn answer(changes: &[Break]) -> String {
         Decision::Allow(_) => "allow".into(),
         Decision::NeedsTarget => "target_url_required".into(),
         Decision::Refuse(denial) => {
-            let reason = denial.reason.text();
+            let reason = denial.reason.reason_text();
             // The id in the reason is the id of the agent's rule of this kind.
             let rule = reason.split_once(":00000000-").map(|(kind, _)| kind.to_owned());
             rule.unwrap_or(reason)
@@ -1082,16 +1083,16 @@ fn a_grant_names_its_inputs() {
     };
     assert_eq!((grant.agent_version(), grant.policy_version()), (3, 7));
     assert_eq!(
-        (grant.agent(), grant.service(), grant.at()),
+        (grant.agent_id(), grant.service_id(), grant.authorized_at()),
         (given.agent.id, given.service.id, given.at)
     );
-    assert_eq!(grant.inputs(), inputs);
+    assert_eq!(grant.input_versions(), inputs);
     assert_eq!(InputVersions::parse(&inputs.to_string()), Some(inputs));
     for text in ["", "1", "1.2", "1.2.3.4", "01.2.3", "1.2.x"] {
         assert_eq!(InputVersions::parse(text), None, "{text}");
     }
     assert_eq!(
-        grant.call(),
+        grant.call_description(),
         CallDescription::new(&given.intent, given.operation.as_ref(), Network::BaseSepolia, given.at)
     );
 }
@@ -1141,7 +1142,7 @@ fn rules_with_alike_numbers_are_replayed_apart() {
             let mut given = case.given();
             given.payee_from = payee_from;
             let recorded = given.recorded().unwrap();
-            assert_eq!(replay(&recorded, &given.inputs()), [], "{:?}", case.rules);
+            assert_eq!(replay_decision(&recorded, &given.inputs()), [], "{:?}", case.rules);
         }
     }
 }
@@ -1205,7 +1206,7 @@ fn every_rule() -> Vec<RuleKind> {
         price(UsualPrice::Catalog, LimitAction::Block),
         price(UsualPrice::Median(5), LimitAction::Ask),
         RuleKind::Schedule { services, schedule },
-        RuleKind::AnomalyBrake(AnomalyBrake {
+        RuleKind::AnomalyBrake(AutomaticFreeze {
             times: 3,
             at_least: amount,
         }),
@@ -1240,7 +1241,7 @@ fn freezes_are_replayed() {
                 };
                 let given = case.given();
                 let recorded = given.recorded().unwrap();
-                assert_eq!(replay(&recorded, &given.inputs()), [], "{freeze:?} {enabled}");
+                assert_eq!(replay_decision(&recorded, &given.inputs()), [], "{freeze:?} {enabled}");
             }
         }
     }
@@ -1272,7 +1273,7 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
             ..case.given()
         };
         let recorded = given.recorded().unwrap();
-        assert_eq!(replay(&recorded, &given.inputs()), []);
+        assert_eq!(replay_decision(&recorded, &given.inputs()), []);
         let failed = recorded
             .checks
             .iter()
@@ -1418,7 +1419,7 @@ fn a_denial_tells_what_it_depends_on() {
         let Decision::Refuse(denial) = given.decide() else {
             panic!("must be refused")
         };
-        let told = (denial.escalates(), denial.rests_on_windows());
+        let told = (denial.requires_approval(), denial.depends_on_windows());
         assert_eq!(told, (escalates, rests_on_windows), "{:?}", denial.reason);
     }
 }
@@ -1490,7 +1491,7 @@ fn every_check_is_reported_once_in_order() {
         let always: Vec<CheckName> = CheckName::ALL
             .iter()
             .copied()
-            .filter(|name| name.is_always_made())
+            .filter(|name| name.is_unconditional())
             .collect();
         assert_eq!(names, always);
     }
@@ -1536,18 +1537,18 @@ proptest! {
         let given = case.given();
         let Decision::Allow(grant) = given.decide() else { return Ok(()) };
         let rules = given.agent.counting_rules().filter(|rule| rule.applies_to(&given.service.slug));
-        let rules: Vec<_> = rules.map(|rule| (rule.window(&given.budgets).unwrap(), rule.counted)).collect();
+        let rules: Vec<_> = rules.map(|rule| (rule.find_window(&given.budgets).unwrap(), rule.counted)).collect();
         let windows: Vec<_> = std::iter::once((&given.day, WindowMeasure::Amounts)).chain(rules).collect();
         prop_assert_eq!(case.against(), Vec::<&str>::new());
         prop_assert_eq!(grant.amount(), units(case.price));
-        prop_assert_eq!(grant.approval().is_some(), case.approval);
+        prop_assert_eq!(grant.approval_id().is_some(), case.approval);
         prop_assert_eq!(grant.charges().count(), windows.len());
         let now = Timestamp::from_secs(NOW).unwrap();
         for (window, counted) in windows {
             let charges: Vec<Charge<'_>> = grant.charges().filter(|charge| charge.scope == window.scope).collect();
             prop_assert_eq!(charges.len(), 1, "each window is charged once");
             let charge = &charges[0];
-            prop_assert_eq!(charge.amount, counted.units(grant.amount()));
+            prop_assert_eq!(charge.amount, counted.to_units(grant.amount()));
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());
@@ -1568,7 +1569,7 @@ proptest! {
             && slugs.len() == given.service.operations.len();
         let Some(recorded) = given.recorded().filter(|_| is_possible) else { return Ok(()) };
         let inputs = given.inputs();
-        prop_assert_eq!(replay(&recorded, &inputs), Vec::new());
+        prop_assert_eq!(replay_decision(&recorded, &inputs), Vec::new());
         let from_file = replay_from_file(&given, &recorded);
         let is_documented = is_documented(&given, &recorded);
         prop_assert!(from_file == Ok(Vec::new()) || (!is_documented && from_file == Err(NoReplay::NotDocumented)), "{:?}", from_file);
@@ -1577,7 +1578,7 @@ proptest! {
         let is_failed = forged.checks[check].outcome == CheckOutcome::Failed;
         forged.checks[check].outcome = if is_failed { CheckOutcome::Passed } else { CheckOutcome::Failed };
         if is_documented && forged.checks[check].name != CheckName::Domain {
-            prop_assert_eq!(replay_from_file(&given, &forged), Ok(replay(&forged, &inputs)));
+            prop_assert_eq!(replay_from_file(&given, &forged), Ok(replay_decision(&forged, &inputs)));
         }
         let derived = [CheckName::AgentActive, CheckName::Vendor, CheckName::Approval];
         let is_derived = derived.contains(&forged.checks[check].name) && recorded.result != DecisionResult::Allow;
@@ -1585,13 +1586,13 @@ proptest! {
         let is_payee = forged.checks[check].name == CheckName::Payee && recorded.result != DecisionResult::Allow;
         // A waived check shows that there was an approval.
         let was_waived = recorded.checks[check].outcome == CheckOutcome::Waived;
-        prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
+        prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay_decision(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
     /// Whatever was decided with whatever windows, a backtest of the same limits makes the same decisions, whether the
     /// proposal repeats the limits or leaves them out.
     #[test]
     fn a_backtest_of_the_same_limits_flips_nothing(cases in prop::collection::vec(case(), 1..8)) {
-        let mut unnamed = Backtest::new(Candidate::default());
+        let mut unnamed = Backtest::new(ProposedLimits::default());
         let mut tested = 0;
         for (version, case) in (1..).zip(&cases) {
             let mut given = case.given();
@@ -1608,19 +1609,19 @@ proptest! {
                 released_at: None,
                 has_call: true,
             };
-            let mut named = Backtest::new(Candidate {
+            let mut named = Backtest::new(ProposedLimits {
                 rules: Some(given.agent.rules.clone()),
                 status: Some(given.agent.status),
                 policies: given.enabled.iter().map(|enabled| (enabled.service, enabled.clone())).collect(),
             });
-            unnamed.test(&decision);
-            named.test(&decision);
+            unnamed.test_decision(&decision);
+            named.test_decision(&decision);
             tested += 1;
-            let result = named.result();
+            let result = named.current_result();
             prop_assert_eq!((result.decisions, result.untested), (1, 0));
             prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
         }
-        let result = unnamed.result();
+        let result = unnamed.current_result();
         prop_assert_eq!((result.decisions, result.untested), (tested, 0));
         prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
     }

@@ -106,7 +106,7 @@ fn intent(call: &Call) -> Intent {
         "extra": {"name": token.name, "version": token.version},
     });
     Intent {
-        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        offer: Offer::choose_cheapest(&requirement, Network::BaseSepolia).unwrap(),
         max_payment: Amount::MAX,
         request: ProviderRequest {
             method: "GET".into(),
@@ -177,9 +177,9 @@ fn add(window: &mut Window, at: Timestamp, amount: Amount) {
 fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
     let agent = agent(rules);
     let service_of = service(PAYEE).id;
-    let enabled = StartingSet::new([service_of])
+    let enabled = DefaultServices::new([service_of])
         .with_caps(caps)
-        .record(service_of)
+        .default_policy(service_of)
         .unwrap();
     let (id, service_id) = (agent.id, enabled.service);
     let asking = |rule: &Rule| {
@@ -197,7 +197,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
     let mut day = window(day, Duration::DAY);
     let counting = agent.counting_rules();
     let mut windows: Vec<(RuleId, Window)> = counting
-        .map(|rule| (rule.rule.id, window(rule.scope(id), rule.length)))
+        .map(|rule| (rule.rule.id, window(rule.window_scope(id), rule.length)))
         .collect();
     let is_budget = |id: RuleId| {
         let mut rules = agent.rules.iter();
@@ -212,7 +212,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
         let (intent, service) = (intent(call), service(call.payee));
         let at = start().after(Duration::from_secs_u32(call.after));
         let is_known = index < known.len();
-        let facts = Facts {
+        let facts = EvaluationInputs {
             agent: &agent,
             intent: &intent,
             service: &service,
@@ -243,11 +243,11 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
                     add(window, at, if is_budget(*rule) { amount } else { Amount::ONE });
                 }
                 if let Some(remembered) = remembered {
-                    recent.remember(&remembered);
+                    recent.apply_update(&remembered);
                 }
             }
             Decision::Refuse(denial) => {
-                let stopped = (denial.reason.rule(), denial.escalates());
+                let stopped = (denial.reason.triggered_rule(), denial.requires_approval());
                 outcome.stopped_by.get_or_insert(stopped);
             }
             Decision::NeedsTarget => {
@@ -481,6 +481,10 @@ fn the_safe_limits_stop_or_ask_about_each_attack() {
             paid,
             stopped_by: Some(stopped_by),
         };
-        assert_eq!(attack(safe.caps(), safe.rules(), known, calls), expected, "{name}");
+        assert_eq!(
+            attack(safe.to_caps(), safe.to_rules(), known, calls),
+            expected,
+            "{name}"
+        );
     }
 }

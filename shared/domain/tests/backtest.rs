@@ -231,7 +231,7 @@ impl Limits {
                 max_per_day: units(per_day),
                 require_approval_above: units(threshold),
                 enabled_operations: None,
-                allowed_domains: vec![DomainPattern::any()],
+                allowed_domains: vec![DomainPattern::any_domain()],
                 raise: None,
             },
         }
@@ -497,7 +497,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 impl Change {
-    fn candidate(&self) -> Candidate {
+    fn candidate(&self) -> ProposedLimits {
         let limits = self.apply(&Limits {
             frozen: false,
             policies: [(true, 0, 0, 0); 2],
@@ -507,7 +507,7 @@ impl Change {
             habits: Habits::default(),
         });
         let policies = (0..2).filter(|index| self.policies[*index].is_some());
-        Candidate {
+        ProposedLimits {
             rules: self.rules.is_some().then(|| limits.rules()),
             status: self.status.is_some().then(|| limits.status()),
             policies: policies
@@ -635,12 +635,12 @@ fn decide(
     let day = window(day, Duration::DAY, spent(paid, now, Some(step.index), 24));
     let budgets = agent.counting_rules().map(|rule| {
         let length = u32::try_from(rule.length.secs() / 3_600).unwrap();
-        let only = rule.rule.kind.services().map(|_| 0);
+        let only = rule.rule.kind.service_slugs().map(|_| 0);
         let counted = paid.iter().filter(|one| one.counts(now, only, length));
         let used = counted
-            .map(|one| rule.counted.units(units(one.step.amount)).units())
+            .map(|one| rule.counted.to_units(units(one.step.amount)).units())
             .sum();
-        (rule.rule.id, window(rule.scope(agent.id), rule.length, used))
+        (rule.rule.id, window(rule.window_scope(agent.id), rule.length, used))
     });
     let budgets: Vec<_> = budgets.collect();
     let token = Network::BaseSepolia.token();
@@ -650,7 +650,7 @@ fn decide(
         "extra": {"name": token.name, "version": token.version},
     });
     let intent = Intent {
-        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        offer: Offer::choose_cheapest(&requirement, Network::BaseSepolia).unwrap(),
         max_payment: units(1_000),
         request: ProviderRequest {
             method: "GET".into(),
@@ -677,7 +677,7 @@ fn decide(
     });
     let threshold = limit(None, AskingKind::Threshold);
     let asking: Vec<_> = std::iter::once(threshold).chain(asking).collect();
-    let decided = evaluate(&Facts {
+    let decided = evaluate(&EvaluationInputs {
         agent: &agent,
         intent: &intent,
         service: &service,
@@ -698,12 +698,12 @@ fn decide(
         Decision::NeedsTarget => panic!("every target is allowed"),
         Decision::Allow(grant) => {
             if let Some(update) = grant.recent_update() {
-                recent.remember(&update);
+                recent.apply_update(&update);
             }
             let checks = grant.checks().to_vec();
             (DecisionResult::Allow, ALLOWED_REASON.to_owned(), checks)
         }
-        Decision::Refuse(denial) => (denial.reason.result(), denial.reason.text(), denial.checks),
+        Decision::Refuse(denial) => (denial.reason.result(), denial.reason.reason_text(), denial.checks),
     };
     let decision = RecordedDecision {
         result,
@@ -719,7 +719,7 @@ fn decide(
         inputs: None,
     };
     Recorded {
-        transaction: TransactionId::at(now, [u8::try_from(step.index).unwrap(); 8]),
+        transaction: TransactionId::new_at(now, [u8::try_from(step.index).unwrap(); 8]),
         decision,
         agent,
         enabled,
@@ -765,7 +765,7 @@ impl Recorded {
             at: decision.at,
             released_at: self.released_at,
             payee: PayeePrefix::from_address(decision.pay_to),
-            operation: OperationDigest::digest(decision.operation.as_ref().unwrap()),
+            operation: OperationDigest::from_slug(decision.operation.as_ref().unwrap()),
             call: Some(self.call()),
         }
     }
@@ -780,19 +780,19 @@ impl Recorded {
 }
 
 /// Tests the decisions from `first` on, after counting the payments of the earlier decisions.
-fn backtest(candidate: Candidate, recorded: &[Recorded], first: usize) -> BacktestResult {
+fn backtest(candidate: ProposedLimits, recorded: &[Recorded], first: usize) -> BacktestResult {
     run(Backtest::new(candidate), recorded, first)
 }
 
 fn run(mut backtest: Backtest, recorded: &[Recorded], first: usize) -> BacktestResult {
     for one in recorded[..first].iter().filter(|one| one.paid().is_some()) {
-        backtest.know(one.service.id, &one.service.slug);
-        backtest.count(one.payment());
+        backtest.register_service(one.service.id, &one.service.slug);
+        backtest.count_earlier_payment(one.payment());
     }
     for one in &recorded[first..] {
-        backtest.test(&one.as_tested());
+        backtest.test_decision(&one.as_tested());
     }
-    backtest.result()
+    backtest.current_result()
 }
 
 /// The changed decisions (recorded result, proposed result, reason; number and sum), the saved amount, and the added
@@ -909,16 +909,16 @@ proptest! {
         first in 0..20_usize,
     ) {
         let recorded = record(limits.clone(), &steps);
-        let candidate = Candidate {
+        let candidate = ProposedLimits {
             rules: Some(limits.rules()),
             status: Some(limits.status()),
             policies: (0..2).map(|index| (service(index).id, limits.policy(index))).collect(),
         };
         let mut backtest = Backtest::new(candidate);
         for one in recorded.iter().skip(first) {
-            backtest.test(&BacktestDecision { released_at: None, ..one.as_tested() });
+            backtest.test_decision(&BacktestDecision { released_at: None, ..one.as_tested() });
         }
-        let result = backtest.result();
+        let result = backtest.current_result();
         prop_assert_eq!(result.untested, 0);
         prop_assert!(result.if_declined.is_empty() && result.if_approved.is_empty(), "{:?}", result);
     }
@@ -1052,13 +1052,13 @@ fn only_new_guards_compare_the_recorded_calls() {
         ..limits_of(Habits::default()).agent(1)
     };
     let compares = |rules: Option<Vec<Rule>>, service: Option<usize>| {
-        let candidate = Candidate {
+        let candidate = ProposedLimits {
             rules,
             status: None,
             policies: BTreeMap::new(),
         };
         let service = service.map(|index| ServiceSlug::parse(SLUGS[index]).unwrap());
-        candidate.compares_calls(&with(vec![guard(1, 1, None)]), service.as_ref())
+        candidate.adds_duplicate_guard(&with(vec![guard(1, 1, None)]), service.as_ref())
     };
     assert!(!compares(None, None));
     assert!(!compares(Some(vec![guard(1, 1, None)]), None));
@@ -1111,9 +1111,9 @@ fn a_record_shows_an_earlier_payment() {
             services: services.clone(),
         },
     };
-    let candidate = Candidate {
+    let candidate = ProposedLimits {
         rules: Some(vec![guard(GUARD, 2, services), new_payee]),
-        ..Candidate::default()
+        ..ProposedLimits::default()
     };
     assert!(backtest(candidate, &recorded[2..], 0).if_declined.is_empty());
 }
@@ -1152,17 +1152,17 @@ fn a_candidate_looks_back_as_far_as_its_rules() {
         asks_for_new_payees: true,
         ..Habits::default()
     };
-    let named = |limits: &Limits| Candidate {
+    let named = |limits: &Limits| ProposedLimits {
         rules: Some(limits.rules()),
-        ..Candidate::default()
+        ..ProposedLimits::default()
     };
     let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
-    assert_eq!(named(&long).warm_up(&[]), hours(48));
-    assert_eq!(named(&short).warm_up(&long.rules()), Duration::DAY);
+    assert_eq!(named(&long).lookback(&[]), hours(48));
+    assert_eq!(named(&short).lookback(&long.rules()), Duration::DAY);
     // Decisions record the use of the agent's windows, but not the payments that the agent's rules remember.
-    assert_eq!(Candidate::default().warm_up(&long.rules()), Duration::DAY);
-    assert_eq!(Candidate::default().warm_up(&[guard(GUARD, 30, None)]), hours(30));
-    assert_eq!(named(&limits(1, new_payees)).warm_up(&[]), BUDGET_WINDOW_MAX);
+    assert_eq!(ProposedLimits::default().lookback(&long.rules()), Duration::DAY);
+    assert_eq!(ProposedLimits::default().lookback(&[guard(GUARD, 30, None)]), hours(30));
+    assert_eq!(named(&limits(1, new_payees)).lookback(&[]), BUDGET_WINDOW_MAX);
 }
 
 /// The fetched page matters if one of the policies limits the domains.
@@ -1180,7 +1180,7 @@ fn a_call_is_judged_by_the_page_that_it_fetches() {
             service: &service,
             enabled: Some(&enabled),
         };
-        Candidate::default().judges_call(&inputs, &service.operations[0].slug)
+        ProposedLimits::default().depends_on_call(&inputs, &service.operations[0].slug)
     };
     assert!(judges(true, "example.org"));
     assert!(!judges(true, "*") && !judges(false, "example.org"));
@@ -1194,14 +1194,14 @@ fn an_untested_payment_counts() {
         budgets: vec![(0, 80, 24)],
         ..limits_of(Habits::default())
     };
-    let mut backtest = Backtest::new(Candidate {
+    let mut backtest = Backtest::new(ProposedLimits {
         rules: Some(budget.rules()),
-        ..Candidate::default()
+        ..ProposedLimits::default()
     });
-    backtest.skip(None);
-    backtest.skip(Some(recorded[0].payment()));
-    backtest.test(&recorded[1].as_tested());
-    let result = backtest.result();
+    backtest.skip_decision(None);
+    backtest.skip_decision(Some(recorded[0].payment()));
+    backtest.test_decision(&recorded[1].as_tested());
+    let result = backtest.current_result();
     assert_eq!((result.decisions, result.untested), (1, 2));
     assert_eq!(result.if_declined.saved, 30, "{result:?}");
 }
@@ -1227,11 +1227,11 @@ fn a_candidate_edits_what_an_agent_has() {
         ..limits_of(Habits::default()).agent(1)
     };
     let rules = |kinds: &[RuleKind]| -> Vec<(u128, u64, RuleKind)> {
-        let terms = BacktestTerms {
+        let terms = TestedLimits {
             rules: Some(kinds.to_vec()),
-            ..BacktestTerms::default()
+            ..TestedLimits::default()
         };
-        let rules = terms.candidate(&agent, &[]).rules.unwrap();
+        let rules = terms.proposed_limits(&agent, &[]).rules.unwrap();
         let told = rules.into_iter();
         told.map(|rule| (rule.id.uuid().as_u128(), rule.version, rule.kind))
             .collect()
@@ -1252,14 +1252,14 @@ fn a_candidate_edits_what_an_agent_has() {
     );
     let change = |enabled| PolicyChange {
         enabled,
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_call: Some(units(5)),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         },
     };
     let present = limits_of(Habits::default()).policy(0);
     let [first, second, third] = [0, 1, 2].map(|number| ServiceId::from_uuid(Uuid::from_u128(number)));
-    let terms = BacktestTerms {
+    let terms = TestedLimits {
         rules: None,
         status: Some(AgentStatus::Frozen),
         policies: BTreeMap::from([
@@ -1268,7 +1268,7 @@ fn a_candidate_edits_what_an_agent_has() {
             (third, change(None)),
         ]),
     };
-    let found = terms.candidate(&agent, std::slice::from_ref(&present));
+    let found = terms.proposed_limits(&agent, std::slice::from_ref(&present));
     assert_eq!((found.rules, found.status), (None, Some(AgentStatus::Frozen)));
     let edited = |policy: SpendPolicy, service, version| EnabledService {
         service,
@@ -1296,11 +1296,11 @@ fn an_unused_approval_is_one_where_the_candidate_asks() {
     let approval = ApprovalId::derive(AgentId::from_uuid(Uuid::nil()), &Fingerprint::for_text("x"), 0);
     for (approval, flipped) in [(Some(approval), 0), (None, 1)] {
         let mut backtest = Backtest::new(change.candidate());
-        backtest.test(&BacktestDecision {
+        backtest.test_decision(&BacktestDecision {
             approval,
             ..recorded[0].as_tested()
         });
-        assert_eq!(backtest.result().if_declined.count_flipped(), flipped);
+        assert_eq!(backtest.current_result().if_declined.count_changed(), flipped);
     }
 }
 
@@ -1316,13 +1316,13 @@ fn a_budget_that_is_not_recorded_has_as_little_left() {
     let steps = [call(60, 40), call(7_200, 60), call(60, 41)];
     let recorded = record(limits.clone(), &steps);
     assert_eq!(recorded[2].decision.reason, format!("budget_limit:{}", rule_id(0)));
-    let candidate = Candidate {
+    let candidate = ProposedLimits {
         rules: Some(limits.rules().split_off(1)),
-        ..Candidate::default()
+        ..ProposedLimits::default()
     };
     let result = backtest(candidate, &recorded, 0);
     assert_eq!(
-        (result.if_declined.count_flipped(), result.if_declined.other_reasons),
+        (result.if_declined.count_changed(), result.if_declined.other_reasons),
         (0, 1)
     );
 }
@@ -1335,13 +1335,13 @@ fn a_candidate_counts_by_service_where_a_rule_does() {
         ..Habits::default()
     };
     let names = |rules: Vec<Rule>| {
-        let candidate = Candidate {
+        let candidate = ProposedLimits {
             rules: Some(rules),
-            ..Candidate::default()
+            ..ProposedLimits::default()
         };
-        candidate.names_services()
+        candidate.counts_by_service()
     };
-    assert!(!Candidate::default().names_services());
+    assert!(!ProposedLimits::default().counts_by_service());
     assert!(names(limits_of(count(true)).rules()) && !names(limits_of(count(false)).rules()));
     let services = Some(vec![ServiceSlug::parse(SLUGS[0]).unwrap()]);
     assert!(!names(vec![guard(GUARD, 1, services)]));
@@ -1350,10 +1350,10 @@ fn a_candidate_counts_by_service_where_a_rule_does() {
 /// One read unit covers 8,192 bytes of decisions, or one call for a duplicate guard. Each agent adds ten units.
 #[test]
 fn the_read_units_of_a_backtest_grow_with_its_decisions() {
-    let plain = BacktestTerms::default();
-    let guarded = BacktestTerms {
+    let plain = TestedLimits::default();
+    let guarded = TestedLimits {
         rules: Some(vec![guard(GUARD, 1, None).kind]),
-        ..BacktestTerms::default()
+        ..TestedLimits::default()
     };
     let most = u64::try_from(BacktestRun::MAX_CALLS).unwrap();
     for (decisions, agents, expected) in [(0, 1, 10), (8_192, 2, 920), (100_000, 1, 10_996)] {
@@ -1369,12 +1369,12 @@ fn a_run_tests_one_agent_after_another() {
     let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
     let mut run = BacktestRun {
         id: BacktestId::from_uuid(Uuid::nil()),
-        owner: PersonId::derive("issuer", "subject"),
+        owner: UserId::derive("issuer", "subject"),
         version: 1,
         created_at: at(0),
         from: at(0),
         to: at(1),
-        terms: BacktestTerms::default(),
+        terms: TestedLimits::default(),
         agents: agents.to_vec(),
         estimated: 0,
         done: 0,
@@ -1394,7 +1394,7 @@ fn a_run_tests_one_agent_after_another() {
         .zip([tested(false), tested(true), AgentTested::LeftOut])
     {
         assert_eq!(run.next_agent(), Some(agent));
-        run = run.after(&outcome);
+        run = run.with_tested_agent(&outcome);
     }
     assert_eq!(run.next_agent(), None);
     let told = (run.version, run.done, run.left_out, run.partial, run.result.decisions);
@@ -1404,15 +1404,15 @@ fn a_run_tests_one_agent_after_another() {
 /// A result has at most the maximum number of groups of changed decisions, and one more group for all others.
 #[test]
 fn further_kinds_of_flips_are_one_kind() {
-    let kind = |reason: &str| FlipKind {
+    let kind = |reason: &str| ChangedDecisionKind {
         recorded: DecisionResult::Allow,
         tested: DecisionResult::Block,
         reason: reason.to_owned(),
     };
-    let flips = || Flips {
+    let flips = || ChangedDecisions {
         count: 1,
         amount: 5,
-        example: FlipExample {
+        example: ChangedDecisionExample {
             agent: AgentId::from_uuid(Uuid::nil()),
             transaction: TransactionId::from_uuid(Uuid::nil()),
             at: at(0),

@@ -55,7 +55,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         "payTo": Address::repeat_byte(1).to_string(), "maxTimeoutSeconds": 60,
     });
     let intent = Intent {
-        offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+        offer: Offer::choose_cheapest(&requirement, Network::BaseSepolia).unwrap(),
         max_payment: Amount::ZERO,
         request: ProviderRequest {
             method: method.to_ascii_uppercase(),
@@ -68,7 +68,7 @@ fn about(catalog: &Catalog, service: &Value, operation: &Value, call: &str) -> S
         metadata: Metadata::default(),
         fingerprint: Fingerprint::for_text("once"),
     };
-    match CatalogMatch::find(&intent, catalog) {
+    match CatalogMatch::find_in_catalog(&intent, catalog) {
         Ok(CatalogMatch { service, operation }) => {
             let operation = operation.map_or("none", |operation| operation.slug.as_str());
             format!("{}/{operation}", service.slug)

@@ -189,7 +189,7 @@ impl Case {
         });
         let url = format!("{}{}{query}", PLACES[self.place], PATHS[self.path]);
         Intent {
-            offer: Offer::choose(&requirement, Network::BaseSepolia).unwrap(),
+            offer: Offer::choose_cheapest(&requirement, Network::BaseSepolia).unwrap(),
             max_payment: Amount::from_units(1_000).unwrap(),
             request: ProviderRequest {
                 method: METHODS[self.method].to_owned(),
@@ -309,7 +309,7 @@ fn operation(slug: usize, listed: &Listed) -> Operation {
 
 /// Returns the transfer that would be signed for a grant.
 fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorization {
-    let terms = PaymentTerms::from_settlement_terms(&Terms {
+    let terms = PaymentTerms::from_settlement_terms(&SettlementTerms {
         id: SettlementId::from_uuid(Uuid::nil()),
         transaction: TransactionId::from_uuid(Uuid::nil()),
         agent: agent.id,
@@ -317,19 +317,19 @@ fn signed(grant: &Grant<'_>, offer: &Offer, agent: &Agent) -> TransferAuthorizat
         network: Network::BaseSepolia,
         amount: grant.amount(),
         pay_to: offer.pay_to(),
-        authorized_at: grant.at(),
-        valid_before: grant.at().after(Duration::DAY),
+        authorized_at: grant.authorized_at(),
+        valid_before: grant.authorized_at().after(Duration::DAY),
         idempotency_key: Fingerprint::for_text("once"),
         nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
         transfers: 0,
         purpose: Purpose::Purchase(Purchase {
             key: KeyId(1),
-            service: grant.service(),
-            operation: grant.operation().clone(),
+            service: grant.service_id(),
+            operation: grant.operation_slug().clone(),
             x402_version: offer.version(),
             offer_index: offer.index(),
             policy_version: grant.policy_version(),
-            inputs: Some(grant.inputs()),
+            inputs: Some(grant.input_versions()),
             budgets: Vec::new(),
             counts: Vec::new(),
             approval: None,
@@ -346,7 +346,7 @@ proptest! {
     fn signed_transfers_pay_the_called_operation_only(case in case()) {
         let (catalog, intent, agent) = (case.catalog(), case.intent(), case.agent());
         let called = case.called();
-        let Ok(matched) = CatalogMatch::find(&intent, &catalog) else { return Ok(()) };
+        let Ok(matched) = CatalogMatch::find_in_catalog(&intent, &catalog) else { return Ok(()) };
         prop_assert_eq!(matched.operation.is_some(), !called.is_empty());
         let enabled = EnabledService { service: matched.service.id, version: 1, enabled: true, policy: case.policy() };
         let day = Window {
@@ -359,7 +359,7 @@ proptest! {
             oldest: Vec::new(),
             complete: true,
         };
-        let facts = Facts {
+        let facts = EvaluationInputs {
             agent: &agent,
             intent: &intent,
             service: matched.service,
@@ -380,7 +380,7 @@ proptest! {
         let transfer = signed(&grant, &intent.offer, &agent);
 
         let is_granted = |&&(service, index): &&(usize, usize)| {
-            service_id(service) == grant.service() && SLUGS[index] == grant.operation().as_str()
+            service_id(service) == grant.service_id() && SLUGS[index] == grant.operation_slug().as_str()
         };
         let (service, index) = *called.iter().find(is_granted).expect("only what is called is paid");
         let (_, category, operations) = &case.services[service];

@@ -9,10 +9,10 @@
 
 use proptest::prelude::*;
 use purser_domain::{
-    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, DomainPattern, Duration,
-    EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory, Operation, OperationScope, OperationSlug,
-    OperationUuid, Overrides, PolicyChange, PolicyEdit, PolicyTemplate, RuleId, RuleKind, Service, ServiceId,
-    ServiceMerge, ServiceSlug, SpendPolicy, StartingSet, TemplateBases, TemplateEntry, TemplateKey, TemplateList,
+    Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, Category, DefaultServices, DomainPattern,
+    Duration, EnabledService, Endpoint, FollowedTemplate, Labels, ListingHistory, Operation, OperationScope,
+    OperationSlug, OperationUuid, Overrides, PolicyChange, PolicyTemplate, PolicyUpdate, RuleId, RuleKind, Service,
+    ServiceId, ServiceMerge, ServiceSlug, SpendPolicy, TemplateBases, TemplateEntry, TemplateKey, TemplateList,
     TemplateName, TemplateTerms, Timestamp, TrustStatus, Url, Wallet, WalletAttestation, WalletKey, merge_rules,
     merge_services,
 };
@@ -72,17 +72,17 @@ fn catalog() -> Catalog {
     ])
 }
 
-fn starting() -> StartingSet {
-    StartingSet::new([1, 2, 3].map(id))
+fn starting() -> DefaultServices {
+    DefaultServices::new([1, 2, 3].map(id))
 }
 
 fn change(per_call: Option<u64>, per_day: Option<u64>) -> PolicyChange {
     PolicyChange {
         enabled: None,
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_call: per_call.map(units),
             max_per_day: per_day.map(units),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         },
     }
 }
@@ -90,7 +90,7 @@ fn change(per_call: Option<u64>, per_day: Option<u64>) -> PolicyChange {
 fn switch(enabled: bool) -> PolicyChange {
     PolicyChange {
         enabled: Some(enabled),
-        policy: PolicyEdit::default(),
+        policy: PolicyUpdate::default(),
     }
 }
 
@@ -113,7 +113,14 @@ fn merged(
         terms: Some(bases),
     };
     let start = starting();
-    merge_services(template, bases, present, |id| start.record(id), &catalog(), overrides)
+    merge_services(
+        template,
+        bases,
+        present,
+        |id| start.default_policy(id),
+        &catalog(),
+        overrides,
+    )
 }
 
 /// Fields of the key for a single service override the category, and the category overrides `*`. Categories and `*` apply
@@ -126,10 +133,12 @@ fn keys_merge_from_general_to_special() {
         (TemplateKey::Every, change(Some(3), Some(3))),
         (TemplateKey::Service(id(9)), switch(true)),
     ]);
-    let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    let mut present: Vec<EnabledService> = [1, 2, 3]
+        .map(|number| starting().default_policy(id(number)).unwrap())
+        .to_vec();
     let told = |present: &[EnabledService]| -> Vec<_> {
         let merges = merged(&template, None, &BTreeMap::new(), present, Overrides::Keep);
-        let edited = merges.iter().map(|merge| merge.result().unwrap());
+        let edited = merges.iter().map(|merge| merge.merged_policy().unwrap());
         edited
             .map(|edited| {
                 (
@@ -153,7 +162,7 @@ fn keys_merge_from_general_to_special() {
     ]);
     let merges = merged(&new, None, &BTreeMap::new(), &present[..2], Overrides::Keep);
     assert_eq!(merges.len(), 1);
-    let edited = merges[0].result().unwrap();
+    let edited = merges[0].merged_policy().unwrap();
     assert_eq!((edited.service, edited.version, edited.enabled), (id(3), 1, true));
     // A service that left the catalog can't be enabled again.
     let mut left = present[0].clone();
@@ -162,9 +171,12 @@ fn keys_merge_from_general_to_special() {
     // A user disabled service 1. The service stays disabled unless overrides are overwritten.
     let enables = terms(vec![(TemplateKey::Service(id(1)), switch(true))]);
     let kept = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Keep);
-    assert_eq!((kept[0].result(), kept[0].differences[0].is_override), (None, true));
+    assert_eq!(
+        (kept[0].merged_policy(), kept[0].differences[0].is_override),
+        (None, true)
+    );
     let overwritten = merged(&enables, None, &BTreeMap::new(), &present[..1], Overrides::Overwrite);
-    assert!(overwritten[0].result().unwrap().enabled);
+    assert!(overwritten[0].merged_policy().unwrap().enabled);
 }
 
 /// Returns the limits of an agent that starts with the template, each with the services that they apply to.
@@ -175,19 +187,21 @@ fn an_agent_starts_with_the_limits_of_its_services() {
         (TemplateKey::Service(id(3)), change(Some(1), None)),
         (TemplateKey::Category(Category::Ai), change(Some(2), None)),
     ]);
-    let services = || [1, 2, 3].into_iter().filter_map(|number| all.by_id(id(number)));
+    let services = || [1, 2, 3].into_iter().filter_map(|number| all.find_by_id(id(number)));
     let expected = [
         (change(Some(2), None), vec![id(1), id(2)]),
         (change(Some(1), None), vec![id(3)]),
     ];
-    assert_eq!(template.starting_changes(services()), expected);
-    assert_eq!(TemplateTerms::default().starting_changes(services()), []);
+    assert_eq!(template.default_service_changes(services()), expected);
+    assert_eq!(TemplateTerms::default().default_service_changes(services()), []);
 }
 
 /// A template created from an agent's limits does not differ from the agent, and gives another agent the same limits.
 #[test]
 fn a_template_of_an_agent_has_its_limits() {
-    let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    let mut present: Vec<EnabledService> = [1, 2, 3]
+        .map(|number| starting().default_policy(id(number)).unwrap())
+        .to_vec();
     present[0].policy = present[0].policy.clone().apply(&change(Some(5), None).policy);
     present[1].enabled = false;
     let template = TemplateTerms::from_agent(&present, &agent(&[budget(3)]).rules);
@@ -195,14 +209,16 @@ fn a_template_of_an_agent_has_its_limits() {
     assert_eq!(template.rules, Some(vec![budget(3)]));
     let none = merged(&template, None, &BTreeMap::new(), &present, Overrides::Overwrite);
     assert_eq!(none, []);
-    let other: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+    let other: Vec<EnabledService> = [1, 2, 3]
+        .map(|number| starting().default_policy(id(number)).unwrap())
+        .to_vec();
     let merges = merged(&template, None, &BTreeMap::new(), &other, Overrides::Keep);
-    let told: Vec<_> = merges.iter().map(|merge| merge.result().unwrap()).collect();
+    let told: Vec<_> = merges.iter().map(|merge| merge.merged_policy().unwrap()).collect();
     let told: Vec<_> = told.iter().map(|record| (record.service, record.enabled)).collect();
     assert!(told.contains(&(id(2), false)), "{told:?}");
     let limit = |number| merges.iter().find(|merge| merge.service == id(number));
     if let Some(first) = limit(1) {
-        assert_eq!(first.result().unwrap().policy.max_per_call, units(5));
+        assert_eq!(first.merged_policy().unwrap().policy.max_per_call, units(5));
     }
 }
 
@@ -213,21 +229,21 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
     let slug = |text: &str| OperationSlug::parse(text).unwrap();
     let names = |slugs: &[&str]| PolicyChange {
         enabled: None,
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             enabled_operations: Some(OperationScope::Only(slugs.iter().map(|text| slug(text)).collect())),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         },
     };
-    let followed = FollowedTemplate::with(TemplateName::parse("t").unwrap(), 1);
+    let followed = FollowedTemplate::fully_applied(TemplateName::parse("t").unwrap(), 1);
     for (named, remaining) in [(&["a.b", "left.it"][..], &["a.b"][..]), (&["left.it"], &[])] {
         let template = terms(vec![(TemplateKey::Service(id(1)), names(named))]);
         let unlisted = BTreeMap::from([(id(1), vec![slug("left.it")])]);
         assert_eq!(template.unlisted_operations(&catalog()), unlisted);
-        let mut present = starting().record(id(1)).unwrap();
+        let mut present = starting().default_policy(id(1)).unwrap();
         present.policy.enabled_operations = Some(named.iter().map(|text| slug(text)).collect());
         let bases = BTreeMap::from([(1, template.clone())]);
         let merges = merged(&template, Some(&followed), &bases, &[present], Overrides::Keep);
-        let edited = merges[0].result().unwrap();
+        let edited = merges[0].merged_policy().unwrap();
         let expected: Vec<OperationSlug> = remaining.iter().map(|text| slug(text)).collect();
         assert_eq!(edited.policy.enabled_operations, Some(expected));
         assert_eq!(
@@ -236,7 +252,7 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
         );
         let all = catalog();
         assert_eq!(
-            template.starting_changes(all.by_id(id(1))),
+            template.default_service_changes(all.find_by_id(id(1))),
             [(names(remaining), vec![id(1)])]
         );
     }
@@ -249,7 +265,7 @@ fn all_members_are_merged() {
     let domains = ["example.org", "example.com"].map(|domain| DomainPattern::parse(domain).unwrap());
     let all = PolicyChange {
         enabled: Some(false),
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_call: Some(units(1)),
             max_per_day: Some(units(2)),
             require_approval_above: Some(units(3)),
@@ -258,9 +274,9 @@ fn all_members_are_merged() {
         },
     };
     let template = terms(vec![(TemplateKey::Service(id(1)), all)]);
-    let present = [starting().record(id(1)).unwrap()];
+    let present = [starting().default_policy(id(1)).unwrap()];
     let merges = merged(&template, None, &BTreeMap::new(), &present, Overrides::Keep);
-    let edited = merges[0].result().unwrap();
+    let edited = merges[0].merged_policy().unwrap();
     let mut expected = present[0].clone();
     (expected.enabled, expected.version) = (false, present[0].version + 1);
     expected.policy = SpendPolicy {
@@ -337,7 +353,7 @@ fn a_stored_key_is_the_key() {
 fn a_rule_names_slugs() {
     let problems = |slug: &str| {
         let services = Some(vec![ServiceSlug::parse(slug).unwrap()]);
-        RuleKind::NewPayee { services }.problems(&catalog()).len()
+        RuleKind::NewPayee { services }.validation_errors(&catalog()).len()
     };
     assert_eq!(
         [problems("s1"), problems("s9"), problems(&id(1).to_string())],
@@ -347,11 +363,11 @@ fn a_rule_names_slugs() {
 
 #[test]
 fn only_one_service_is_enabled_by_its_key() {
-    let problems = |key: TemplateKey| TemplateTerms::problems_of(&key, &switch(true), &catalog()).len();
+    let problems = |key: TemplateKey| TemplateTerms::limit_errors(&key, &switch(true), &catalog()).len();
     assert_eq!(problems(TemplateKey::Service(id(1))), 0);
     assert_eq!(problems(TemplateKey::Every), 1);
     assert_eq!(
-        TemplateTerms::problems_of(&TemplateKey::Every, &switch(false), &catalog()),
+        TemplateTerms::limit_errors(&TemplateKey::Every, &switch(false), &catalog()),
         []
     );
 }
@@ -362,25 +378,34 @@ fn a_list_counts_the_edits() {
     let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
     let [early, late] = [1, 2].map(|secs| Timestamp::from_secs(secs).unwrap());
     let entry = |version, edited_at| TemplateEntry { version, edited_at };
-    let first = TemplateList::default().with(&a, true, Some(true), early).unwrap();
-    let second = first.with(&b, true, None, late).unwrap();
+    let first = TemplateList::default()
+        .with_template(&a, true, Some(true), early)
+        .unwrap();
+    let second = first.with_template(&b, true, None, late).unwrap();
     assert_eq!((second.version, second.default.as_ref()), (2, Some(&a)));
     assert_eq!(
         second.entries.values().copied().collect::<Vec<_>>(),
         [entry(1, early), entry(2, late)]
     );
-    let third = second.with(&a, false, Some(false), late).unwrap();
+    let third = second.with_template(&a, false, Some(false), late).unwrap();
     assert_eq!(
         (third.version, &third.default, third.entries[&a]),
         (3, &None, entry(1, early))
     );
-    assert_eq!(third.with(&a, true, None, late).unwrap().entries[&a], entry(4, late));
+    assert_eq!(
+        third.with_template(&a, true, None, late).unwrap().entries[&a],
+        entry(4, late)
+    );
     // Stating that another template is not the default does not change the default.
     assert_eq!(
-        second.with(&b, false, Some(false), late).unwrap().default.as_ref(),
+        second
+            .with_template(&b, false, Some(false), late)
+            .unwrap()
+            .default
+            .as_ref(),
         Some(&a)
     );
-    let (without_a, without_b) = (second.without(&a), second.without(&b));
+    let (without_a, without_b) = (second.without_template(&a), second.without_template(&b));
     assert_eq!(
         (without_a.version, without_a.default, without_a.entries.len()),
         (3, None, 1)
@@ -388,9 +413,9 @@ fn a_list_counts_the_edits() {
     assert_eq!(without_b.default, Some(a));
     let names = (0..TemplateList::MAX).map(|number| TemplateName::parse(&format!("t{number}")).unwrap());
     let full = names.fold(TemplateList::default(), |list, name| {
-        list.with(&name, true, None, early).unwrap()
+        list.with_template(&name, true, None, early).unwrap()
     });
-    assert_eq!(full.with(&b, true, None, late), None);
+    assert_eq!(full.with_template(&b, true, None, late), None);
 }
 
 /// A version is fully applied once its services and rules are applied and no other application has begun since.
@@ -404,12 +429,12 @@ fn an_agent_follows_the_versions_that_it_may_have() {
             edited_at: Timestamp::EPOCH,
             terms: TemplateTerms::default(),
         };
-        FollowedTemplate::beginning(&template, Some(before))
+        FollowedTemplate::begin_applying(&template, Some(before))
     };
-    let bases = |followed: &FollowedTemplate| followed.bases().collect::<Vec<_>>();
+    let bases = |followed: &FollowedTemplate| followed.base_versions().collect::<Vec<_>>();
     let named = FollowedTemplate::new(name.clone());
     assert_eq!((named.version(), bases(&named)), (None, vec![]));
-    let applied = FollowedTemplate::with(name.clone(), 3);
+    let applied = FollowedTemplate::fully_applied(name.clone(), 3);
     assert_eq!((applied.version(), bases(&applied)), (Some(3), vec![3, 3]));
     let services = FollowedTemplate {
         rules: Some(2),
@@ -425,16 +450,22 @@ fn an_agent_follows_the_versions_that_it_may_have() {
 
 #[test]
 fn the_members_of_a_template_are_its_limits_and_rules() {
-    let names = |template: &TemplateTerms| template.members().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let names = |template: &TemplateTerms| {
+        template
+            .audit_fields()
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<Vec<_>>()
+    };
     let mut template = terms(vec![(TemplateKey::Every, change(Some(1), None))]);
     assert_eq!(
-        template.members(),
+        template.audit_fields(),
         [("services/*".to_owned(), json!({"max_per_call_units": 1}))]
     );
     template.rules = Some(vec![budget(1), payee()]);
     assert_eq!(names(&template), ["services/*", "rules/1", "rules/2"]);
     template.rules = Some(vec![]);
-    assert_eq!(template.members()[1], ("rules".to_owned(), json!([])));
+    assert_eq!(template.audit_fields()[1], ("rules".to_owned(), json!([])));
 }
 
 fn budget(limit: u64) -> RuleKind {
@@ -496,7 +527,7 @@ fn rules(
         rules: Some(rules.to_vec()),
         ..TemplateTerms::default()
     };
-    let followed = FollowedTemplate::with(TemplateName::parse("t").unwrap(), 1);
+    let followed = FollowedTemplate::fully_applied(TemplateName::parse("t").unwrap(), 1);
     let bases: BTreeMap<u64, TemplateTerms> = base.map(|base| (1, of(base))).into_iter().collect();
     let bases = TemplateBases {
         followed: Some(&followed),
@@ -640,7 +671,7 @@ proptest! {
     /// contain it. A repeated application changes nothing. Interrupted applications do not affect this.
     #[test]
     fn limits_follow_the_template_unless_a_person_set_them(steps in steps()) {
-        let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().record(id(number)).unwrap()).to_vec();
+        let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().default_policy(id(number)).unwrap()).to_vec();
         let mut setters = [[Setter::Start; 2]; 3];
         let mut bases: BTreeMap<u64, TemplateTerms> = BTreeMap::new();
         let mut version = 1;
@@ -669,10 +700,10 @@ proptest! {
                     let merges = merged(&template, followed.as_ref(), &bases, &present, overrides);
                     let of = |service: ServiceId| {
                         let category = if service == id(3) { Category::Data } else { Category::Ai };
-                        let change = template.of_service(service, Some(category), true)?;
+                        let change = template.limits_for_service(service, Some(category), true)?;
                         Some([change.policy.max_per_call, change.policy.max_per_day])
                     };
-                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::result).collect();
+                    let edited: Vec<EnabledService> = merges.iter().filter_map(ServiceMerge::merged_policy).collect();
                     let all = PolicyTemplate {
                         name: TemplateName::parse("t").unwrap(),
                         version,
@@ -717,13 +748,13 @@ proptest! {
                         }
                     }
                     if end.is_some() {
-                        followed = Some(FollowedTemplate::beginning(&all, followed.as_ref()));
+                        followed = Some(FollowedTemplate::begin_applying(&all, followed.as_ref()));
                         begun = followed.as_ref().unwrap().begun.len();
                     } else {
-                        followed = Some(FollowedTemplate::with(all.name, version));
+                        followed = Some(FollowedTemplate::fully_applied(all.name, version));
                         begun = 0;
                         let again = merged(&template, followed.as_ref(), &bases, &present, overrides);
-                        prop_assert!(again.iter().all(|merge| merge.result().is_none()), "{:?}", again);
+                        prop_assert!(again.iter().all(|merge| merge.merged_policy().is_none()), "{:?}", again);
                     }
                 }
             }

@@ -19,7 +19,7 @@ use aws_lc_rs::digest::{Digest, SHA256};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use purser_evidence::{
     AppendResult, Checkpoint, DigestSigner, EcdsaSignature, Edge, Jwk, JwkSet, KeyType, Note, NoteSigner, Seed,
-    StatementKey, StatementKind, TilePath, TileReader, TlogProof, inclusion_proof, sign_es256,
+    StatementKey, StatementKind, TilePath, TileReader, TlogProof, build_inclusion_proof, sign_es256,
 };
 use serde_json::json;
 use std::error::Error;
@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let seed = |byte: u8| Seed::new([byte; 32].into());
     let older = StatementKey::new(&seed(1))?;
     let signer = Digests(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)?);
-    let current = Jwk::p256(signer.0.public_key().as_ref().try_into()?)?;
+    let current = Jwk::from_p256_point(signer.0.public_key().as_ref().try_into()?)?;
     let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2))?;
     let witness = NoteSigner::new("witness.example/1", KeyType::Cosignature, &seed(3))?;
 
@@ -106,36 +106,36 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut rest = entries.as_slice();
     for size in [1, 60, 139, 57, 43] {
         let (batch, later) = rest.split_at(size);
-        let appended = edge.append(batch)?;
+        let appended = edge.append_entries(batch)?;
         objects.write(&appended)?;
         // The edge is read from the stored objects, as the next run of a function does.
-        edge = Edge::read(&objects, &appended.head).await?;
+        edge = Edge::read_right_edge(&objects, &appended.head).await?;
         if edge.size() == 200 {
-            let note = Checkpoint::new(ORIGIN, appended.head)?.sign(&log)?;
+            let note = Checkpoint::new(ORIGIN, appended.head)?.sign_as_note(&log)?;
             write(folder.join("older-checkpoint"), note)?;
         }
         rest = later;
     }
-    let head = edge.head();
-    let note = Checkpoint::new(ORIGIN, head)?.sign(&log)?;
-    let cosignature = witness.cosign(Note::parse(&note)?.unverified_text(), TIME)?;
+    let head = edge.tree_head();
+    let note = Checkpoint::new(ORIGIN, head)?.sign_as_note(&log)?;
+    let cosignature = witness.cosign_checkpoint(Note::parse(&note)?.unverified_text(), TIME)?;
     let note = format!("{note}{cosignature}");
     write(objects.0.join("checkpoint"), &note)?;
 
     let mut forked = entries.clone();
     forked.swap(100, 101);
     let fork = Folder(folder.join("fork"));
-    let appended = Edge::empty().append(&forked)?;
+    let appended = Edge::empty().append_entries(&forked)?;
     fork.write(&appended)?;
-    let forked = Checkpoint::new(ORIGIN, appended.head)?.sign(&log)?;
+    let forked = Checkpoint::new(ORIGIN, appended.head)?.sign_as_note(&log)?;
     write(fork.0.join("checkpoint"), forked)?;
 
     let statement = entries.get(PROVEN).ok_or("the statement is missing")?;
     let index = u64::try_from(PROVEN)?;
-    let hashes = inclusion_proof(&objects, &head, index, statement.as_bytes()).await?;
+    let hashes = build_inclusion_proof(&objects, &head, index, statement.as_bytes()).await?;
     let proof = TlogProof::new(Some(statement.as_bytes()), index, hashes, &note)?;
     let jwks = JwkSet::new(current, [older.jwk().clone()]);
-    let [vkey, witness] = [&log, &witness].map(|signer| signer.verifier().to_string());
+    let [vkey, witness] = [&log, &witness].map(|signer| signer.verifier_key().to_string());
     let logs = json!([{"vkey": vkey, "origin": ORIGIN}]);
     let trust = json!({"jwks": jwks, "logs": logs, "witnesses": [witness], "quorum": 1});
     for (name, text) in [

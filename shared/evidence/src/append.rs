@@ -9,7 +9,7 @@
 //! other. Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so
 //! the caller must allow only one writer at a time.
 
-use crate::reader::{ReadError, TileReader, join_subtrees, read};
+use crate::reader::{ReadError, TileReader, join_subtrees, read_tile};
 use crate::tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
@@ -73,22 +73,22 @@ impl Edge {
     }
 
     /// Returns the paths of the objects that form the edge of a tree: the partial tiles, then the partial bundle.
-    pub fn paths(size: u64) -> Vec<TilePath> {
+    pub fn object_paths(size: u64) -> Vec<TilePath> {
         let levels = (0..8_u8).filter_map(|level| {
             let count = size.checked_shr(u32::from(level).saturating_mul(8))?;
             let width = u16::try_from(count % TILE_WIDTH).ok()?;
-            TilePath::hashes(level, count / TILE_WIDTH, width).ok()
+            TilePath::for_hashes(level, count / TILE_WIDTH, width).ok()
         });
         let width = u16::try_from(size % TILE_WIDTH);
         let bundle = width
             .ok()
-            .and_then(|width| TilePath::entries(size / TILE_WIDTH, width).ok());
+            .and_then(|width| TilePath::for_entries(size / TILE_WIDTH, width).ok());
         levels.chain(bundle).collect()
     }
 
     /// Reads the edge of the tree with this head. Objects that don't lead to the root are rejected, so that an append
     /// never builds on a changed tile.
-    pub async fn read<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
+    pub async fn read_right_edge<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
         if head.size > LARGEST_TREE {
             return Err(ReadError::Range);
         }
@@ -104,17 +104,17 @@ impl Edge {
             let width = u16::try_from(count % TILE_WIDTH).map_err(|_| ReadError::Range)?;
             let mut hashes = Vec::new();
             if width > 0 {
-                let path = TilePath::hashes(level, count / TILE_WIDTH, width)?;
-                hashes = read(reader, path, decode_hashes).await?;
+                let path = TilePath::for_hashes(level, count / TILE_WIDTH, width)?;
+                hashes = read_tile(reader, path, decode_hashes).await?;
             }
             edge.levels.push(hashes);
         }
         let width = u16::try_from(head.size % TILE_WIDTH).map_err(|_| ReadError::Range)?;
         if width > 0 {
-            let path = TilePath::entries(head.size / TILE_WIDTH, width)?;
-            edge.entries = read(reader, path, decode_entries).await?;
+            let path = TilePath::for_entries(head.size / TILE_WIDTH, width)?;
+            edge.entries = read_tile(reader, path, decode_entries).await?;
         }
-        let leaves = edge.entries.iter().map(|entry| Hash::of_leaf(entry));
+        let leaves = edge.entries.iter().map(|entry| Hash::for_leaf(entry));
         let are_leaves = leaves.eq(edge.levels.first().into_iter().flatten().copied());
         if !are_leaves || edge.root() != head.root {
             return Err(ReadError::OtherTree);
@@ -128,7 +128,7 @@ impl Edge {
     }
 
     /// Returns the size and root of the tree.
-    pub fn head(&self) -> TreeHead {
+    pub fn tree_head(&self) -> TreeHead {
         TreeHead {
             size: self.size,
             root: self.root(),
@@ -148,22 +148,22 @@ impl Edge {
                 let Some((left, right)) = rest.split_at_checked(width) else {
                     continue;
                 };
-                subtrees.push(Hash::of_hashes(left));
+                subtrees.push(Hash::for_leaf_hashes(left));
                 rest = right;
             }
         }
-        join_subtrees(subtrees).unwrap_or_else(Hash::of_empty_tree)
+        join_subtrees(subtrees).unwrap_or_else(Hash::for_empty_tree)
     }
 
     /// Appends entries, which are the exact bytes of statements. An append without entries writes nothing.
-    pub fn append<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
+    pub fn append_entries<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
         let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);
         let size = size.ok_or(AppendError::Full)?;
         let (mut tiles, mut bundles) = (Vec::new(), Vec::new());
         let mut edge = self.clone();
         if entries.is_empty() {
-            let head = edge.head();
+            let head = edge.tree_head();
             return Ok(AppendResult {
                 head,
                 tiles,
@@ -180,16 +180,16 @@ impl Edge {
             if entry.is_empty() {
                 return Err(AppendError::Entry);
             }
-            hashes.push(Hash::of_leaf(entry));
+            hashes.push(Hash::for_leaf(entry));
             edge.entries.push(entry.to_vec());
             if is_full(&edge.entries) {
-                bundles.push((TilePath::entries(index, 256)?, encode_entries(&edge.entries)?));
+                bundles.push((TilePath::for_entries(index, 256)?, encode_entries(&edge.entries)?));
                 edge.entries.clear();
                 index = index.saturating_add(1);
             }
         }
-        if let Some(width) = partial(&edge.entries) {
-            bundles.push((TilePath::entries(index, width)?, encode_entries(&edge.entries)?));
+        if let Some(width) = partial_width(&edge.entries) {
+            bundles.push((TilePath::for_entries(index, width)?, encode_entries(&edge.entries)?));
         }
 
         let mut level = 0_u8;
@@ -207,19 +207,19 @@ impl Edge {
             for hash in hashes {
                 tile.push(hash);
                 if is_full(tile) {
-                    tiles.push((TilePath::hashes(level, index, 256)?, encode_hashes(tile)));
-                    above.push(Hash::of_hashes(tile));
+                    tiles.push((TilePath::for_hashes(level, index, 256)?, encode_hashes(tile)));
+                    above.push(Hash::for_leaf_hashes(tile));
                     tile.clear();
                     index = index.saturating_add(1);
                 }
             }
-            if let Some(width) = partial(tile) {
-                tiles.push((TilePath::hashes(level, index, width)?, encode_hashes(tile)));
+            if let Some(width) = partial_width(tile) {
+                tiles.push((TilePath::for_hashes(level, index, width)?, encode_hashes(tile)));
             }
             hashes = above;
             level = level.saturating_add(1);
         }
-        let head = edge.head();
+        let head = edge.tree_head();
         Ok(AppendResult {
             head,
             tiles,
@@ -233,6 +233,6 @@ fn is_full<T>(tile: &[T]) -> bool {
     u64::try_from(tile.len()).is_ok_and(|width| width == TILE_WIDTH)
 }
 
-fn partial<T>(tile: &[T]) -> Option<u16> {
+fn partial_width<T>(tile: &[T]) -> Option<u16> {
     u16::try_from(tile.len()).ok().filter(|width| *width > 0)
 }

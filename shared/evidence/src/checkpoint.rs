@@ -49,13 +49,13 @@ impl Checkpoint {
         if !end.is_empty() || lines.next().is_some() {
             return Err(CheckpointError::Format);
         }
-        let size = decimal::parse(size).ok_or(CheckpointError::Format)?;
+        let size = decimal::parse_decimal(size).ok_or(CheckpointError::Format)?;
         let root: Hash = root.parse().map_err(|_| CheckpointError::Format)?;
         Self::new(origin, TreeHead { size, root })
     }
 
     /// Returns the checkpoint in a note, if `log` signed the note and the origin is `origin`.
-    pub fn open(note: &Note, log: &VerifierKey, origin: &str) -> Result<Self, CheckpointError> {
+    pub fn from_note(note: &Note, log: &VerifierKey, origin: &str) -> Result<Self, CheckpointError> {
         let checkpoint = Self::parse(note.verify(log)?)?;
         (checkpoint.origin == origin)
             .then_some(())
@@ -64,8 +64,8 @@ impl Checkpoint {
     }
 
     /// Returns the signed note, which is published as `checkpoint`.
-    pub fn sign(&self, signer: &NoteSigner) -> Result<String, SignerError> {
-        signer.sign(&self.to_string())
+    pub fn sign_as_note(&self, signer: &NoteSigner) -> Result<String, SignerError> {
+        signer.sign_text(&self.to_string())
     }
 
     /// Returns the log's origin.
@@ -74,7 +74,7 @@ impl Checkpoint {
     }
 
     /// Returns the tree's size and root.
-    pub const fn head(&self) -> TreeHead {
+    pub const fn tree_head(&self) -> TreeHead {
         self.head
     }
 }

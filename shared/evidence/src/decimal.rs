@@ -1,7 +1,7 @@
 //! Decimal numbers in the texts of logs, without sign or leading zeros.
 
 /// Parses a decimal number. Returns `None` for any other text, including leading zeros.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub(crate) fn parse_decimal(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
 }

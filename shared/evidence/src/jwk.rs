@@ -51,7 +51,7 @@ impl Eq for Jwk {}
 
 impl Jwk {
     /// Creates a key from an uncompressed P-256 point (SEC 1 §2.3.3: 0x04, x, y).
-    pub fn p256(point: &[u8; 65]) -> Result<Self, JwkError> {
+    pub fn from_p256_point(point: &[u8; 65]) -> Result<Self, JwkError> {
         let [form, coordinates @ ..] = point;
         let (x, y) = coordinates.split_at(32);
         if *form != 0x04 {
@@ -66,7 +66,7 @@ impl Jwk {
     }
 
     /// Creates a key from an Ed25519 public key (RFC 8037 §2).
-    pub fn ed25519(key: &[u8; 32]) -> Result<Self, JwkError> {
+    pub fn from_ed25519_key(key: &[u8; 32]) -> Result<Self, JwkError> {
         Self::from_parameters(AlgorithmParameters::OctetKeyPair(OctetKeyPairParameters {
             key_type: OctetKeyPairType::OctetKeyPair,
             curve: EllipticCurve::Ed25519,
@@ -107,7 +107,7 @@ impl Jwk {
     }
 
     /// Parses one key of a set. Returns `None` for a key of another kind, which readers ignore (RFC 7517 §5).
-    fn read(value: &Value) -> Result<Option<Self>, JwkError> {
+    fn from_json(value: &Value) -> Result<Option<Self>, JwkError> {
         let known = |key_type: &str, curve: &str, algorithm: &str| {
             let is = |name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
             is("kty", key_type) && is("crv", curve) && (value.get("alg").is_none() || is("alg", algorithm))
@@ -123,20 +123,20 @@ impl Jwk {
             let (x, y) = coordinates.split_at_mut(32);
             x.copy_from_slice(&coordinate("x")?);
             y.copy_from_slice(&coordinate("y")?);
-            Self::p256(&point)?
+            Self::from_p256_point(&point)?
         } else if known("OKP", "Ed25519", "EdDSA") {
-            Self::ed25519(&coordinate("x")?)?
+            Self::from_ed25519_key(&coordinate("x")?)?
         } else {
             return Ok(None);
         };
         match value.get("kid") {
-            Some(kid) if kid.as_str() == Some(key.kid()) => Ok(Some(key)),
+            Some(kid) if kid.as_str() == Some(key.thumbprint()) => Ok(Some(key)),
             _ => Err(JwkError::Kid),
         }
     }
 
     /// Returns the key's thumbprint (RFC 7638), which identifies the key in statements.
-    pub fn kid(&self) -> &str {
+    pub fn thumbprint(&self) -> &str {
         &self.kid
     }
 
@@ -145,7 +145,7 @@ impl Jwk {
     }
 
     /// Returns whether `signature`, in base64url, is a valid signature of the message by this key.
-    pub(crate) fn is_signature(&self, signature: &str, message: &[u8]) -> bool {
+    pub(crate) fn verifies(&self, signature: &str, message: &[u8]) -> bool {
         jsonwebtoken::crypto::verify(signature, message, &self.key, self.algorithm).unwrap_or(false)
     }
 }
@@ -181,7 +181,7 @@ impl JwkSet {
         let given = given.ok_or_else(|| JwkError::Unreadable("`keys` is no array".to_owned()))?;
         let mut keys: Vec<Jwk> = Vec::new();
         for value in given {
-            let Some(key) = Jwk::read(value)? else { continue };
+            let Some(key) = Jwk::from_json(value)? else { continue };
             if keys.contains(&key) {
                 return Err(JwkError::Twice);
             }
@@ -191,8 +191,8 @@ impl JwkSet {
     }
 
     /// Returns the key with this thumbprint.
-    pub fn find(&self, kid: &str) -> Option<&Jwk> {
-        self.keys.iter().find(|key| key.kid() == kid)
+    pub fn find_by_thumbprint(&self, kid: &str) -> Option<&Jwk> {
+        self.keys.iter().find(|key| key.thumbprint() == kid)
     }
 
     /// Returns the keys. The current signing key is first if the set was created by [`Self::new`].

@@ -57,12 +57,12 @@ pub use json::parse_json;
 pub use jwk::{Jwk, JwkError, JwkSet};
 pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
-pub use pack::{EvidenceReport, Part, PartStep, is_evidence, verify_evidence};
+pub use pack::{EvidenceReport, Part, PartStep, is_evidence_file, verify_evidence};
 pub use proof::{CosigningWitness, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
 pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
 pub use reader::{
-    ReadError, TileReader, consistency_proof, inclusion_proof, prove_entries, read_unverified_entries,
-    read_unverified_entry, read_unverified_root,
+    ReadError, TileReader, build_consistency_proof, build_inclusion_proof, read_proven_entries,
+    read_unverified_entries, read_unverified_entry, read_unverified_root,
 };
 pub use seed::{Seed, SeedError};
 pub use statement::{
@@ -74,5 +74,5 @@ pub use tile::{
 };
 pub use transfer::{NoTransfer, NodeResponses, StatedTransfer};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
-pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify};
-pub use witness::{add_checkpoint, find_cosignature, parse_cosigned_size};
+pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify_document};
+pub use witness::{add_checkpoint_body, find_cosignature, parse_cosigned_size};

@@ -47,7 +47,7 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    const fn byte(self) -> u8 {
+    const fn to_byte(self) -> u8 {
         match self {
             Self::Ed25519 => 0x01,
             Self::Cosignature => 0x04,
@@ -57,7 +57,7 @@ impl KeyType {
     fn from_byte(byte: u8) -> Option<Self> {
         [Self::Ed25519, Self::Cosignature]
             .into_iter()
-            .find(|kind| kind.byte() == byte)
+            .find(|kind| kind.to_byte() == byte)
     }
 }
 
@@ -73,7 +73,7 @@ pub struct VerifierKey {
 impl VerifierKey {
     /// Creates a verifier key with this name.
     pub fn new(name: &str, kind: KeyType, key: [u8; 32]) -> Result<Self, NoteError> {
-        is_name(name).then_some(()).ok_or(NoteError::Name)?;
+        is_key_name(name).then_some(()).ok_or(NoteError::Name)?;
         Ok(Self {
             name: name.to_owned(),
             kind,
@@ -87,7 +87,7 @@ impl VerifierKey {
     }
 
     /// Returns the kind of message that the key signs.
-    pub const fn kind(&self) -> KeyType {
+    pub const fn key_type(&self) -> KeyType {
         self.kind
     }
 
@@ -97,17 +97,17 @@ impl VerifierKey {
     }
 
     /// Returns the first four bytes of SHA-256(name, line break, type, key).
-    fn id(&self) -> [u8; 4] {
+    fn key_id(&self) -> [u8; 4] {
         let hasher = Sha256::new().chain_update(&self.name).chain_update(b"\n");
         let [a, b, c, d, ..]: [u8; 32] = hasher
-            .chain_update([self.kind.byte()])
+            .chain_update([self.kind.to_byte()])
             .chain_update(self.key)
             .finalize()
             .into();
         [a, b, c, d]
     }
 
-    fn is_signature(&self, message: &[u8], signature: &[u8]) -> bool {
+    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(&ED25519, &self.key)
             .verify(message, signature)
             .is_ok()
@@ -116,15 +116,15 @@ impl VerifierKey {
 
 /// Returns whether a text may be the name of a key: it is not empty and contains no Unicode space, plus sign or control
 /// character.
-fn is_name(name: &str) -> bool {
+fn is_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
 }
 
 impl fmt::Display for VerifierKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut key = vec![self.kind.byte()];
+        let mut key = vec![self.kind.to_byte()];
         key.extend(self.key);
-        let id = u32::from_be_bytes(self.id());
+        let id = u32::from_be_bytes(self.key_id());
         write!(f, "{}+{id:08x}+{}", self.name, STANDARD.encode(key))
     }
 }
@@ -168,39 +168,39 @@ pub enum SignerError {
 impl NoteSigner {
     /// Creates the signer with this name.
     pub fn new(name: &str, kind: KeyType, seed: &Seed) -> Result<Self, SignerError> {
-        let key = seed.ed25519()?;
+        let key = seed.derive_ed25519()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
         let verifier = VerifierKey::new(name, kind, public)?;
         Ok(Self { key, verifier })
     }
 
     /// Returns the verifier key for this signer.
-    pub const fn verifier(&self) -> &VerifierKey {
+    pub const fn verifier_key(&self) -> &VerifierKey {
         &self.verifier
     }
 
     /// Returns the note of this text with a signature by this key. The text must end with a line break.
-    pub fn sign(&self, text: &str) -> Result<String, SignerError> {
+    pub fn sign_text(&self, text: &str) -> Result<String, SignerError> {
         let signature = self.key.try_sign(text.as_bytes()).map_err(|_| SeedError)?;
-        let note = format!("{text}\n{}", self.line(signature.as_ref()));
+        let note = format!("{text}\n{}", self.signature_line(signature.as_ref()));
         Note::parse(&note)?;
         Ok(note)
     }
 
     /// Returns this witness's cosignature line for a checkpoint text, to be appended to the note. `time` is in seconds
     /// since the Unix epoch.
-    pub fn cosign(&self, text: &str, time: u64) -> Result<String, SeedError> {
+    pub fn cosign_checkpoint(&self, text: &str, time: u64) -> Result<String, SeedError> {
         let signed = self
             .key
             .try_sign(cosignature_message(text, time).as_bytes())
             .map_err(|_| SeedError)?;
         let mut signature = time.to_be_bytes().to_vec();
         signature.extend(signed.as_ref());
-        Ok(self.line(&signature))
+        Ok(self.signature_line(&signature))
     }
 
-    fn line(&self, signature: &[u8]) -> String {
-        let mut bytes = self.verifier.id().to_vec();
+    fn signature_line(&self, signature: &[u8]) -> String {
+        let mut bytes = self.verifier.key_id().to_vec();
         bytes.extend(signature);
         format!("{DASH}{} {}\n", self.verifier.name, STANDARD.encode(bytes))
     }
@@ -244,7 +244,10 @@ impl Note {
         let (text, lines) = body
             .rsplit_once("\n\n")
             .ok_or(NoteError::Format("there is no blank line"))?;
-        let signatures = lines.split('\n').map(signature).collect::<Result<Vec<_>, _>>()?;
+        let signatures = lines
+            .split('\n')
+            .map(parse_signature_line)
+            .collect::<Result<Vec<_>, _>>()?;
         if signatures.len() > MAX_SIGNATURES {
             return Err(NoteError::Format("there are too many signatures"));
         }
@@ -260,8 +263,8 @@ impl Note {
     }
 
     /// Returns the signature by this key, if there is exactly one. Signatures by other keys are ignored.
-    fn signature_of(&self, key: &VerifierKey) -> Result<&[u8], NoteError> {
-        let id = key.id();
+    fn signature_by(&self, key: &VerifierKey) -> Result<&[u8], NoteError> {
+        let id = key.key_id();
         let mut found = self
             .signatures
             .iter()
@@ -275,8 +278,8 @@ impl Note {
 
     /// Verifies the signature by a log's key and returns the text.
     pub fn verify(&self, key: &VerifierKey) -> Result<&str, NoteError> {
-        let signature = self.signature_of(key)?;
-        let is_valid = key.kind == KeyType::Ed25519 && key.is_signature(self.text.as_bytes(), signature);
+        let signature = self.signature_by(key)?;
+        let is_valid = key.kind == KeyType::Ed25519 && key.verifies(self.text.as_bytes(), signature);
         is_valid
             .then_some(self.text.as_str())
             .ok_or_else(|| NoteError::Signature(key.name.clone()))
@@ -286,20 +289,20 @@ impl Note {
     /// epoch.
     pub fn verify_cosignature(&self, key: &VerifierKey) -> Result<u64, NoteError> {
         let invalid = || NoteError::Signature(key.name.clone());
-        let (time, signature) = self.signature_of(key)?.split_first_chunk().ok_or_else(invalid)?;
+        let (time, signature) = self.signature_by(key)?.split_first_chunk().ok_or_else(invalid)?;
         let time = u64::from_be_bytes(*time);
         // The specification limits times to 2^63 - 1.
         let is_valid = key.kind == KeyType::Cosignature
             && i64::try_from(time).is_ok()
-            && key.is_signature(cosignature_message(&self.text, time).as_bytes(), signature);
+            && key.verifies(cosignature_message(&self.text, time).as_bytes(), signature);
         is_valid.then_some(time).ok_or_else(invalid)
     }
 }
 
-fn signature(line: &str) -> Result<Signature, NoteError> {
+fn parse_signature_line(line: &str) -> Result<Signature, NoteError> {
     let parts = line.strip_prefix(DASH).and_then(|line| line.split_once(' '));
     let (name, encoded) = parts.ok_or(NoteError::Format("a signature has no dash, name and signature"))?;
-    is_name(name).then_some(()).ok_or(NoteError::Name)?;
+    is_key_name(name).then_some(()).ok_or(NoteError::Name)?;
     let decoded = STANDARD.decode(encoded);
     let decoded = decoded.map_err(|_| NoteError::Format("a signature is not base64"))?;
     let (id, bytes) = decoded

@@ -16,7 +16,7 @@ use crate::proof::TlogProof;
 use crate::provider::{ProviderObject, SignedByProvider};
 use crate::statement::{StatementKind, VerifiedStatement};
 use crate::tree::Hash;
-use crate::verify::{DocumentError, Outcome, Step, StepName, Trust, verify};
+use crate::verify::{DocumentError, Outcome, Step, StepName, Trust, verify_document};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -85,7 +85,7 @@ impl UnverifiedFields {
     }
 
     /// Removes a field that was compared.
-    fn take(&mut self, pointer: &str) {
+    fn mark_verified(&mut self, pointer: &str) {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
         };
@@ -97,31 +97,31 @@ impl UnverifiedFields {
     /// Returns the JSON Pointers of the remaining fields. An object or list of which no field was removed is listed as
     /// a whole.
     fn into_pointers(self) -> Vec<String> {
-        fn list(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
+        fn collect_pointers(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
                 Value::Object(members) if file != rest || at.is_empty() => {
                     for (name, member) in members {
                         let at = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
-                        list(file.get(name).unwrap_or(&Value::Null), member, &at, pointers);
+                        collect_pointers(file.get(name).unwrap_or(&Value::Null), member, &at, pointers);
                     }
                 }
                 Value::Array(members) if file != rest => {
                     for (index, member) in members.iter().enumerate() {
                         let at = format!("{at}/{index}");
-                        list(file.get(index).unwrap_or(&Value::Null), member, &at, pointers);
+                        collect_pointers(file.get(index).unwrap_or(&Value::Null), member, &at, pointers);
                     }
                 }
                 _ => pointers.push(at.to_owned()),
             }
         }
         let mut pointers = Vec::new();
-        list(&self.file, &self.rest, "", &mut pointers);
+        collect_pointers(&self.file, &self.rest, "", &mut pointers);
         pointers
     }
 }
 
 /// Returns whether a document is an evidence file, and not a statement or a proof.
-pub fn is_evidence(document: &str) -> bool {
+pub fn is_evidence_file(document: &str) -> bool {
     document.trim_start().starts_with('{')
 }
 
@@ -179,7 +179,7 @@ impl EvidenceReport {
 
     /// Returns the JSON Pointers of values that were not compared with signed data. These values may be false even in a
     /// verified file.
-    pub fn unverified(&self) -> &[String] {
+    pub fn unverified_pointers(&self) -> &[String] {
         &self.unverified
     }
 
@@ -190,17 +190,17 @@ impl EvidenceReport {
     }
 
     /// Returns the statement of the decision, if its signature is valid and no step about it failed.
-    pub const fn decision(&self) -> Option<&VerifiedStatement> {
+    pub const fn decision_statement(&self) -> Option<&VerifiedStatement> {
         self.decision.as_ref()
     }
 
     /// Returns the statement of the receipt, if its signature is valid and no step about it failed.
-    pub const fn receipt(&self) -> Option<&VerifiedStatement> {
+    pub const fn receipt_statement(&self) -> Option<&VerifiedStatement> {
         self.receipt.as_ref()
     }
 
     /// Adds the outcome of a step.
-    pub fn add(&mut self, part: Part, step: Step) {
+    pub fn add_step(&mut self, part: Part, step: Step) {
         self.steps.push(PartStep { part, step });
     }
 
@@ -216,7 +216,7 @@ impl EvidenceReport {
             return self.add_statement(part, kind, stated, trust);
         }
         let none = Outcome::Skipped("the file has none".to_owned());
-        self.add(part, Step::new(StepName::Statement, none));
+        self.add_step(part, Step::new(StepName::Statement, none));
         None
     }
 
@@ -229,16 +229,16 @@ impl EvidenceReport {
     ) -> Option<VerifiedStatement> {
         // A statement without a proof would verify as well, but without a position in the log.
         let proof = stated.proof.parse::<TlogProof>().map_err(DocumentError::from);
-        let verified = proof.and_then(|proof| Ok((proof.index(), verify(&stated.proof, trust)?)));
+        let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&stated.proof, trust)?)));
         let (index, report) = match verified {
             Ok(verified) => verified,
             Err(error) => {
-                self.add(part, Step::new(StepName::Statement, Outcome::Failed(error.to_string())));
+                self.add_step(part, Step::new(StepName::Statement, Outcome::Failed(error.to_string())));
                 return None;
             }
         };
         for step in report.steps() {
-            self.add(part, step.clone());
+            self.add_step(part, step.clone());
         }
         let statement = report.statement().cloned();
         let is_kind = statement
@@ -252,14 +252,14 @@ impl EvidenceReport {
                 (_, false) => "`statement` is not the statement of the proof",
                 _ => "`index` is not the index of the proof",
             };
-            self.add(part, Step::new(StepName::Statement, Outcome::Failed(why.to_owned())));
+            self.add_step(part, Step::new(StepName::Statement, Outcome::Failed(why.to_owned())));
             return None;
         }
         statement
     }
 }
 
-/// Verifies an evidence file. As in [`verify`], the caller checks the chain.
+/// Verifies an evidence file. As in [`verify_document`], the caller checks the chain.
 pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, DocumentError> {
     let malformed = |error: serde_json::Error| DocumentError::Evidence(error.to_string());
     let json = parse_json(document.as_bytes()).map_err(malformed)?;
@@ -271,35 +271,38 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
     let file = File::deserialize(&json).map_err(malformed)?;
     let mut report = EvidenceReport::default();
     let decision = report.add_part(Part::Decision, StatementKind::Decision, file.decision.as_ref(), trust);
-    let decided = decision.as_ref().map(payload);
+    let decided = decision.as_ref().map(payload_json);
     if let Some(payload) = &decided {
         let result = payload.get("result").and_then(Value::as_str);
         report.is_denial = matches!(result, Some("block" | "escalate"));
-        let outcome = hashes(payload, file.inputs.as_ref(), &mut rest);
-        report.add(Part::Decision, Step::new(StepName::Hashes, outcome));
+        let outcome = check_decision_hashes(payload, file.inputs.as_ref(), &mut rest);
+        report.add_step(Part::Decision, Step::new(StepName::Hashes, outcome));
     }
     let receipt = report.add_part(Part::Receipt, StatementKind::Receipt, file.receipt.as_ref(), trust);
-    let paid = receipt.as_ref().map(payload);
+    let paid = receipt.as_ref().map(payload_json);
     if let (Some(decided), Some(paid)) = (&decided, &paid) {
-        report.add(Part::Receipt, Step::new(StepName::Payment, same_payment(decided, paid)));
+        report.add_step(
+            Part::Receipt,
+            Step::new(StepName::Payment, check_same_payment(decided, paid)),
+        );
     }
     for (index, stated) in file.changes.iter().enumerate() {
         let change = report.add_part(Part::Changes, StatementKind::Change, Some(stated), trust);
-        if let Some(change) = change.as_ref().map(payload) {
+        if let Some(change) = change.as_ref().map(payload_json) {
             let receipt = file.receipt.as_ref().filter(|_| paid.is_some());
             let outcome = if change.get("approval").is_some() {
-                decided_approval(&change, decided.as_ref())
+                check_approval_decision(&change, decided.as_ref())
             } else {
                 check_change(&change, paid.as_ref().or(decided.as_ref()), receipt)
             };
-            report.add(Part::Changes, Step::new(StepName::Payment, outcome));
+            report.add_step(Part::Changes, Step::new(StepName::Payment, outcome));
             for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
-                rest.take(&format!("/changes/{index}/{member}"));
+                rest.mark_verified(&format!("/changes/{index}/{member}"));
             }
         }
     }
     if file.changes.is_empty() {
-        rest.take("/changes");
+        rest.mark_verified("/changes");
     }
     report.decision = decision;
     report.receipt = receipt;
@@ -308,18 +311,18 @@ pub fn verify_evidence(document: &str, trust: &Trust) -> Result<EvidenceReport, 
         ("receipt", &file.receipt, paid.is_some()),
     ] {
         let Some(stated) = stated else {
-            rest.take(&format!("/{part}"));
+            rest.mark_verified(&format!("/{part}"));
             continue;
         };
         for member in ["statement", "proof"].into_iter().chain(stated.index.map(|_| "index")) {
             if is_verified {
-                rest.take(&format!("/{part}/{member}"));
+                rest.mark_verified(&format!("/{part}/{member}"));
             }
         }
     }
     if decided.is_some() || paid.is_some() {
-        let outcome = copies(&json, decided.as_ref(), paid.as_ref(), &mut rest);
-        report.add(Part::File, Step::new(StepName::Copies, outcome));
+        let outcome = check_copies(&json, decided.as_ref(), paid.as_ref(), &mut rest);
+        report.add_step(Part::File, Step::new(StepName::Copies, outcome));
     }
     if let Some(provider) = &file.provider {
         let payment = Payment::new(decided.as_ref(), paid.as_ref());
@@ -338,17 +341,17 @@ impl EvidenceReport {
         for (kind, at, object) in offers.chain(receipt) {
             let signed = kind.verify(object, &trust.providers);
             let outcome = match &signed {
-                Ok(signed) => payment.compare(kind, signed, trust),
+                Ok(signed) => payment.check_provider_object(kind, signed, trust),
                 Err(error) => Outcome::Failed(error.to_string()),
             };
             if matches!(outcome, Outcome::Passed(_)) {
                 for member in kind.list_signed_members(object) {
-                    rest.take(&format!("{at}{member}"));
+                    rest.mark_verified(&format!("{at}{member}"));
                 }
             }
             // A host is only queried about its own resources.
             if let Some((did, host)) = signed.ok().and_then(|signed| signed.signer.missing_did())
-                && payment.host().as_ref() == Some(&host)
+                && payment.resource_host().as_ref() == Some(&host)
                 && !self.missing_dids.contains(&did)
             {
                 self.missing_dids.push(did);
@@ -357,10 +360,10 @@ impl EvidenceReport {
                 ProviderObject::Offer => StepName::Offer,
                 ProviderObject::Receipt => StepName::ProviderReceipt,
             };
-            self.add(Part::Provider, Step::new(step, outcome));
+            self.add_step(Part::Provider, Step::new(step, outcome));
         }
         // A 402 response may contain several payment requirements, and only one of them was paid.
-        keep_one_match(&mut self.steps);
+        skip_other_offers(&mut self.steps);
     }
 }
 
@@ -368,7 +371,7 @@ impl EvidenceReport {
 const OTHER: &str = "another payment: ";
 
 /// Marks offers of other payments as skipped if one offer is for this payment, and as failed otherwise.
-fn keep_one_match(steps: &mut [PartStep]) {
+fn skip_other_offers(steps: &mut [PartStep]) {
     let is_offer = |step: &&PartStep| step.step.step == StepName::Offer;
     let has_match = steps.iter().filter(is_offer).any(|step| match &step.step.outcome {
         Outcome::Passed(_) => true,
@@ -385,12 +388,12 @@ fn keep_one_match(steps: &mut [PartStep]) {
     }
 }
 
-fn payload(statement: &VerifiedStatement) -> Value {
+fn payload_json(statement: &VerifiedStatement) -> Value {
     serde_json::from_slice(statement.payload()).unwrap_or_default()
 }
 
 /// Returns the SHA-256 of the RFC 8785 form, in hexadecimal.
-fn hash(document: &Value) -> String {
+fn json_hash(document: &Value) -> String {
     let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
     hexadecimal(&Sha256::digest(canonical))
 }
@@ -401,7 +404,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// Makes the step that compares the hashes of a decision.
-fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
+fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
         "transaction_id": member("transaction_id"),
@@ -411,20 +414,20 @@ fn hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) 
         "result": member("result"),
         "reason": member("reason"),
     });
-    if payload.get("decision_hash").and_then(Value::as_str) != Some(hash(&hashed).as_str()) {
+    if payload.get("decision_hash").and_then(Value::as_str) != Some(json_hash(&hashed).as_str()) {
         return Outcome::Failed("`decision_hash` is another".to_owned());
     }
     let Some(inputs) = inputs.filter(|inputs| !inputs.is_null()) else {
-        rest.take("/inputs");
+        rest.mark_verified("/inputs");
         return Outcome::Passed("`decision_hash`; the file has no documents of the inputs".to_owned());
     };
     for name in ["agent", "policy", "service"] {
         let stated = payload.pointer(&format!("/inputs/{name}_hash")).and_then(Value::as_str);
         let document = inputs.get(name).cloned().unwrap_or_default();
-        if stated != Some(hash(&document).as_str()) {
+        if stated != Some(json_hash(&document).as_str()) {
             return Outcome::Failed(format!("the hash of the input `{name}` is another"));
         }
-        rest.take(&format!("/inputs/{name}"));
+        rest.mark_verified(&format!("/inputs/{name}"));
     }
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
 }
@@ -435,7 +438,7 @@ fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated
     if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
         return Outcome::Failed("the change is of another payment".to_owned());
     }
-    let leaf = receipt.map(|receipt| Hash::of_leaf(receipt.statement.as_bytes()));
+    let leaf = receipt.map(|receipt| Hash::for_leaf(receipt.statement.as_bytes()));
     if leaf.is_some_and(|leaf| text("/changed_receipt/leaf_hash") == Some(hexadecimal(leaf.as_bytes()).as_str())) {
         return Outcome::Failed("the receipt is void, because its confirmation was reverted".to_owned());
     }
@@ -443,7 +446,7 @@ fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated
 }
 
 /// Checks that an approval decision is about the decision in the file.
-fn decided_approval(change: &Value, decided: Option<&Value>) -> Outcome {
+fn check_approval_decision(change: &Value, decided: Option<&Value>) -> Outcome {
     let is_of = |name: &str| {
         let changed = change.get("changed_decision").and_then(|changed| changed.get(name));
         changed.is_some() && decided.and_then(|decided| decided.get(name)) == changed
@@ -456,7 +459,7 @@ fn decided_approval(change: &Value, decided: Option<&Value>) -> Outcome {
 }
 
 /// Checks that both statements are about the same payment.
-fn same_payment(decided: &Value, paid: &Value) -> Outcome {
+fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
     let pairs = [
         ("/settlement_id", "/settlement_id"),
         ("/transaction_id", "/transaction_id"),
@@ -477,7 +480,7 @@ fn same_payment(decided: &Value, paid: &Value) -> Outcome {
 
 /// Makes the step that compares what the file repeats from its statements: both ids, and each field of `settlement`
 /// that a statement contains.
-fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
+fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let stated = |of_receipt: &str, of_decision: &str| {
         let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
         of_receipt.or_else(|| decided.and_then(|payload| payload.pointer(of_decision)))
@@ -515,7 +518,7 @@ fn copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mu
         return Outcome::Skipped("the file repeats nothing of its statements".to_owned());
     }
     for at in &compared {
-        rest.take(at);
+        rest.mark_verified(at);
     }
     Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
 }
@@ -574,7 +577,7 @@ impl Payment {
     }
 
     /// Returns the host of the paid resource, with the port unless the port is the default of the scheme.
-    fn host(&self) -> Option<String> {
+    fn resource_host(&self) -> Option<String> {
         let (_, rest) = self.url.as_ref()?.split_once("://")?;
         let authority = rest.split(['/', '?', '#']).next()?;
         let host = authority.rsplit('@').next()?;
@@ -582,7 +585,7 @@ impl Payment {
     }
 
     /// Makes the step for a provider's object.
-    fn compare(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
+    fn check_provider_object(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
         let text = |name: &str| signed.payload.get(name).and_then(Value::as_str);
         let amount = self.amount.map(|amount| amount.to_string());
         let known = match kind {
@@ -632,7 +635,11 @@ impl Payment {
                 "the file's statements have nothing to compare the `{unstated}` of the {name} with"
             ));
         }
-        match signed.authority(self.pay_to.as_deref(), self.host().as_deref(), &trust.providers) {
+        match signed.find_authority(
+            self.pay_to.as_deref(),
+            self.resource_host().as_deref(),
+            &trust.providers,
+        ) {
             Some(authority) => Outcome::Passed(format!("{authority}, signed the {name}{remark}")),
             None => Outcome::Skipped(format!(
                 "{author} signed the {name}: it is neither the payee nor a known key of the resource's host"

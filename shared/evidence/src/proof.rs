@@ -62,19 +62,19 @@ impl TlogProof {
     }
 
     /// Returns the index of the entry in the log.
-    pub const fn index(&self) -> u64 {
+    pub const fn entry_index(&self) -> u64 {
         self.index
     }
 
     /// Returns the note of the checkpoint.
-    pub const fn note(&self) -> &Note {
+    pub const fn checkpoint_note(&self) -> &Note {
         &self.note
     }
 
     /// Verifies that a trusted log has this entry, and that enough witnesses cosigned the checkpoint.
     pub fn verify(&self, entry: &[u8], policy: &Policy) -> Result<Proven, RefusedProof> {
-        let checkpoint = policy.open(&self.note)?;
-        self.verify_inclusion(entry, &checkpoint.head())?;
+        let checkpoint = policy.open_checkpoint(&self.note)?;
+        self.verify_inclusion(entry, &checkpoint.tree_head())?;
         let witnesses = policy.verify_cosignatures(&self.note)?;
         Ok(Proven {
             index: self.index,
@@ -120,7 +120,9 @@ impl FromStr for TlogProof {
             decoded.map_err(|_| malformed("`extra` is not base64"))
         });
         let index = lines.next().and_then(|line| line.strip_prefix("index "));
-        let index = index.and_then(decimal::parse).ok_or(malformed("there is no `index`"))?;
+        let index = index
+            .and_then(decimal::parse_decimal)
+            .ok_or(malformed("there is no `index`"))?;
         let hashes = lines
             .map(|line| line.parse().map_err(|_| malformed("a hash is not base64")))
             .collect::<Result<_, _>>()?;
@@ -216,13 +218,13 @@ impl Policy {
         quorum: usize,
     ) -> Result<Self, PolicyError> {
         let logs: Vec<Log> = logs.into_iter().map(|(key, origin)| Log { key, origin }).collect();
-        if logs.iter().any(|log| log.key.kind() != KeyType::Ed25519) {
+        if logs.iter().any(|log| log.key.key_type() != KeyType::Ed25519) {
             return Err(PolicyError::Log);
         }
         // A signer under two names would count twice, because cosignatures do not include the name.
         let mut seen: Vec<_> = logs.iter().map(|log| log.key.public_key()).collect();
         for witness in &witnesses {
-            if witness.kind() != KeyType::Cosignature || seen.contains(&witness.public_key()) {
+            if witness.key_type() != KeyType::Cosignature || seen.contains(&witness.public_key()) {
                 return Err(PolicyError::Witness);
             }
             seen.push(witness.public_key());
@@ -238,17 +240,17 @@ impl Policy {
     }
 
     /// Returns the required number of witnesses.
-    pub const fn quorum(&self) -> usize {
+    pub const fn required_witnesses(&self) -> usize {
         self.quorum
     }
 
     /// Returns the checkpoint in a note that a trusted log signed. A log may have several keys. An invalid signature by
     /// any of the keys makes the note invalid (c2sp.org/signed-note).
-    pub fn open(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
+    pub fn open_checkpoint(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
         let origin = Checkpoint::parse(note.unverified_text())?.origin().to_owned();
         let mut opened = Err(CheckpointError::OtherLog(origin.clone()));
         for log in self.logs.iter().filter(|log| log.origin == origin) {
-            match Checkpoint::open(note, &log.key, &origin) {
+            match Checkpoint::from_note(note, &log.key, &origin) {
                 Ok(checkpoint) => opened = Ok(checkpoint),
                 Err(error @ CheckpointError::Note(NoteError::Unsigned(_))) => opened = opened.or(Err(error)),
                 Err(error) => return Err(error),

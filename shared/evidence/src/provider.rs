@@ -44,7 +44,7 @@ impl ProviderSigner {
     pub(crate) fn missing_did(&self) -> Option<(String, String)> {
         let Self::Unknown(kid) = self else { return None };
         let did = kid.split('#').next()?;
-        Some((did.to_owned(), host_of_did(did)?))
+        Some((did.to_owned(), did_host(did)?))
     }
 }
 
@@ -61,10 +61,15 @@ pub struct SignedByProvider {
 impl SignedByProvider {
     /// Returns how the signer is bound to a payment to this payee for a resource of this host, or `None` if the signer
     /// is not bound.
-    pub(crate) fn authority(&self, pay_to: Option<&str>, host: Option<&str>, known: &[ProviderKey]) -> Option<String> {
+    pub(crate) fn find_authority(
+        &self,
+        pay_to: Option<&str>,
+        host: Option<&str>,
+        known: &[ProviderKey],
+    ) -> Option<String> {
         let address = match (&self.signer, &self.key) {
             (ProviderSigner::Address(address), _) => Some(address.clone()),
-            (_, Some(key)) => key.address(),
+            (_, Some(key)) => key.eth_address(),
             _ => None,
         };
         if let (Some(address), Some(pay_to)) = (&address, pay_to)
@@ -77,7 +82,7 @@ impl SignedByProvider {
             known.host == host
                 && match &known.signer {
                     KnownSigner::Address(known) => address.as_ref() == Some(known),
-                    KnownSigner::Key(known) => self.key.as_ref().is_some_and(|key| key.is_same(known)),
+                    KnownSigner::Key(known) => self.key.as_ref().is_some_and(|key| key.is_same_key(known)),
                 }
         };
         known.iter().find(is_known)?;
@@ -115,7 +120,7 @@ pub enum ProviderKeyError {
 
 impl ProviderKey {
     /// Returns whether the key is from the document of this `did:web`.
-    pub fn is_of(&self, did: &str) -> bool {
+    pub fn belongs_to_did(&self, did: &str) -> bool {
         self.kid.as_ref().is_some_and(|kid| kid.split('#').next() == Some(did))
     }
 
@@ -123,7 +128,7 @@ impl ProviderKey {
     pub fn for_host(host: &str, signer: &str) -> Result<Self, ProviderKeyError> {
         let signer = match Key::from_kid(signer) {
             Some(key) => KnownSigner::Key(key),
-            None => KnownSigner::Address(address_in(signer).ok_or(ProviderKeyError::Text)?),
+            None => KnownSigner::Address(parse_address(signer).ok_or(ProviderKeyError::Text)?),
         };
         let host = host.to_ascii_lowercase();
         let kid = None;
@@ -137,7 +142,7 @@ impl ProviderKey {
             .get("id")
             .and_then(Value::as_str)
             .ok_or(ProviderKeyError::Did)?;
-        let host = host_of_did(did).ok_or(ProviderKeyError::Did)?;
+        let host = did_host(did).ok_or(ProviderKeyError::Did)?;
         let list = |name: &str| {
             let list = document.get(name).and_then(Value::as_array);
             list.map(Vec::as_slice).unwrap_or_default()
@@ -158,7 +163,7 @@ impl ProviderKey {
             };
             if let Some(method) = method
                 && let Some(kid) = id_of(method)
-                && let Some(signer) = KnownSigner::in_method(method)
+                && let Some(signer) = KnownSigner::from_verification_method(method)
             {
                 let (host, kid) = (host.clone(), Some(kid));
                 keys.push(Self { host, kid, signer });
@@ -170,23 +175,23 @@ impl ProviderKey {
 
 impl KnownSigner {
     /// Returns the signer of a verification method (DID Core §5.2).
-    fn in_method(method: &Value) -> Option<Self> {
+    fn from_verification_method(method: &Value) -> Option<Self> {
         let text = |name: &str| method.get(name).and_then(Value::as_str);
         if let Some(jwk) = method.get("publicKeyJwk") {
-            return Key::of_jwk(&KeyOfDid::deserialize(jwk).ok()?).map(Self::Key);
+            return Key::from_did_jwk(&KeyOfDid::deserialize(jwk).ok()?).map(Self::Key);
         }
         if let Some(multibase) = text("publicKeyMultibase") {
-            return Key::of_multibase(multibase).map(Self::Key);
+            return Key::from_multibase(multibase).map(Self::Key);
         }
         // A CAIP-10 account id.
         let account = text("blockchainAccountId")?.strip_prefix("eip155:")?;
-        address_in(account.split_once(':')?.1).map(Self::Address)
+        parse_address(account.split_once(':')?.1).map(Self::Address)
     }
 }
 
 /// Returns the host of a `did:web` without a path. The port follows `%3A`. A path is not accepted, because it may
 /// belong to another tenant of the host.
-fn host_of_did(did: &str) -> Option<String> {
+fn did_host(did: &str) -> Option<String> {
     let host = did.strip_prefix("did:web:").filter(|host| !host.contains(':'))?;
     let host = host.replace("%3A", ":").replace("%3a", ":");
     let is_host = !host.is_empty() && host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-:".contains(&c));
@@ -194,8 +199,8 @@ fn host_of_did(did: &str) -> Option<String> {
 }
 
 /// Parses an address and returns it in lower case.
-fn address_in(text: &str) -> Option<String> {
-    let bytes = from_hexadecimal(text.strip_prefix("0x")?)?;
+fn parse_address(text: &str) -> Option<String> {
+    let bytes = decode_hex(text.strip_prefix("0x")?)?;
     (bytes.len() == 20).then(|| text.to_ascii_lowercase())
 }
 
@@ -238,14 +243,14 @@ impl ProviderObject {
         }
     }
 
-    const fn domain(self) -> &'static str {
+    const fn eip712_domain_name(self) -> &'static str {
         match self {
             Self::Offer => "x402 offer",
             Self::Receipt => "x402 receipt",
         }
     }
 
-    const fn structure(self) -> &'static str {
+    const fn eip712_type_name(self) -> &'static str {
         match self {
             Self::Offer => {
                 "Offer(uint256 version,string resourceUrl,string scheme,string network,string asset,string payTo,\
@@ -259,7 +264,7 @@ impl ProviderObject {
     }
 
     /// Returns the fields in the order of the EIP-712 structure.
-    const fn members(self) -> &'static [Member] {
+    const fn eip712_fields(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
                 Number("version"),
@@ -283,7 +288,7 @@ impl ProviderObject {
     }
 
     /// Returns the fields of a payload that identify the payment. An EIP-712 structure has all of them.
-    const fn required(self) -> &'static [Member] {
+    const fn payment_fields(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
                 Text("resourceUrl"),
@@ -303,14 +308,14 @@ impl ProviderObject {
     pub fn verify(self, object: &Value, known: &[ProviderKey]) -> Result<SignedByProvider, ProviderError> {
         let signed = match Object::deserialize(object).map_err(|_| ProviderError::Form)? {
             Object::Eip712 { payload, signature } => {
-                let address = recover_address(&signature, &self.digest(&payload)?)?;
+                let address = recover_signer_address(&signature, &self.signing_digest(&payload)?)?;
                 let signer = ProviderSigner::Address(address);
                 let key = None;
                 SignedByProvider { payload, signer, key }
             }
             Object::Jws { signature } => verify_jws(&signature, known)?,
         };
-        for member in self.required() {
+        for member in self.payment_fields() {
             let (name, is_there) = match member {
                 Text(name) => (*name, signed.payload.get(name).is_some_and(Value::is_string)),
                 Number(name) => (*name, signed.payload.get(name).is_some_and(Value::is_u64)),
@@ -326,7 +331,7 @@ impl ProviderObject {
     pub(crate) fn list_signed_members(self, object: &Value) -> Vec<String> {
         let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
         if object.get("format").and_then(Value::as_str) == Some("eip712") {
-            members.extend(self.members().iter().map(|member| {
+            members.extend(self.eip712_fields().iter().map(|member| {
                 let (Text(name) | Number(name)) = member;
                 format!("/payload/{name}")
             }));
@@ -335,13 +340,13 @@ impl ProviderObject {
     }
 
     /// Returns the digest that is signed (EIP-712, "Definition of `encode`").
-    fn digest(self, payload: &Value) -> Result<[u8; 32], ProviderError> {
+    fn signing_digest(self, payload: &Value) -> Result<[u8; 32], ProviderError> {
         let mut domain = keccak(b"EIP712Domain(string name,string version,uint256 chainId)").to_vec();
-        domain.extend(keccak(self.domain().as_bytes()));
+        domain.extend(keccak(self.eip712_domain_name().as_bytes()));
         domain.extend(keccak(b"1"));
-        domain.extend(word(1));
-        let mut structure = keccak(self.structure().as_bytes()).to_vec();
-        for member in self.members() {
+        domain.extend(abi_word(1));
+        let mut structure = keccak(self.eip712_type_name().as_bytes()).to_vec();
+        for member in self.eip712_fields() {
             match member {
                 Text(name) => {
                     let text = payload.get(name).and_then(Value::as_str).ok_or(ProviderError::Form)?;
@@ -349,7 +354,7 @@ impl ProviderObject {
                 }
                 Number(name) => {
                     let number = payload.get(name).and_then(Value::as_u64).ok_or(ProviderError::Form)?;
-                    structure.extend(word(number));
+                    structure.extend(abi_word(number));
                 }
             }
         }
@@ -371,7 +376,7 @@ fn keccak(bytes: &[u8]) -> [u8; 32] {
 }
 
 /// Returns a number as 32 bytes, big-endian.
-fn word(number: u64) -> [u8; 32] {
+fn abi_word(number: u64) -> [u8; 32] {
     let mut word = [0; 32];
     let (_, end) = word.split_at_mut(24);
     end.copy_from_slice(&number.to_be_bytes());
@@ -379,9 +384,9 @@ fn word(number: u64) -> [u8; 32] {
 }
 
 /// Returns the address that signed a digest. The signature is `0x` and 65 bytes: r, s and v.
-fn recover_address(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError> {
+fn recover_signer_address(signature: &str, digest: &[u8; 32]) -> Result<String, ProviderError> {
     let digits = signature.strip_prefix("0x").ok_or(ProviderError::Form)?;
-    let bytes = from_hexadecimal(digits).ok_or(ProviderError::Form)?;
+    let bytes = decode_hex(digits).ok_or(ProviderError::Form)?;
     let Some(([v], scalars)) = bytes.split_last_chunk::<1>().map(|(scalars, v)| (v, scalars)) else {
         return Err(ProviderError::Form);
     };
@@ -393,10 +398,10 @@ fn recover_address(signature: &str, digest: &[u8; 32]) -> Result<String, Provide
     let signature = Signature::from_slice(scalars).map_err(|_| ProviderError::Signature)?;
     let id = RecoveryId::from_byte(parity).ok_or(ProviderError::Signature)?;
     let key = VerifyingKey::recover_from_prehash(digest, &signature, id).map_err(|_| ProviderError::Signature)?;
-    Ok(address_of(&key))
+    Ok(eth_address(&key))
 }
 
-fn address_of(key: &VerifyingKey) -> String {
+fn eth_address(key: &VerifyingKey) -> String {
     let point = key.to_encoded_point(false);
     // The hash covers the point without its first byte. The address is the end of the hash.
     let hash = keccak(point.as_bytes().split_first().map_or(&[], |(_, rest)| rest));
@@ -404,7 +409,7 @@ fn address_of(key: &VerifyingKey) -> String {
     address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-fn from_hexadecimal(digits: &str) -> Option<Vec<u8>> {
+fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs
         .map(|pair| {
@@ -447,7 +452,7 @@ fn verify_jws(jws: &str, known: &[ProviderKey]) -> Result<SignedByProvider, Prov
         let (signer, key) = (ProviderSigner::Unknown(header.kid), None);
         return Ok(SignedByProvider { payload, signer, key });
     };
-    if key.algorithm() != header.alg || !key.is_signature(text.as_bytes(), &signature) {
+    if key.jws_algorithm() != header.alg || !key.verifies(text.as_bytes(), &signature) {
         return Err(ProviderError::Signature);
     }
     let (signer, key) = (ProviderSigner::Key(header.kid), Some(key));
@@ -477,12 +482,12 @@ impl Key {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
             let key = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?);
-            return Self::of_jwk(&key.ok()?);
+            return Self::from_did_jwk(&key.ok()?);
         }
-        Self::of_multibase(did.strip_prefix("did:key:")?)
+        Self::from_multibase(did.strip_prefix("did:key:")?)
     }
 
-    fn of_jwk(key: &KeyOfDid) -> Option<Self> {
+    fn from_did_jwk(key: &KeyOfDid) -> Option<Self> {
         let x = URL_SAFE_NO_PAD.decode(&key.x).ok()?;
         let y = URL_SAFE_NO_PAD.decode(&key.y).ok()?;
         let point = [&[0x04][..], &x, &y].concat();
@@ -495,9 +500,9 @@ impl Key {
     }
 
     /// Returns the key in a `did:key` or a `publicKeyMultibase`.
-    fn of_multibase(text: &str) -> Option<Self> {
+    fn from_multibase(text: &str) -> Option<Self> {
         // The multicodec precedes the key, as a varint (did:key §3.1).
-        let bytes = from_base58(text.strip_prefix('z')?)?;
+        let bytes = decode_base58(text.strip_prefix('z')?)?;
         match bytes.split_at_checked(2)? {
             ([0xed, 0x01], key) => Some(Self::Ed25519(key.to_vec())),
             ([0x80, 0x24], key) => Some(Self::P256(key.to_vec())),
@@ -507,19 +512,19 @@ impl Key {
     }
 
     /// Returns the address of the key on chain. Only secp256k1 keys have an address.
-    fn address(&self) -> Option<String> {
+    fn eth_address(&self) -> Option<String> {
         match self {
-            Self::Secp256k1(point) => VerifyingKey::from_sec1_bytes(point).ok().as_ref().map(address_of),
+            Self::Secp256k1(point) => VerifyingKey::from_sec1_bytes(point).ok().as_ref().map(eth_address),
             Self::Ed25519(_) | Self::P256(_) => None,
         }
     }
 
     /// Returns whether both keys are equal. One of the points may be compressed.
-    fn is_same(&self, other: &Self) -> bool {
-        self.algorithm() == other.algorithm() && self.compress() == other.compress()
+    fn is_same_key(&self, other: &Self) -> bool {
+        self.jws_algorithm() == other.jws_algorithm() && self.compressed_bytes() == other.compressed_bytes()
     }
 
-    fn compress(&self) -> Vec<u8> {
+    fn compressed_bytes(&self) -> Vec<u8> {
         let (Self::Ed25519(bytes) | Self::P256(bytes) | Self::Secp256k1(bytes)) = self;
         match bytes.split_first() {
             // SEC 1 §2.3.3: the sign of y is the lowest bit.
@@ -532,7 +537,7 @@ impl Key {
         }
     }
 
-    const fn algorithm(&self) -> &'static str {
+    const fn jws_algorithm(&self) -> &'static str {
         match self {
             Self::Ed25519(_) => "EdDSA",
             Self::P256(_) => "ES256",
@@ -540,7 +545,7 @@ impl Key {
         }
     }
 
-    fn is_signature(&self, message: &[u8], signature: &[u8]) -> bool {
+    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let is_valid = |algorithm: &'static dyn VerificationAlgorithm, key: &[u8]| {
             UnparsedPublicKey::new(algorithm, key)
                 .verify(message, signature)
@@ -561,7 +566,7 @@ impl Key {
 }
 
 /// Decodes base58 with Bitcoin's alphabet. Returns `None` for any other digit, or if the text is longer than any key.
-fn from_base58(text: &str) -> Option<Vec<u8>> {
+fn decode_base58(text: &str) -> Option<Vec<u8>> {
     const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     if text.len() > 128 {
         return None;

@@ -53,14 +53,14 @@ impl<E> From<ProofError> for ReadError<E> {
 
 /// Reads the hashes or entries of one tile. If the partial object is missing, the full object is read, because a log
 /// that grew may have deleted the partial object.
-pub(crate) async fn read<R: TileReader, T>(
+pub(crate) async fn read_tile<R: TileReader, T>(
     reader: &R,
     path: TilePath,
     decode: fn(&[u8]) -> Result<Vec<T>, TileError>,
 ) -> Result<Vec<T>, ReadError<R::Error>> {
     let mut places = vec![path];
     if !path.is_full() {
-        places.push(path.full());
+        places.push(path.to_full());
     }
     for place in places {
         let Some(bytes) = reader.get(&place).await.map_err(ReadError::Reader)? else {
@@ -86,7 +86,7 @@ struct Tiles<'a, R> {
 impl<R: TileReader> Tiles<'_, R> {
     /// Returns the root of a complete subtree with 2^`height` leaves. `place` is the subtree's number among the
     /// subtrees of this height.
-    async fn complete(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
+    async fn complete_subtree_root(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
         // A tile spans eight levels of the tree.
         let (level, within) = (height / 8, height % 8);
         let count = self.size >> level.saturating_mul(8);
@@ -94,51 +94,51 @@ impl<R: TileReader> Tiles<'_, R> {
         let index = first / TILE_WIDTH;
         let width = count.saturating_sub(index.saturating_mul(TILE_WIDTH)).min(TILE_WIDTH);
         let range = |_| ReadError::Range;
-        let path = TilePath::hashes(
+        let path = TilePath::for_hashes(
             u8::try_from(level).map_err(range)?,
             index,
             u16::try_from(width).map_err(range)?,
         )?;
         if !self.read.contains_key(&path) {
-            let hashes = read(self.reader, path, decode_hashes).await?;
+            let hashes = read_tile(self.reader, path, decode_hashes).await?;
             self.read.insert(path, hashes);
         }
         let start = usize::try_from(first % TILE_WIDTH).map_err(range)?;
         let end = start.saturating_add(1 << within);
         let hashes = self.read.get(&path).and_then(|hashes| hashes.get(start..end));
-        hashes.map(Hash::of_hashes).ok_or(ReadError::Malformed(path))
+        hashes.map(Hash::for_leaf_hashes).ok_or(ReadError::Malformed(path))
     }
 
     /// Returns the hash of a node, given the number of the node in an array-based tree (RFC 9420 appendix C), as
     /// `ct-merkle` numbers nodes. The height of a node is the number of trailing ones. At the right edge, the subtree
     /// of a node is incomplete.
-    async fn node(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
+    async fn node_hash(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
         let start = place << height;
-        self.root_over(start, self.size.saturating_sub(start).min(1 << height))
+        self.root_of_leaves(start, self.size.saturating_sub(start).min(1 << height))
             .await
     }
 
     /// Returns the root over this number of leaves, starting at `start`. `start` must be a multiple of the largest
     /// power of two in `leaves`.
-    async fn root_over(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
+    async fn root_of_leaves(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
         // Complete subtrees from left to right. Each subtree is at most half as large as the previous subtree (RFC 6962
         // §2.1).
         let mut subtrees = Vec::new();
         for height in (0..u64::BITS).rev() {
             if leaves & (1 << height) != 0 {
-                subtrees.push(self.complete(height, start >> height).await?);
+                subtrees.push(self.complete_subtree_root(height, start >> height).await?);
                 start = start.saturating_add(1 << height);
             }
         }
         join_subtrees(subtrees).ok_or(ReadError::Range)
     }
 
-    async fn nodes(&mut self, numbers: Vec<u64>) -> Result<Vec<Hash>, ReadError<R::Error>> {
+    async fn node_hashes(&mut self, numbers: Vec<u64>) -> Result<Vec<Hash>, ReadError<R::Error>> {
         let mut hashes = Vec::with_capacity(numbers.len());
         for number in numbers {
-            hashes.push(self.node(number).await?);
+            hashes.push(self.node_hash(number).await?);
         }
         Ok(hashes)
     }
@@ -148,12 +148,12 @@ impl<R: TileReader> Tiles<'_, R> {
 pub(crate) fn join_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
     let mut smallest_first = subtrees.into_iter().rev();
     let last = smallest_first.next()?;
-    Some(smallest_first.fold(last, |right, left| Hash::of_node(&left, &right)))
+    Some(smallest_first.fold(last, |right, left| Hash::for_node(&left, &right)))
 }
 
 /// Returns the hashes that prove that the tree has `entry` at `index` (RFC 6962 §2.1.1). `entry` is the exact
 /// statement. The proof is verified before it is returned, so changed tiles yield no proof.
-pub async fn inclusion_proof<R: TileReader>(
+pub async fn build_inclusion_proof<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
     index: u64,
@@ -167,14 +167,14 @@ pub async fn inclusion_proof<R: TileReader>(
         size: tree.size,
         read: BTreeMap::new(),
     };
-    let hashes = tiles.nodes(indices_for_inclusion_proof(tree.size, index)).await?;
+    let hashes = tiles.node_hashes(indices_for_inclusion_proof(tree.size, index)).await?;
     tree.verify_inclusion(entry, index, &hashes)?;
     Ok(hashes)
 }
 
 /// Returns the entries of a range after proving each entry against the tree, so that every bundle and tile up to the
 /// root is the one that was signed.
-pub async fn prove_entries<R: TileReader>(
+pub async fn read_proven_entries<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
     range: Range<u64>,
@@ -189,7 +189,7 @@ pub async fn prove_entries<R: TileReader>(
         read: BTreeMap::new(),
     };
     for (index, entry) in range.zip(&entries) {
-        let hashes = tiles.nodes(indices_for_inclusion_proof(tree.size, index)).await?;
+        let hashes = tiles.node_hashes(indices_for_inclusion_proof(tree.size, index)).await?;
         tree.verify_inclusion(entry, index, &hashes)?;
     }
     Ok(entries)
@@ -198,7 +198,7 @@ pub async fn prove_entries<R: TileReader>(
 /// Returns the hashes that prove that the tree begins with all entries of an older tree (RFC 6962 §2.1.2). The proof is
 /// verified before it is returned. A log that was forked, cut or rewritten results in [`ReadError::OtherTree`] or
 /// [`ReadError::Range`].
-pub async fn consistency_proof<R: TileReader>(
+pub async fn build_consistency_proof<R: TileReader>(
     reader: &R,
     older: &TreeHead,
     tree: &TreeHead,
@@ -214,13 +214,13 @@ pub async fn consistency_proof<R: TileReader>(
     };
     let hashes = match older.size {
         0 => Vec::new(),
-        size => tiles.nodes(indices_for_consistency_proof(size, added)).await?,
+        size => tiles.node_hashes(indices_for_consistency_proof(size, added)).await?,
     };
     tree.verify_consistency(older, &hashes)?;
     Ok(hashes)
 }
 
-/// Returns the root of a tree's first `size` entries. Only [`consistency_proof`] proves this root.
+/// Returns the root of a tree's first `size` entries. Only [`build_consistency_proof`] proves this root.
 pub async fn read_unverified_root<R: TileReader>(
     reader: &R,
     size: u64,
@@ -230,17 +230,17 @@ pub async fn read_unverified_root<R: TileReader>(
         return Err(ReadError::Range);
     }
     if size == 0 {
-        return Ok(Hash::of_empty_tree());
+        return Ok(Hash::for_empty_tree());
     }
     let mut tiles = Tiles {
         reader,
         size: tree.size,
         read: BTreeMap::new(),
     };
-    tiles.root_over(0, size).await
+    tiles.root_of_leaves(0, size).await
 }
 
-/// Returns the entry at `index` from its bundle. Only [`inclusion_proof`] proves the bytes.
+/// Returns the entry at `index` from its bundle. Only [`build_inclusion_proof`] proves the bytes.
 pub async fn read_unverified_entry<R: TileReader>(
     reader: &R,
     size: u64,
@@ -250,7 +250,7 @@ pub async fn read_unverified_entry<R: TileReader>(
     entries.into_iter().next().ok_or(ReadError::Range)
 }
 
-/// Returns the entries of a range in a tree of this size. Each bundle is read once. Only [`inclusion_proof`] proves the
+/// Returns the entries of a range in a tree of this size. Each bundle is read once. Only [`build_inclusion_proof`] proves the
 /// bytes.
 pub async fn read_unverified_entries<R: TileReader>(
     reader: &R,
@@ -266,8 +266,8 @@ pub async fn read_unverified_entries<R: TileReader>(
         let bundle = next / TILE_WIDTH;
         let first = bundle.saturating_mul(TILE_WIDTH);
         let width = size.saturating_sub(first).min(TILE_WIDTH);
-        let path = TilePath::entries(bundle, u16::try_from(width).map_err(|_| ReadError::Range)?)?;
-        let entries = read(reader, path, decode_entries).await?;
+        let path = TilePath::for_entries(bundle, u16::try_from(width).map_err(|_| ReadError::Range)?)?;
+        let entries = read_tile(reader, path, decode_entries).await?;
         let end = range.end.min(first.saturating_add(width));
         let [skipped, count] = [next.saturating_sub(first), end.saturating_sub(next)].map(usize::try_from);
         let (Ok(skipped), Ok(count)) = (skipped, count) else {

@@ -16,13 +16,13 @@ impl Seed {
     }
 
     /// Derives the Ed25519 key pair. The library wipes its own copy of the key.
-    pub(crate) fn ed25519(&self) -> Result<Ed25519KeyPair, SeedError> {
+    pub(crate) fn derive_ed25519(&self) -> Result<Ed25519KeyPair, SeedError> {
         Ed25519KeyPair::from_seed_unchecked(&self.0[..]).map_err(|_| SeedError)
     }
 
     /// Derives the P-256 key pair with this private number. About one seed in 2^32 is invalid, because the number is
     /// not below the order of the group.
-    pub(crate) fn p256(&self) -> Result<EcdsaKeyPair, SeedError> {
+    pub(crate) fn derive_p256(&self) -> Result<EcdsaKeyPair, SeedError> {
         // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
         const BEFORE: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
         const CURVE: [u8; 12] = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];

@@ -110,7 +110,7 @@ impl AllowedAlgorithms {
 fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
     let header = Header {
         alg: AllowedAlgorithms::for_key(key),
-        kid: key.kid().into(),
+        kid: key.thumbprint().into(),
         typ: typ.into(),
     };
     // Serialization can't fail, because the fields are an enum and texts.
@@ -123,9 +123,9 @@ fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, Sign
     Ok(text)
 }
 
-fn statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -> Result<String, SignError<E>> {
+fn assemble_statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -> Result<String, SignError<E>> {
     let signature = URL_SAFE_NO_PAD.encode(signature);
-    if !key.is_signature(&signature, signing_input.as_bytes()) {
+    if !key.verifies(&signature, signing_input.as_bytes()) {
         return Err(SignError::OtherKey);
     }
     Ok(format!("{signing_input}.{signature}"))
@@ -140,9 +140,9 @@ pub struct StatementKey {
 impl StatementKey {
     /// Creates the key from a seed.
     pub fn new(seed: &Seed) -> Result<Self, SeedError> {
-        let key = seed.p256()?;
+        let key = seed.derive_p256()?;
         let public = key.public_key().as_ref().try_into().map_err(|_| SeedError)?;
-        let jwk = Jwk::p256(public).map_err(|_: JwkError| SeedError)?;
+        let jwk = Jwk::from_p256_point(public).map_err(|_: JwkError| SeedError)?;
         Ok(Self { key, jwk })
     }
 
@@ -160,14 +160,14 @@ impl StatementKey {
             .as_ref()
             .try_into()
             .map_err(|_| SignError::Signer(SeedError))?;
-        statement(&self.jwk, &text, signature)
+        assemble_statement(&self.jwk, &text, signature)
     }
 }
 
 /// Prints no secret.
 impl fmt::Debug for StatementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StatementKey({})", self.jwk.kid())
+        write!(f, "StatementKey({})", self.jwk.thumbprint())
     }
 }
 
@@ -222,7 +222,7 @@ pub async fn sign_es256<S: DigestSigner>(
     let text = signing_input(key, kind.typ(), payload)?;
     let digest = Sha256::digest(text.as_bytes()).into();
     let EcdsaSignature(signature) = signer.sign(digest).await.map_err(SignError::Signer)?;
-    statement(key, &text, &signature)
+    assemble_statement(key, &text, &signature)
 }
 
 /// Why a statement is rejected.
@@ -286,12 +286,12 @@ impl JwkSet {
             return Err(StatementError::Spelling);
         }
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
-        let key = self.find(&header.kid).ok_or(StatementError::UnknownKey)?;
+        let key = self.find_by_thumbprint(&header.kid).ok_or(StatementError::UnknownKey)?;
         // The key determines the algorithm, never the statement.
         if AllowedAlgorithms::for_key(key) != header.alg {
             return Err(StatementError::Header);
         }
-        if !key.is_signature(signature, text.as_bytes()) {
+        if !key.verifies(signature, text.as_bytes()) {
             return Err(StatementError::Signature);
         }
         Ok(VerifiedStatement {
@@ -316,8 +316,8 @@ mod tests {
         let seed = vectors["keys"]["ES256"]["private_d"].as_str().unwrap();
         let seed = URL_SAFE_NO_PAD.decode(seed).unwrap().try_into().unwrap();
         let key = StatementKey::new(&Seed::new(Zeroizing::new(seed))).unwrap();
-        assert_eq!(key.jwk().kid(), vectors["keys"]["ES256"]["public"]["kid"]);
-        assert_eq!(format!("{key:?}"), format!("StatementKey({})", key.jwk().kid()));
+        assert_eq!(key.jwk().thumbprint(), vectors["keys"]["ES256"]["public"]["kid"]);
+        assert_eq!(format!("{key:?}"), format!("StatementKey({})", key.jwk().thumbprint()));
         let set = JwkSet::new(key.jwk().clone(), []);
         for _ in 0..100 {
             let statement = key.sign(StatementKind::Change, b"{}").unwrap();

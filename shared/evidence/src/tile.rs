@@ -32,14 +32,14 @@ pub struct TilePathError;
 
 impl TilePath {
     /// Creates the path of the tile with this index at this level (0 to 63), with `width` hashes (1 to 256).
-    pub fn hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
+    pub fn for_hashes(level: u8, index: u64, width: u16) -> Result<Self, TilePathError> {
         (level < 64)
             .then(|| Self::new(Content::Hashes { level }, index, width))
             .ok_or(TilePathError)?
     }
 
     /// Creates the path of the bundle with this index, with `width` entries (1 to 256).
-    pub fn entries(index: u64, width: u16) -> Result<Self, TilePathError> {
+    pub fn for_entries(index: u64, width: u16) -> Result<Self, TilePathError> {
         Self::new(Content::Entries, index, width)
     }
 
@@ -57,7 +57,7 @@ impl TilePath {
     }
 
     /// Returns whether the object contains entries instead of hashes.
-    pub fn is_entries(&self) -> bool {
+    pub fn is_entry_bundle(&self) -> bool {
         self.content == Content::Entries
     }
 
@@ -68,7 +68,7 @@ impl TilePath {
 
     /// Returns the path of the full tile with the same index.
     #[must_use]
-    pub const fn full(self) -> Self {
+    pub const fn to_full(self) -> Self {
         Self { width: 256, ..self }
     }
 }
@@ -103,15 +103,15 @@ impl FromStr for TilePath {
         let rest = text.strip_prefix("tile/").ok_or(TilePathError)?;
         let (content, rest) = rest.split_once('/').ok_or(TilePathError)?;
         let (index, width) = match rest.split_once(".p/") {
-            Some((index, width)) => (index, decimal::parse(width).ok_or(TilePathError)?),
+            Some((index, width)) => (index, decimal::parse_decimal(width).ok_or(TilePathError)?),
             None => (rest, TILE_WIDTH),
         };
         let digits: String = index.split('/').map(|group| group.trim_start_matches('x')).collect();
         let index = digits.parse().map_err(|_| TilePathError)?;
         let width = u16::try_from(width).map_err(|_| TilePathError)?;
         let path = match content {
-            "entries" => Self::entries(index, width)?,
-            level => Self::hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
+            "entries" => Self::for_entries(index, width)?,
+            level => Self::for_hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
         };
         // Accepts only the canonical form of a path.
         (path.to_string() == text).then_some(path).ok_or(TilePathError)

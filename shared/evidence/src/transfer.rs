@@ -86,10 +86,10 @@ impl StatedTransfer {
         if statement.kind() != Some(StatementKind::Receipt) {
             return Err(NoTransfer::Unstated);
         }
-        Self::read(statement.payload())
+        Self::from_payload(statement.payload())
     }
 
-    fn read(payload: &[u8]) -> Result<Self, NoTransfer> {
+    fn from_payload(payload: &[u8]) -> Result<Self, NoTransfer> {
         let payload: Value = serde_json::from_slice(payload).map_err(|_| NoTransfer::Malformed)?;
         if payload.pointer("/settlement/tx_hash").is_none_or(Value::is_null) {
             return Err(NoTransfer::Unstated);
@@ -98,9 +98,9 @@ impl StatedTransfer {
         let network = Network::from_name(&settlement.network).filter(|network| network.is_usdc(&settlement.asset));
         let units = match settlement.amount_units {
             Units::Number(units) => Some(units),
-            Units::Text(text) => crate::decimal::parse(&text),
+            Units::Text(text) => crate::decimal::parse_decimal(&text),
         };
-        let hex = |text: &str, bytes: usize| hexadecimal(text, bytes).ok_or(NoTransfer::Malformed);
+        let hex = |text: &str, bytes: usize| parse_hex(text, bytes).ok_or(NoTransfer::Malformed);
         Ok(Self {
             network: network.ok_or(NoTransfer::Malformed)?,
             tx_hash: hex(&settlement.tx_hash, 32)?,
@@ -125,46 +125,46 @@ impl StatedTransfer {
     /// Compares a node's responses with the receipt: the network, the transaction, the block, the use of the
     /// authorization, and the transfer that follows. Returns the block hash, or the reason why the transfer was not
     /// found.
-    pub fn find(&self, responses: &NodeResponses) -> Result<String, String> {
+    pub fn verify_in_responses(&self, responses: &NodeResponses) -> Result<String, String> {
         let NodeResponses {
             chain_id,
             receipt,
             block,
         } = responses;
-        if number(chain_id) != Some(self.network.chain_id) {
+        if parse_quantity(chain_id) != Some(self.network.chain_id) {
             return Err(format!("the node is not one of {}", self.network.name));
         }
         if receipt.is_null() {
             return Err("the node knows no such transaction".to_owned());
         }
-        if !has_text(receipt, "transactionHash", &self.tx_hash) {
+        if !has_text_field(receipt, "transactionHash", &self.tx_hash) {
             return Err("the node responded about another transaction".to_owned());
         }
-        if !has_text(receipt, "status", "0x1") {
+        if !has_text_field(receipt, "status", "0x1") {
             return Err("the transaction was reverted".to_owned());
         }
-        if receipt.get("blockNumber").and_then(number) != Some(self.block_number) {
+        if receipt.get("blockNumber").and_then(parse_quantity) != Some(self.block_number) {
             return Err(format!("the transaction is not in block {}", self.block_number));
         }
         let hash = block.get("hash").and_then(Value::as_str).unwrap_or_default();
-        let is_block = block.get("number").and_then(number) == Some(self.block_number);
-        if !is_block || hexadecimal(hash, 32).is_none() || !has_text(receipt, "blockHash", hash) {
+        let is_block = block.get("number").and_then(parse_quantity) == Some(self.block_number);
+        if !is_block || parse_hex(hash, 32).is_none() || !has_text_field(receipt, "blockHash", hash) {
             return Err(format!(
                 "the transaction's block is not the block {} of the chain",
                 self.block_number
             ));
         }
-        self.find_log(receipt)?;
+        self.verify_logs(receipt)?;
         Ok(hash.to_owned())
     }
 
     /// Finds the single use of the authorization and, as the next log, the transfer.
-    fn find_log(&self, receipt: &Value) -> Result<(), String> {
+    fn verify_logs(&self, receipt: &Value) -> Result<(), String> {
         let logs = receipt.get("logs").and_then(Value::as_array);
         let logs = logs.map(Vec::as_slice).unwrap_or_default();
         let [from, to] = [&self.payer, &self.payee].map(|address| address_word(address));
         let mut authorizations = logs.iter().enumerate().filter(|(_, log)| {
-            let topics = self.topics(log);
+            let topics = self.log_topics(log);
             topics.is_some_and(|topics| {
                 let [event, authorizer, nonce] = topics;
                 event == AUTHORIZATION_USED && authorizer == from && nonce.starts_with(&self.nonce_prefix)
@@ -178,9 +178,9 @@ impl StatedTransfer {
         };
         let next = logs.get(index.saturating_add(1));
         let is_transfer = next.is_some_and(|log| {
-            let log_number = |log: &Value| log.get("logIndex").and_then(number);
-            self.topics(log) == Some([TRANSFER.to_owned(), from, to])
-                && has_text(log, "data", &word(&format!("{:x}", self.units)))
+            let log_number = |log: &Value| log.get("logIndex").and_then(parse_quantity);
+            self.log_topics(log) == Some([TRANSFER.to_owned(), from, to])
+                && has_text_field(log, "data", &abi_word(&format!("{:x}", self.units)))
                 && log_number(used).and_then(|used| used.checked_add(1)) == log_number(log)
         });
         if !is_transfer {
@@ -193,9 +193,9 @@ impl StatedTransfer {
     }
 
     /// Returns the three topics of a token log in lower case, unless a reorganization removed the log.
-    fn topics(&self, log: &Value) -> Option<[String; 3]> {
+    fn log_topics(&self, log: &Value) -> Option<[String; 3]> {
         let is_removed = log.get("removed").and_then(Value::as_bool) == Some(true);
-        if is_removed || !has_text(log, "address", self.network.usdc) {
+        if is_removed || !has_text_field(log, "address", self.network.usdc) {
             return None;
         }
         let topics = log.get("topics")?.as_array()?.iter();
@@ -205,28 +205,28 @@ impl StatedTransfer {
 }
 
 /// Returns whether a field has this text, in any case.
-fn has_text(value: &Value, name: &str, wanted: &str) -> bool {
+fn has_text_field(value: &Value, name: &str, wanted: &str) -> bool {
     let text = value.get(name).and_then(Value::as_str);
     text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
 }
 
 fn address_word(address: &str) -> String {
-    word(address.trim_start_matches("0x"))
+    abi_word(address.trim_start_matches("0x"))
 }
 
 /// Returns an ABI word: 32 bytes, padded on the left.
-fn word(digits: &str) -> String {
+fn abi_word(digits: &str) -> String {
     format!("0x{digits:0>64}")
 }
 
 /// Parses a quantity (Ethereum JSON-RPC).
-fn number(value: &Value) -> Option<u64> {
+fn parse_quantity(value: &Value) -> Option<u64> {
     let digits = value.as_str()?.strip_prefix("0x")?;
     u64::from_str_radix(digits, 16).ok()
 }
 
 /// Parses `0x` and this number of bytes in hexadecimal, and returns the text in lower case.
-fn hexadecimal(text: &str, bytes: usize) -> Option<String> {
+fn parse_hex(text: &str, bytes: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let is_hex = digits.len() == bytes.saturating_mul(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_hex.then(|| text.to_ascii_lowercase())

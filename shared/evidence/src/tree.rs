@@ -25,31 +25,31 @@ impl Hash {
     }
 
     /// Returns the root of the empty tree, which is the hash of an empty input.
-    pub fn of_empty_tree() -> Self {
+    pub fn for_empty_tree() -> Self {
         Self(Sha256::digest(b"").into())
     }
 
     /// Returns the hash of a leaf: SHA-256(0x00, data).
-    pub fn of_leaf(data: &[u8]) -> Self {
+    pub fn for_leaf(data: &[u8]) -> Self {
         Self(Sha256::new().chain_update([0x00]).chain_update(data).finalize().into())
     }
 
     /// Returns the hash of an inner node: SHA-256(0x01, left, right).
-    pub fn of_node(left: &Self, right: &Self) -> Self {
+    pub fn for_node(left: &Self, right: &Self) -> Self {
         let hasher = Sha256::new().chain_update([0x01]);
         Self(hasher.chain_update(left.0).chain_update(right.0).finalize().into())
     }
 
     /// Returns the root of a tree whose leaves have these hashes (MTH over hashes instead of leaves).
-    pub(crate) fn of_hashes(hashes: &[Self]) -> Self {
+    pub(crate) fn for_leaf_hashes(hashes: &[Self]) -> Self {
         match hashes {
-            [] => Self::of_empty_tree(),
+            [] => Self::for_empty_tree(),
             [hash] => *hash,
             _ => {
                 // The largest power of two that is smaller than the count.
                 let half = hashes.len().next_power_of_two() >> 1;
                 let (left, right) = hashes.split_at(half);
-                Self::of_node(&Self::of_hashes(left), &Self::of_hashes(right))
+                Self::for_node(&Self::for_leaf_hashes(left), &Self::for_leaf_hashes(right))
             }
         }
     }
@@ -101,7 +101,7 @@ pub enum ProofError {
     Hashes,
 }
 
-fn concatenate(hashes: &[Hash]) -> Vec<u8> {
+fn concatenate_hashes(hashes: &[Hash]) -> Vec<u8> {
     hashes.iter().flat_map(|hash| hash.0).collect()
 }
 
@@ -110,7 +110,7 @@ impl TreeHead {
     pub fn empty() -> Self {
         Self {
             size: 0,
-            root: Hash::of_empty_tree(),
+            root: Hash::for_empty_tree(),
         }
     }
 
@@ -123,7 +123,7 @@ impl TreeHead {
         if self.size > LARGEST_TREE || index >= self.size {
             return Err(ProofError::Range);
         }
-        let proof = InclusionProof::try_from_bytes(concatenate(hashes)).map_err(|_| ProofError::Hashes)?;
+        let proof = InclusionProof::try_from_bytes(concatenate_hashes(hashes)).map_err(|_| ProofError::Hashes)?;
         self.root_hash()
             .verify_inclusion(&leaf, index, &proof)
             .map_err(|_| ProofError::Hashes)
@@ -136,14 +136,14 @@ impl TreeHead {
             return Err(ProofError::Range);
         }
         if older.size == 0 {
-            let is_empty = older.root == Hash::of_empty_tree() && hashes.is_empty();
+            let is_empty = older.root == Hash::for_empty_tree() && hashes.is_empty();
             return if is_empty && (self.size > 0 || self == older) {
                 Ok(())
             } else {
                 Err(ProofError::Hashes)
             };
         }
-        let proof = ConsistencyProof::try_from_bytes(concatenate(hashes)).map_err(|_| ProofError::Hashes)?;
+        let proof = ConsistencyProof::try_from_bytes(concatenate_hashes(hashes)).map_err(|_| ProofError::Hashes)?;
         self.root_hash()
             .verify_consistency(&older.root_hash(), &proof)
             .map_err(|_| ProofError::Hashes)

@@ -206,7 +206,7 @@ impl Report {
     }
 
     /// Adds a step that the caller made.
-    pub fn add(&mut self, step: Step) {
+    pub fn add_step(&mut self, step: Step) {
         self.steps.push(step);
     }
 }
@@ -226,11 +226,11 @@ pub enum DocumentError {
 }
 
 /// Verifies a document: a statement without a line break at the end, or a proof that contains the statement as `extra`.
-pub fn verify(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
+pub fn verify_document(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
     if document.starts_with(PROOF_HEADER) {
         return Ok(verify_proof(&document.parse()?, trust));
     }
-    if !is_like_a_statement(document) {
+    if !looks_like_statement(document) {
         return Err(DocumentError::Unknown);
     }
     let (step, statement) = verify_statement(document, trust);
@@ -245,7 +245,7 @@ pub fn verify(document: &str, trust: &Trust) -> Result<Report, DocumentError> {
 
 /// Returns whether a text looks like a JWS. Padding and line breaks at the end are included, because the verification
 /// step reports them more precisely.
-fn is_like_a_statement(document: &str) -> bool {
+fn looks_like_statement(document: &str) -> bool {
     let is_part =
         |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_=".contains(&c));
     let document = document.trim_end_matches(['\n', '\r']);
@@ -276,11 +276,15 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
             None,
         ),
     };
-    let opened = trust.policy.open(proof.note());
+    let opened = trust.policy.open_checkpoint(proof.checkpoint_note());
     let entry = proof.unverified_extra();
     let inclusion = match (&opened, entry) {
-        (Ok(checkpoint), Some(entry)) => match proof.verify_inclusion(entry, &checkpoint.head()) {
-            Ok(()) => Ok(format!("entry {} of {}", proof.index(), checkpoint.head().size)),
+        (Ok(checkpoint), Some(entry)) => match proof.verify_inclusion(entry, &checkpoint.tree_head()) {
+            Ok(()) => Ok(format!(
+                "entry {} of {}",
+                proof.entry_index(),
+                checkpoint.tree_head().size
+            )),
             Err(error) => Err(error.to_string()),
         },
         (Err(_), _) => Err("there is no trusted checkpoint to prove it against".to_owned()),
@@ -289,7 +293,7 @@ fn verify_proof(proof: &TlogProof, trust: &Trust) -> Report {
     let checkpoint = opened
         .as_ref()
         .map(|checkpoint| format!("signed by the log {}", checkpoint.origin()));
-    let witnesses = match (&opened, trust.policy.verify_cosignatures(proof.note())) {
+    let witnesses = match (&opened, trust.policy.verify_cosignatures(proof.checkpoint_note())) {
         (Err(_), _) => Step::from_result(StepName::Witnesses, Err("there is no trusted checkpoint to cosign")),
         (_, Ok(cosigned)) if cosigned.is_empty() => Step::skipped(
             StepName::Witnesses,

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Returns the body of an `add-checkpoint` request: the size of the tree that the witness cosigned last, the proof that
 /// the checkpoint's tree continues that tree, and the checkpoint.
-pub fn add_checkpoint(older: u64, proof: &[Hash], checkpoint: &str) -> String {
+pub fn add_checkpoint_body(older: u64, proof: &[Hash], checkpoint: &str) -> String {
     let mut body = format!("old {older}\n");
     for hash in proof {
         // Writing to a text can't fail.
@@ -28,5 +28,5 @@ pub fn find_cosignature(lines: &str, witness: &VerifierKey, checkpoint: &str) ->
 
 /// Parses the size of the tree that the witness cosigned last, from a response with status 409.
 pub fn parse_cosigned_size(body: &str) -> Option<u64> {
-    decimal::parse(body.strip_suffix('\n')?)
+    decimal::parse_decimal(body.strip_suffix('\n')?)
 }

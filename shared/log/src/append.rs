@@ -17,7 +17,7 @@ use crate::{
     aside::ASIDE,
     index::{self, About},
     objects::{AT_ONCE, ObjectStore},
-    pending::{PendingBatch, PendingFact, PendingPlace, ReadBatch},
+    pending::{PendingBatch, PendingChange, PendingPosition, ReadBatch},
     signed::SignedBatch,
     state::{Batch, State},
     witnesses::Witnesses,
@@ -29,7 +29,7 @@ use futures_util::{
 use purser_domain::{AgentId, Causes, DocumentHash, Duration, Error, Result, Timestamp};
 use purser_evidence::{
     AppendResult, Checkpoint, Edge, LONGEST_STATEMENT, Note, NoteSigner, StatementKind, TilePath, TileReader, TreeHead,
-    VerifierKey, consistency_proof,
+    VerifierKey, build_consistency_proof,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -114,14 +114,18 @@ pub enum Outcome {
 /// Builds and signs the statements of facts.
 pub trait Stating: Sync {
     /// States a fact. An `Err` ends the run, because the signer's failure affects all facts.
-    fn state(&self, fact: &PendingFact) -> impl Future<Output = Result<Outcome>> + Send;
+    fn sign_change(&self, fact: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
     /// Accepts a statement that was signed ahead; `None` unless this signer signed the statement and it still states
     /// the fact.
-    fn accept(&self, fact: &PendingFact, statement: String) -> impl Future<Output = Option<SignedStatement>> + Send;
+    fn accept_early_statement(
+        &self,
+        fact: &PendingChange,
+        statement: String,
+    ) -> impl Future<Output = Option<SignedStatement>> + Send;
 
     /// Reports an object that was set aside. A repeated run reports the object again.
-    fn report_set_aside(&self, key: &str, reason: &str);
+    fn report_quarantined(&self, key: &str, reason: &str);
 }
 
 /// A committed entry: its subject and the exact statement.
@@ -133,7 +137,7 @@ struct StoredEntry {
 }
 
 impl StoredEntry {
-    fn about(&self) -> Result<About> {
+    fn subject(&self) -> Result<About> {
         let kind = StatementKind::from_typ(&self.kind).ok_or_else(|| Error::internal(PUBLISHING, self.kind.clone()))?;
         Ok(About { kind, id: self.id })
     }
@@ -141,31 +145,31 @@ impl StoredEntry {
 
 /// The facts of a run, and the batches that contain them.
 #[derive(Default)]
-struct GatheredFacts {
-    facts: Vec<GatheredFact>,
+struct GatheredChanges {
+    facts: Vec<GatheredChange>,
     /// Values that can't be parsed as facts.
     unreadable: Vec<Value>,
-    places: Vec<PendingPlace>,
+    places: Vec<PendingPosition>,
     /// The last sequence number per shard.
     shards: BTreeMap<String, String>,
     has_more: bool,
 }
 
-struct GatheredFact {
+struct GatheredChange {
     shard: String,
-    /// The index of the fact's batch in [`GatheredFacts::places`].
+    /// The index of the fact's batch in [`GatheredChanges::places`].
     place: usize,
-    fact: PendingFact,
+    fact: PendingChange,
 }
 
-impl GatheredFacts {
-    fn add(&mut self, state: &State, place: PendingPlace, batch: ReadBatch) {
+impl GatheredChanges {
+    fn add_batch(&mut self, state: &State, place: PendingPosition, batch: ReadBatch) {
         for fact in batch.facts {
             let known = self.shards.get(&batch.shard);
             let is_known = known.is_some_and(|known| *known >= fact.sequence);
-            if !is_known && !state.has(&batch.shard, &fact.sequence) {
+            if !is_known && !state.is_stated(&batch.shard, &fact.sequence) {
                 self.shards.insert(batch.shard.clone(), fact.sequence.clone());
-                self.facts.push(GatheredFact {
+                self.facts.push(GatheredChange {
                     shard: batch.shard.clone(),
                     place: self.places.len(),
                     fact,
@@ -177,7 +181,7 @@ impl GatheredFacts {
     }
 
     /// Interleaves the facts of different agents. The facts of one agent keep their order.
-    fn take_turns(&mut self) {
+    fn interleave_agents(&mut self) {
         let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
         let facts = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
             let turn = turns.entry(gathered.fact.agent).or_default();
@@ -191,17 +195,17 @@ impl GatheredFacts {
 
     /// Records in the state that the first `count` facts are stated. The other facts and their batches stay for the
     /// next run.
-    fn note(&mut self, state: &mut State, count: usize, now: Timestamp) {
+    fn record_stated(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
         let mut facts: Vec<_> = self.facts.iter().enumerate().collect();
         facts.sort_by_key(|(_, gathered)| (&gathered.shard, &gathered.fact.sequence));
         let (mut open_shards, mut open_places) = (BTreeSet::new(), BTreeSet::new());
-        for (position, GatheredFact { shard, place, fact }) in facts {
+        for (position, GatheredChange { shard, place, fact }) in facts {
             if position >= count {
                 open_shards.insert(shard);
                 open_places.insert(*place);
             } else {
-                state.note(shard, &fact.sequence, open_shards.contains(shard), now);
+                state.record_stated(shard, &fact.sequence, open_shards.contains(shard), now);
             }
         }
         let places = std::mem::take(&mut self.places).into_iter().enumerate();
@@ -249,16 +253,16 @@ impl Log {
     }
 
     /// Returns the key that verifies checkpoints.
-    pub const fn verifier(&self) -> &VerifierKey {
-        self.signer.verifier()
+    pub const fn verifier_key(&self) -> &VerifierKey {
+        self.signer.verifier_key()
     }
 
     /// States the pending facts, appends the statements and publishes them.
     ///
     /// A concurrent run may do the same work, but only one of the runs commits it.
-    pub async fn write(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
-        self.publish().await?;
-        let (mut state, version) = State::read(&self.objects).await?;
+    pub async fn write_pending(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
+        self.publish_entries().await?;
+        let (mut state, version) = State::read_state(&self.objects).await?;
         if state.batch().is_some() {
             // A concurrent run has committed entries, which must be published before further entries are committed.
             return Ok(Written {
@@ -269,16 +273,17 @@ impl Log {
         // The first run publishes the checkpoint of the empty log.
         self.put_checkpoint(state.published_tree()?).await?;
         self.check_growth(&state.published_tree()?).await?;
-        let (mut gathered, mut signed) = try_join(self.gather(&state), SignedBatch::read(&self.objects)).await?;
+        let (mut gathered, mut signed) =
+            try_join(self.gather_pending(&state), SignedBatch::read_all(&self.objects)).await?;
         for value in &gathered.unreadable {
             let key = format!("{ASIDE}unreadable/{}", DocumentHash::digest(value));
-            self.set_aside(&key, value, "it is not a fact", now, stating).await?;
+            self.quarantine(&key, value, "it is not a fact", now, stating).await?;
         }
-        let (again, waiting) = split_later(state.later(), now);
-        gathered.take_turns();
+        let (again, waiting) = split_for_retry(state.changes_to_retry(), now);
+        gathered.interleave_agents();
         let pending = gathered.facts.iter().map(|gathered| &gathered.fact);
-        let facts: Vec<&PendingFact> = again.iter().chain(pending.take(MAX_FACTS)).collect();
-        let outcomes = self.state(&facts, &mut signed, stating).await?;
+        let facts: Vec<&PendingChange> = again.iter().chain(pending.take(MAX_FACTS)).collect();
+        let outcomes = self.sign_changes(&facts, &mut signed, stating).await?;
         if gathered.facts.len() >= OUTAGE && outcomes.iter().all(|outcome| matches!(outcome, Outcome::Later(_))) {
             return Err(Error::temporarily_unavailable(
                 PUBLISHING,
@@ -289,7 +294,7 @@ impl Log {
         let count = outcomes.len();
         for (fact, outcome) in facts.into_iter().zip(outcomes) {
             let reason = match outcome {
-                Outcome::Stated(SignedStatement { statement, .. }) if !is_entry(&statement) => {
+                Outcome::Stated(SignedStatement { statement, .. }) if !fits_in_entry(&statement) => {
                     "its statement is longer than an entry of the log".to_owned()
                 }
                 Outcome::Stated(SignedStatement { kind, id, statement }) => {
@@ -307,33 +312,33 @@ impl Log {
             };
             let key = format!("{ASIDE}{}/{}", fact.agent, fact.sequence);
             let stored = serde_json::to_value(fact.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
-            self.set_aside(&key, &stored, &reason, now, stating).await?;
+            self.quarantine(&key, &stored, &reason, now, stating).await?;
         }
         // Facts that were tried before come first.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
-        state.set_later(&later);
-        gathered.note(&mut state, count.saturating_sub(again.len()), now);
+        state.set_changes_to_retry(&later);
+        gathered.record_stated(&mut state, count.saturating_sub(again.len()), now);
         let statements = entries.len();
         if statements > 0 {
-            let edge = self.edge(&state.committed_tree()?).await?;
-            let head = append(&edge, &entries)?.head;
+            let edge = self.read_edge(&state.committed_tree()?).await?;
+            let head = append_entries(&edge, &entries)?.head;
             let key = format!("batch/{:016}-{}", edge.size(), Uuid::new_v4());
             let bytes = serde_json::to_vec(&entries).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.objects.put(&key, &bytes).await?;
             let at = now.micros();
-            state.commit(&head, Batch { key, at });
+            state.record_committed(&head, Batch { key, at });
         }
-        if is_changed && !state.replace(&self.objects, version.as_ref()).await? {
+        if is_changed && !state.replace_state(&self.objects, version.as_ref()).await? {
             // A concurrent run was faster and states these facts.
             return Ok(Written {
                 statements: 0,
                 has_more: true,
             });
         }
-        self.publish().await?;
+        self.publish_entries().await?;
         let stated = gathered.places.iter().map(ToString::to_string);
-        let spent: Vec<String> = stated.chain(signed.spent(now)).collect();
+        let spent: Vec<String> = stated.chain(signed.spent_keys(now)).collect();
         let deleted: Vec<_> = spent.iter().map(|key| self.objects.delete(key)).collect();
         stream::iter(deleted).buffered(AT_ONCE).try_collect::<()>().await?;
         Ok(Written {
@@ -345,26 +350,26 @@ impl Log {
     /// States the facts in order until the statements have [`MAX_BYTES`]. Returns the outcomes of the facts that were
     /// tried. A fact that is pending twice, because a sweep or an operator's request was interrupted and repeated, is
     /// stated once.
-    async fn state(
+    async fn sign_changes(
         &self,
-        facts: &[&PendingFact],
+        facts: &[&PendingChange],
         signed: &mut SignedBatch,
         stating: &impl Stating,
     ) -> Result<Vec<Outcome>> {
         let mut seen = HashSet::new();
         let stated = facts.iter().map(|fact| {
             let is_repeated = !seen.insert(&fact.fact);
-            let ahead = signed.take(fact);
+            let ahead = signed.take_statement(fact);
             async move {
                 if is_repeated {
                     return Ok(Outcome::Nothing);
                 }
                 if let Some(statement) = ahead
-                    && let Some(stated) = stating.accept(fact, statement).await
+                    && let Some(stated) = stating.accept_early_statement(fact, statement).await
                 {
                     return Ok(Outcome::Stated(stated));
                 }
-                stating.state(fact).await
+                stating.sign_change(fact).await
             }
         });
         let stated: Vec<_> = stated.collect();
@@ -382,25 +387,25 @@ impl Log {
     }
 
     /// Reads the pending facts that are not stated yet, an equal share per shard, in the order of their records.
-    async fn gather(&self, state: &State) -> Result<GatheredFacts> {
-        let shards = PendingBatch::shards(&self.objects).await?;
+    async fn gather_pending(&self, state: &State) -> Result<GatheredChanges> {
+        let shards = PendingBatch::list_shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
         let share = MAX_BATCHES.checked_div(count).unwrap_or(MAX_BATCHES).max(1);
-        let mut gathered = GatheredFacts::default();
+        let mut gathered = GatheredChanges::default();
         let listed: Vec<_> = shards
             .iter()
-            .map(|shard| PendingBatch::places(&self.objects, shard, share))
+            .map(|shard| PendingBatch::list_batches(&self.objects, shard, share))
             .collect();
-        let listed: Vec<Vec<PendingPlace>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
+        let listed: Vec<Vec<PendingPosition>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
         gathered.has_more = listed.iter().any(|places| places.len() >= usize::from(share));
         // The batches of different shards are interleaved, so that each shard gets the same share of the facts.
-        let mut places: Vec<(usize, PendingPlace)> = listed
+        let mut places: Vec<(usize, PendingPosition)> = listed
             .into_iter()
             .flat_map(|places| places.into_iter().enumerate())
             .collect();
         places.sort_by_key(|(turn, _)| *turn);
         let read = places.into_iter().map(|(_, place)| async move {
-            let batch = PendingBatch::read(&self.objects, &place).await?;
+            let batch = PendingBatch::read_batch(&self.objects, &place).await?;
             Ok::<_, Error>((place, batch))
         });
         let mut read = pin!(stream::iter(read).buffered(AT_ONCE));
@@ -410,14 +415,14 @@ impl Log {
                 break;
             }
             if let Some(batch) = batch {
-                gathered.add(state, place, batch);
+                gathered.add_batch(state, place, batch);
             }
         }
         Ok(gathered)
     }
 
     /// Writes a fact that can't be stated to an object, with the reason.
-    async fn set_aside(
+    async fn quarantine(
         &self,
         key: &str,
         fact: &Value,
@@ -427,21 +432,21 @@ impl Log {
     ) -> Result<()> {
         let aside = json!({"fact": fact, "reason": reason, "at": now.to_string()});
         self.objects.put(key, aside.to_string().as_bytes()).await?;
-        stating.report_set_aside(key, reason);
+        stating.report_quarantined(key, reason);
         Ok(())
     }
 
     /// Publishes the committed entries.
-    async fn publish(&self) -> Result<()> {
-        let (mut state, version) = State::read(&self.objects).await?;
+    async fn publish_entries(&self) -> Result<()> {
+        let (mut state, version) = State::read_state(&self.objects).await?;
         let Some(batch) = state.batch() else { return Ok(()) };
         let (before, head) = (state.published_tree()?, state.committed_tree()?);
         let object = self.objects.get(&batch.key).await?;
         let object = object.ok_or_else(|| Error::internal(PUBLISHING, "the committed entries are missing"))?;
         let entries: Vec<StoredEntry> =
             serde_json::from_slice(&object.bytes).map_err(|error| Error::internal(PUBLISHING, error))?;
-        let edge = self.edge(&before).await?;
-        let appended = append(&edge, &entries)?;
+        let edge = self.read_edge(&before).await?;
+        let appended = append_entries(&edge, &entries)?;
         if appended.head != head {
             return Err(Error::internal(PUBLISHING, "the committed entries have another root"));
         }
@@ -449,23 +454,23 @@ impl Log {
         let puts = tiles.map(|(path, bytes)| async move { self.objects.put(&path.to_string(), bytes).await });
         let puts: Vec<_> = puts.collect();
         stream::iter(puts).buffered(AT_ONCE).try_collect::<()>().await?;
-        let about: Result<Vec<About>> = entries.iter().map(StoredEntry::about).collect();
+        let about: Result<Vec<About>> = entries.iter().map(StoredEntry::subject).collect();
         let at = Timestamp::from_micros(batch.at).unwrap_or(Timestamp::EPOCH);
-        index::write(&self.objects, at, before.size, &about?).await?;
+        index::write_index(&self.objects, at, before.size, &about?).await?;
         self.put_checkpoint(head).await?;
         let key = batch.key.clone();
-        state.publish();
+        state.record_published();
         // If a concurrent run has published the entries too, it has replaced the state.
-        if state.replace(&self.objects, version.as_ref()).await? {
+        if state.replace_state(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
-            self.delete_partials(before.size, &appended).await?;
+            self.delete_partial_tiles(before.size, &appended).await?;
         }
         Ok(())
     }
 
     /// Deletes the partial tiles and bundles of the tree with `before` entries that are full now, because readers use
     /// the full ones (c2sp.org/tlog-tiles). A run that stops before this step leaves them, which is harmless.
-    async fn delete_partials(&self, before: u64, appended: &AppendResult) -> Result<()> {
+    async fn delete_partial_tiles(&self, before: u64, appended: &AppendResult) -> Result<()> {
         let written = |path: &TilePath| {
             appended
                 .tiles
@@ -473,7 +478,10 @@ impl Log {
                 .chain(&appended.bundles)
                 .any(|(one, _)| one == path)
         };
-        let full = Edge::paths(before).into_iter().map(TilePath::full).filter(written);
+        let full = Edge::object_paths(before)
+            .into_iter()
+            .map(TilePath::to_full)
+            .filter(written);
         for path in full {
             let keys = self.objects.list(&format!("{path}.p/"), None, MAX_BATCHES).await?;
             let deleted: Vec<_> = keys.iter().map(|key| self.objects.delete(key)).collect();
@@ -486,10 +494,11 @@ impl Log {
     /// extend the last anchored tree. So no checkpoint is signed that contradicts an earlier one.
     async fn check_growth(&self, published: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
-        let is_of_state = checkpoint.is_some_and(|object| head_of(&object.bytes).is_ok_and(|head| head == *published));
+        let is_of_state =
+            checkpoint.is_some_and(|object| parse_tree_head(&object.bytes).is_ok_and(|head| head == *published));
         if !is_of_state {
             // A concurrent run may have published meanwhile.
-            let (state, _) = State::read(&self.objects).await?;
+            let (state, _) = State::read_state(&self.objects).await?;
             if state.published_tree()? == *published && state.batch().is_none() {
                 return Err(Error::internal(
                     PUBLISHING,
@@ -497,11 +506,13 @@ impl Log {
                 ));
             }
         }
-        let Some(anchored) = self.last_anchored().await? else {
+        let Some(anchored) = self.read_last_anchored().await? else {
             return Ok(());
         };
-        let is_grown =
-            anchored.size <= published.size && consistency_proof(&self.objects, &anchored, published).await.is_ok();
+        let is_grown = anchored.size <= published.size
+            && build_consistency_proof(&self.objects, &anchored, published)
+                .await
+                .is_ok();
         if is_grown {
             return Ok(());
         }
@@ -515,22 +526,22 @@ impl Log {
     }
 
     /// Returns the tree of the last anchored checkpoint.
-    async fn last_anchored(&self) -> Result<Option<TreeHead>> {
+    async fn read_last_anchored(&self) -> Result<Option<TreeHead>> {
         let Some(anchor) = &self.anchor else { return Ok(None) };
         let Some(key) = anchor.list(ANCHORS, None, 1).await?.pop() else {
             return Ok(None);
         };
         let object = anchor.get(&key).await?;
-        object.map(|object| head_of(&object.bytes)).transpose()
+        object.map(|object| parse_tree_head(&object.bytes)).transpose()
     }
 
     /// Writes the checkpoint to the archive. The key begins with the maximum size minus the tree's size, so the newest
     /// checkpoint is listed first.
-    async fn anchor(&self, size: u64, note: &str) -> Result<()> {
+    async fn anchor_checkpoint(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
             // An existing object for this size is kept. `check_growth` compares that object with this tree.
-            anchor.put_if(&key, note.as_bytes(), None).await?;
+            anchor.put_if_version(&key, note.as_bytes(), None).await?;
         }
         Ok(())
     }
@@ -540,12 +551,12 @@ impl Log {
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
         let signed = checkpoint
-            .sign(&self.signer)
+            .sign_as_note(&self.signer)
             .map_err(|error| Error::internal(PUBLISHING, error))?;
         loop {
             let present = self.objects.get(CHECKPOINT).await?;
             let bytes = present.as_ref().map_or(&[][..], |object| &object.bytes);
-            let stored = head_of(bytes).ok();
+            let stored = parse_tree_head(bytes).ok();
             if stored.is_some_and(|stored| stored.size > head.size || (stored.size == head.size && stored != head)) {
                 return Ok(());
             }
@@ -553,7 +564,9 @@ impl Log {
                 Some(witnesses) => {
                     let older = stored.map_or(0, |stored| stored.size);
                     let present = String::from_utf8_lossy(bytes);
-                    witnesses.cosign(&self.objects, &signed, &head, older, &present).await
+                    witnesses
+                        .add_cosignatures(&self.objects, &signed, &head, older, &present)
+                        .await
                 }
                 None => signed.clone(),
             };
@@ -563,27 +576,27 @@ impl Log {
             let version = present.map(|object| object.version);
             if self
                 .objects
-                .put_if(CHECKPOINT, note.as_bytes(), version.as_ref())
+                .put_if_version(CHECKPOINT, note.as_bytes(), version.as_ref())
                 .await?
             {
-                return self.anchor(head.size, &note).await;
+                return self.anchor_checkpoint(head.size, &note).await;
             }
         }
     }
 
     /// Reads the right edge of the tree with this head.
-    async fn edge(&self, head: &TreeHead) -> Result<Edge> {
-        let edge = Edge::read(&self.objects, head).await;
+    async fn read_edge(&self, head: &TreeHead) -> Result<Edge> {
+        let edge = Edge::read_right_edge(&self.objects, head).await;
         edge.map_err(|error| Error::internal("reading the log's edge", error))
     }
 }
 
-fn is_entry(statement: &str) -> bool {
+fn fits_in_entry(statement: &str) -> bool {
     (1..=LONGEST_STATEMENT).contains(&statement.len())
 }
 
 /// Splits the facts into the facts that this run tries again and the rest. Each minute begins with a different fact.
-fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>, Vec<PendingFact>) {
+fn split_for_retry(mut later: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
         .saturating_mul(MAX_TRIED_AGAIN)
@@ -594,17 +607,17 @@ fn split_later(mut later: Vec<PendingFact>, now: Timestamp) -> (Vec<PendingFact>
     (later, waiting)
 }
 
-fn append(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> {
+fn append_entries(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> {
     let statements: Vec<&str> = entries.iter().map(|entry| entry.statement.as_str()).collect();
-    let appended = edge.append(&statements);
+    let appended = edge.append_entries(&statements);
     appended.map_err(|error| Error::internal(PUBLISHING, error))
 }
 
 /// Parses the tree head from a checkpoint that this log has written.
-pub(crate) fn head_of(checkpoint: &[u8]) -> Result<TreeHead> {
+pub(crate) fn parse_tree_head(checkpoint: &[u8]) -> Result<TreeHead> {
     const READING: &str = "reading the checkpoint";
     let text = std::str::from_utf8(checkpoint).map_err(|error| Error::internal(READING, error))?;
     let note = Note::parse(text).map_err(|error| Error::internal(READING, error))?;
     let checkpoint = Checkpoint::parse(note.unverified_text()).map_err(|error| Error::internal(READING, error))?;
-    Ok(checkpoint.head())
+    Ok(checkpoint.tree_head())
 }

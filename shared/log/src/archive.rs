@@ -6,7 +6,7 @@
 //! archive is added later, the next runs archive the missing batches. The log does not wait for the archive.
 
 use crate::{
-    append::{CHECKPOINT, head_of},
+    append::{CHECKPOINT, parse_tree_head},
     index::{self, IndexedBatch},
     objects::ObjectStore,
 };
@@ -122,17 +122,17 @@ impl Archive {
     /// Archives published batches until none is left or `is_over` returns `true`.
     ///
     /// A concurrent run may write the same objects.
-    pub async fn write(&self, is_over: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
+    pub async fn archive_batches(&self, is_over: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
         let mut differing = Vec::new();
-        let mut archived = self.position().await?;
+        let mut archived = self.read_position().await?;
         let began = archived.size;
         while !is_over() {
             let at = Timestamp::from_micros(archived.at).unwrap_or(Timestamp::EPOCH);
             let published = match self.log.get(CHECKPOINT).await? {
-                Some(checkpoint) => head_of(&checkpoint.bytes)?.size,
+                Some(checkpoint) => parse_tree_head(&checkpoint.bytes)?.size,
                 None => 0,
             };
-            let batches = index::batches_from(&self.log, archived.size, at, published, MAX_BATCHES).await?;
+            let batches = index::read_batches_from(&self.log, archived.size, at, published, MAX_BATCHES).await?;
             if batches.is_empty() {
                 break;
             }
@@ -140,7 +140,7 @@ impl Archive {
                 if is_over() {
                     break;
                 }
-                differing.extend(self.put(batch, published).await?);
+                differing.extend(self.put_batch(batch, published).await?);
                 archived = Position {
                     size: batch.end,
                     at: batch.at.micros(),
@@ -157,16 +157,16 @@ impl Archive {
 
     /// Writes the object of a batch unless the object exists. Returns the key if the existing object has different
     /// content.
-    async fn put(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
+    async fn put_batch(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
         let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
-        let (key, text) = object_of(batch, &entries)?;
+        let (key, text) = archive_object(batch, &entries)?;
         let bytes = compress(&text).map_err(|error| Error::internal(ARCHIVING, error))?;
-        if self.objects.put_if(&key, &bytes, None).await? {
+        if self.objects.put_if_version(&key, &bytes, None).await? {
             return Ok(None);
         }
         // A concurrent or earlier run has written the object, or the write failed in between.
-        match self.has(&key, &text).await? {
+        match self.has_object(&key, &text).await? {
             Some(true) => Ok(None),
             Some(false) => Ok(Some(key)),
             None => Err(Error::temporarily_unavailable(ARCHIVING, key)),
@@ -174,7 +174,7 @@ impl Archive {
     }
 
     /// Returns whether an object has this text; `None` if the object does not exist.
-    async fn has(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
+    async fn has_object(&self, key: &str, text: &[u8]) -> Result<Option<bool>> {
         let present = self.objects.get(key).await?;
         Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
@@ -182,15 +182,15 @@ impl Archive {
     /// Checks a batch that is already archived. Returns the key of the batch's object if the archive does not have the
     /// object or its content differs from these entries.
     pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
-        let position = self.position().await?;
+        let position = self.read_position().await?;
         if batch.first >= position.size {
             return Ok(None);
         }
-        let (key, text) = object_of(batch, entries)?;
-        Ok((self.has(&key, &text).await? != Some(true)).then_some(key))
+        let (key, text) = archive_object(batch, entries)?;
+        Ok((self.has_object(&key, &text).await? != Some(true)).then_some(key))
     }
 
-    async fn position(&self) -> Result<Position> {
+    async fn read_position(&self) -> Result<Position> {
         let object = self.log.get(ARCHIVED).await?;
         let position = object.map(|object| serde_json::from_slice(&object.bytes)).transpose();
         Ok(position
@@ -200,11 +200,11 @@ impl Archive {
 }
 
 /// Returns the key and the lines of the object for a batch with these entries.
-fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
+fn archive_object(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
         let entry = std::str::from_utf8(entry).map_err(|error| Error::internal(ARCHIVING, error))?;
-        let line = line(log_index, batch.at, entry);
+        let line = archive_line(log_index, batch.at, entry);
         serde_json::to_writer(&mut text, &line).map_err(|error| Error::internal(ARCHIVING, error))?;
         text.push(b'\n');
         last = log_index;
@@ -217,7 +217,7 @@ fn object_of(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u
 }
 
 /// Returns the archive line for an entry that was committed at this time.
-fn line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
+fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let decoded = |part: Option<&str>| {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(part?).ok()?;
         serde_json::from_slice::<Value>(&bytes).ok()

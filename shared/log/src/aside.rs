@@ -2,7 +2,7 @@
 
 use crate::{
     objects::ObjectStore,
-    pending::{PendingBatch, PendingFact, StoredFact},
+    pending::{PendingBatch, PendingChange, StoredPendingChange},
     state::State,
 };
 use purser_domain::{Error, Result, Timestamp};
@@ -13,7 +13,7 @@ pub(crate) const ASIDE: &str = "aside/";
 /// A fact that was set aside, with the reason.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
-    pub(crate) fact: StoredFact,
+    pub(crate) fact: StoredPendingChange,
     pub(crate) reason: String,
 }
 
@@ -21,12 +21,12 @@ pub(crate) struct Aside {
 const AGAIN: &str = "again";
 
 /// Returns the time of the oldest fact that is not stated yet; `None` if all facts are stated.
-pub async fn oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
-    let (state, _) = State::read(objects).await?;
-    let mut times: Vec<Timestamp> = state.later().iter().map(|fact| fact.changed_at).collect();
-    for shard in PendingBatch::shards(objects).await? {
-        for place in PendingBatch::places(objects, &shard, 1).await? {
-            let batch = PendingBatch::read(objects, &place).await?;
+pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
+    let (state, _) = State::read_state(objects).await?;
+    let mut times: Vec<Timestamp> = state.changes_to_retry().iter().map(|fact| fact.changed_at).collect();
+    for shard in PendingBatch::list_shards(objects).await? {
+        for place in PendingBatch::list_batches(objects, &shard, 1).await? {
+            let batch = PendingBatch::read_batch(objects, &place).await?;
             let facts = batch.into_iter().flat_map(|batch| batch.facts);
             times.extend(facts.map(|fact| fact.changed_at));
         }
@@ -36,7 +36,7 @@ pub async fn oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> 
 
 /// Makes up to a thousand facts pending again that were set aside. An operator calls this after the cause is repaired.
 /// Returns the number of facts.
-pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
+pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut facts, mut keys) = (Vec::new(), Vec::new());
     for key in objects.list(ASIDE, None, 1_000).await? {
@@ -44,7 +44,7 @@ pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize>
             continue;
         };
         let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-        if let Some(mut fact) = aside.and_then(|aside| PendingFact::from_stored(&aside.fact)) {
+        if let Some(mut fact) = aside.and_then(|aside| PendingChange::from_stored(&aside.fact)) {
             // The sequence number is larger than the numbers from every earlier call.
             let number = i64::try_from(facts.len()).map_err(|error| Error::internal(READING, error))?;
             fact.sequence = format!("{:040}", now.micros().saturating_add(number));
@@ -53,7 +53,7 @@ pub async fn state_again(objects: &ObjectStore, now: Timestamp) -> Result<usize>
         }
     }
     let shard = AGAIN.to_owned();
-    PendingBatch { shard, facts }.write(objects).await?;
+    PendingBatch { shard, facts }.write_batch(objects).await?;
     for key in &keys {
         objects.delete(key).await?;
     }

@@ -2,14 +2,14 @@
 //! the entries with the archive.
 
 use crate::{
-    append::{CHECKPOINT, head_of},
+    append::{CHECKPOINT, parse_tree_head},
     archive::Archive,
-    find::about,
+    find::statement_subject,
     index::{self, IndexedBatch},
     objects::ObjectStore,
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
-use purser_evidence::{ReadError, TreeHead, prove_entries};
+use purser_evidence::{ReadError, TreeHead, read_proven_entries};
 use serde::{Deserialize, Serialize};
 
 /// The key of the object that stores the audit's position.
@@ -36,7 +36,7 @@ struct Position {
 /// Continues the audit of a log, or begins a new audit a week after the last one began. A run ends after its share of
 /// the log, or when `is_over` returns `true`. `report` is called with each difference before the position is stored.
 /// The next run audits objects that can't be read now.
-pub async fn audit(
+pub async fn continue_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
     now: Timestamp,
@@ -46,7 +46,7 @@ pub async fn audit(
     let Some(checkpoint) = log.get(CHECKPOINT).await? else {
         return Ok(());
     };
-    let head = head_of(&checkpoint.bytes)?;
+    let head = parse_tree_head(&checkpoint.bytes)?;
     let object = log.get(AUDITED).await?;
     // An unreadable position starts a new audit.
     let position = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
@@ -67,7 +67,7 @@ pub async fn audit(
     let stop = position.size.saturating_add(part.max(1));
     while position.size < stop.min(head.size) && !is_over() {
         let at = Timestamp::from_micros(position.at).unwrap_or(Timestamp::EPOCH);
-        let batches = index::batches_from(log, position.size, at, head.size, MAX_BATCHES).await?;
+        let batches = index::read_batches_from(log, position.size, at, head.size, MAX_BATCHES).await?;
         if batches.is_empty() {
             break;
         }
@@ -93,7 +93,7 @@ async fn audit_batch(
     report: &(impl Fn(&str, &str) + Sync),
 ) -> Result<()> {
     let subject = format!("entries {} to {}", batch.first, batch.end.saturating_sub(1));
-    let entries = match prove_entries(log, head, batch.first..batch.end).await {
+    let entries = match read_proven_entries(log, head, batch.first..batch.end).await {
         Ok(entries) => entries,
         Err(ReadError::Reader(error)) => return Err(error),
         Err(error) => {
@@ -101,9 +101,11 @@ async fn audit_batch(
             return Ok(());
         }
     };
-    let about = entries.iter().map(|entry| about(&String::from_utf8_lossy(entry)));
+    let about = entries
+        .iter()
+        .map(|entry| statement_subject(&String::from_utf8_lossy(entry)));
     let is_indexed = match about.collect::<Option<Vec<_>>>() {
-        Some(about) => batch.has(log, &about).await?,
+        Some(about) => batch.has_entries(log, &about).await?,
         // The daily check reports an entry that is no statement.
         None => batch.has_object(),
     };

@@ -3,7 +3,7 @@
 //! Comparing an entry twice changes nothing.
 
 use crate::{
-    find::{FINDING, LogReader, about},
+    find::{FINDING, LogReader, statement_subject},
     index::{self, About},
     objects::ObjectVersion,
 };
@@ -101,7 +101,7 @@ impl LogReader {
             } else {
                 let (first, after) = (progress.size, progress.at);
                 let at = Timestamp::from_micros(after).unwrap_or(Timestamp::EPOCH);
-                let batches = index::batches_from(&self.0, first, at, size, MAX_BATCHES).await?;
+                let batches = index::read_batches_from(&self.0, first, at, size, MAX_BATCHES).await?;
                 let day_ago = now.before(Duration::DAY);
                 for batch in batches.iter().take_while(|batch| batch.at <= day_ago) {
                     if progress.size.saturating_sub(first) >= MIN_ENTRIES {
@@ -141,13 +141,13 @@ impl LogReader {
         let mut statements: Vec<(u64, String)> = (claim.first..).zip(entries).collect();
         let after = Timestamp::from_micros(claim.after).unwrap_or(Timestamp::EPOCH);
         let (mut misindexed, mut indexed) = (Vec::new(), claim.first);
-        for batch in index::batches_from(&self.0, claim.first, after, claim.end, usize::MAX).await? {
+        for batch in index::read_batches_from(&self.0, claim.first, after, claim.end, usize::MAX).await? {
             let range = batch.first..batch.end;
             let of_batch = statements.iter().filter(|(index, _)| range.contains(index));
-            let about: Option<Vec<About>> = of_batch.map(|(_, statement)| about(statement)).collect();
+            let about: Option<Vec<About>> = of_batch.map(|(_, statement)| statement_subject(statement)).collect();
             // The check of the entry itself reports an entry without a subject.
             if let Some(about) = about
-                && !batch.has(&self.0, &about).await?
+                && !batch.has_entries(&self.0, &about).await?
             {
                 misindexed.push(range);
             }
@@ -161,7 +161,7 @@ impl LogReader {
     }
 
     /// Records that the claimed entries before `next` were compared, and ends the claim.
-    pub async fn note_checked(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
+    pub async fn record_checked(&self, claim: &ClaimedEntries, next: u64) -> Result<()> {
         loop {
             let (mut progress, version) = self.progress().await?;
             for claim in progress.claims.iter_mut().filter(|known| known.first == claim.first) {
@@ -186,6 +186,6 @@ impl LogReader {
     /// Replaces the progress if it still has the version that was read. Returns `false` otherwise.
     async fn replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(progress).map_err(|error| Error::internal(FINDING, error))?;
-        self.0.put_if(CHECKED, &bytes, version).await
+        self.0.put_if_version(CHECKED, &bytes, version).await
     }
 }

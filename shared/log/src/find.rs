@@ -1,7 +1,7 @@
 //! Finds a statement with its proof, the newest checkpoint, and the keys that verify both.
 
 use crate::{
-    append::{CHECKPOINT, TRIED_FOR, head_of},
+    append::{CHECKPOINT, TRIED_FOR, parse_tree_head},
     index::{self, About},
     objects::ObjectStore,
     trust::{TRUST, TrustDocument},
@@ -9,9 +9,9 @@ use crate::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use purser_domain::{
     AgentId, CHANGE_STATEMENT, DECISION_STATEMENT, Error, RECEIPT_STATEMENT, Result, ServiceId, Settlement,
-    SettlementId, Timestamp, TransactionId, payment_differs,
+    SettlementId, Timestamp, TransactionId, names_other_payment,
 };
-use purser_evidence::{StatementKind, TilePath, TlogProof, inclusion_proof, read_unverified_entry};
+use purser_evidence::{StatementKind, TilePath, TlogProof, build_inclusion_proof, read_unverified_entry};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -44,7 +44,7 @@ pub struct PaymentStatements {
 
 impl PaymentStatements {
     /// Returns the statement of the change that this decision made.
-    pub fn change(&self, decision: TransactionId) -> Option<&FoundStatement> {
+    pub fn find_change(&self, decision: TransactionId) -> Option<&FoundStatement> {
         self.changes.iter().find(|change| {
             let payload = unverified_payload(&change.statement).unwrap_or_default();
             payload.get("transaction_id") == Some(&decision.to_string().into())
@@ -52,10 +52,14 @@ impl PaymentStatements {
     }
 
     /// Returns the names of the statements (`decision`, `receipt`) whose payment differs from the record.
-    pub fn differing(&self, decision: Option<&FoundStatement>, settlement: &Settlement) -> Vec<&'static str> {
+    pub fn differing_statements(
+        &self,
+        decision: Option<&FoundStatement>,
+        settlement: &Settlement,
+    ) -> Vec<&'static str> {
         let statements = [("decision", decision), ("receipt", self.receipt.as_ref())];
         let differs = |found: &FoundStatement| {
-            unverified_payload(&found.statement).is_none_or(|payload| payment_differs(&payload, settlement))
+            unverified_payload(&found.statement).is_none_or(|payload| names_other_payment(&payload, settlement))
         };
         let differing = statements.into_iter().filter(|(_, found)| found.is_some_and(differs));
         differing.map(|(name, _)| name).collect()
@@ -106,7 +110,7 @@ pub fn unverified_payload(statement: &str) -> Option<Value> {
 }
 
 /// Returns the subject of a statement. The function does not verify the signature.
-pub(crate) fn about(statement: &str) -> Option<About> {
+pub(crate) fn statement_subject(statement: &str) -> Option<About> {
     let payload = unverified_payload(statement)?;
     let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
     let (kind, id) = match payload.get("statement")?.as_str()? {
@@ -143,71 +147,71 @@ impl LogReader {
     }
 
     /// Finds the statement of a decision that was made at this time; `None` until it is in the log.
-    pub async fn decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
+    pub async fn find_decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Decision;
-        self.find(About { kind, id: id.uuid() }, at).await
+        self.find_statement(About { kind, id: id.uuid() }, at).await
     }
 
     /// Finds the newest receipt of a payment that was settled at this time; `None` until it is in the log.
-    pub async fn receipt(&self, id: SettlementId, settled_at: Timestamp) -> Result<Option<FoundStatement>> {
+    pub async fn find_receipt(&self, id: SettlementId, settled_at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Receipt;
-        self.find(About { kind, id: id.uuid() }, settled_at).await
+        self.find_statement(About { kind, id: id.uuid() }, settled_at).await
     }
 
     /// Finds the statements about a payment after its decision. A payment whose confirmation was reverted keeps its
     /// receipt.
-    pub async fn payment(&self, settlement: &Settlement) -> Result<PaymentStatements> {
+    pub async fn find_payment_statements(&self, settlement: &Settlement) -> Result<PaymentStatements> {
         let (id, since) = (settlement.id(), settlement.terms.authorized_at);
-        let changes = self.changes(id.uuid(), since).await?;
+        let changes = self.find_changes(id.uuid(), since).await?;
         let receipt = match settlement.settled_at() {
-            Some(settled_at) => self.receipt(id, settled_at).await?,
+            Some(settled_at) => self.find_receipt(id, settled_at).await?,
             None if changes.is_empty() => None,
-            None => self.receipt(id, since).await?,
+            None => self.find_receipt(id, since).await?,
         };
         Ok(PaymentStatements { receipt, changes })
     }
 
     /// Finds change statements, in the log's order: by a settlement id, the changes of the payment; by the transaction
     /// id of a decision that required an approval, the changes of the approval.
-    pub async fn changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
+    pub async fn find_changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
-        for index in index::find(&self.0, About { kind, id }, since).await? {
-            changes.extend(self.prove(index).await?);
+        for index in index::find_entries(&self.0, About { kind, id }, since).await? {
+            changes.extend(self.prove_entry(index).await?);
         }
         Ok(changes)
     }
 
     /// Returns the indices and entries of a payment's receipts that were settled at or after `since`.
-    pub async fn receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
+    pub async fn read_receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
         let kind = StatementKind::Receipt;
         let mut receipts = Vec::new();
-        for index in index::find(&self.0, About { kind, id: id.uuid() }, since).await? {
-            receipts.extend(self.entry(index).await?.map(|entry| (index, entry)));
+        for index in index::find_entries(&self.0, About { kind, id: id.uuid() }, since).await? {
+            receipts.extend(self.read_entry(index).await?.map(|entry| (index, entry)));
         }
         Ok(receipts)
     }
 
     /// Returns the reason why the log has no statement of a decision that was made at this time.
-    pub async fn missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
+    pub async fn find_missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
         if now.since(at) < TRIED_FOR {
             return Ok(MissingReason::Pending);
         }
-        Ok(match index::first_stated(&self.0).await? {
+        Ok(match index::first_decision_time(&self.0).await? {
             Some(first) if first <= at => MissingReason::NotStated,
             _ => MissingReason::BeforeLog,
         })
     }
 
-    async fn find(&self, about: About, since: Timestamp) -> Result<Option<FoundStatement>> {
-        match index::find(&self.0, about, since).await?.pop() {
-            Some(index) => self.prove(index).await,
+    async fn find_statement(&self, about: About, since: Timestamp) -> Result<Option<FoundStatement>> {
+        match index::find_entries(&self.0, about, since).await?.pop() {
+            Some(index) => self.prove_entry(index).await,
             None => Ok(None),
         }
     }
 
     /// Returns the entry with this index, without a proof; `None` if the log has fewer entries.
-    pub async fn entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
+    pub async fn read_entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
         let Some(size) = self.size().await?.filter(|size| index < *size) else {
             return Ok(None);
         };
@@ -215,17 +219,17 @@ impl LogReader {
         entry.map(Some).map_err(|error| Error::internal(FINDING, error))
     }
 
-    async fn prove(&self, index: u64) -> Result<Option<FoundStatement>> {
+    async fn prove_entry(&self, index: u64) -> Result<Option<FoundStatement>> {
         let Some(checkpoint) = self.0.get(CHECKPOINT).await? else {
             return Ok(None);
         };
-        let head = head_of(&checkpoint.bytes)?;
+        let head = parse_tree_head(&checkpoint.bytes)?;
         if index >= head.size {
             return Ok(None);
         }
         let entry = read_unverified_entry(&self.0, head.size, index).await;
         let entry = entry.map_err(|error| Error::internal(FINDING, error))?;
-        let hashes = inclusion_proof(&self.0, &head, index, &entry).await;
+        let hashes = build_inclusion_proof(&self.0, &head, index, &entry).await;
         let hashes = hashes.map_err(|error| Error::internal(FINDING, error))?;
         let checkpoint = String::from_utf8(checkpoint.bytes).map_err(|error| Error::internal(FINDING, error))?;
         let proof = TlogProof::new(Some(&entry), index, hashes, &checkpoint);
@@ -239,11 +243,11 @@ impl LogReader {
 
     /// Returns the hash tile at this path below the log's prefix (c2sp.org/tlog-tiles); `None` for any other path. A
     /// hash reveals nothing, because each leaf ends in a signature. The entries themselves are private.
-    pub async fn hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
+    pub async fn read_hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
         let Ok(path) = path.parse::<TilePath>() else {
             return Ok(None);
         };
-        if path.is_entries() {
+        if path.is_entry_bundle() {
             return Ok(None);
         }
         let tile = self.0.get(&path.to_string()).await?;
@@ -254,18 +258,18 @@ impl LogReader {
     }
 
     /// Returns the newest checkpoint; `None` before the first statement.
-    pub async fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
+    pub async fn read_checkpoint(&self) -> Result<Option<Vec<u8>>> {
         Ok(self.0.get(CHECKPOINT).await?.map(|object| object.bytes))
     }
 
     /// Returns the size of the newest checkpoint's tree; `None` before the first statement.
     pub(crate) async fn size(&self) -> Result<Option<u64>> {
-        let checkpoint = self.checkpoint().await?;
-        checkpoint.map(|bytes| Ok(head_of(&bytes)?.size)).transpose()
+        let checkpoint = self.read_checkpoint().await?;
+        checkpoint.map(|bytes| Ok(parse_tree_head(&bytes)?.size)).transpose()
     }
 
     /// Returns the keys that verify statements and checkpoints; `None` before they are published.
-    pub async fn trust(&self) -> Result<Option<TrustDocument>> {
+    pub async fn read_trust(&self) -> Result<Option<TrustDocument>> {
         let object = self.0.get(TRUST).await?;
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()
     }
@@ -273,7 +277,7 @@ impl LogReader {
     /// Returns whether an entry after `index` is also a receipt of this payment.
     pub async fn has_later_receipt(&self, id: SettlementId, settled_at: Timestamp, index: u64) -> Result<bool> {
         let kind = StatementKind::Receipt;
-        let found = index::find(&self.0, About { kind, id: id.uuid() }, settled_at).await?;
+        let found = index::find_entries(&self.0, About { kind, id: id.uuid() }, settled_at).await?;
         Ok(found.last().is_some_and(|found| *found > index))
     }
 }

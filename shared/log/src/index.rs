@@ -51,13 +51,13 @@ impl StoredIndex {
 }
 
 /// Returns the microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
-fn micros(id: Uuid) -> i64 {
+fn uuid_micros(id: Uuid) -> i64 {
     purser_domain::SettlementId::from_uuid(id).authorized_at().micros()
 }
 
 /// Writes the index object of a batch. `first` is the log index of the batch's first entry.
-pub(crate) async fn write(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
-    let times = entries.iter().map(|entry| micros(entry.id));
+pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
+    let times = entries.iter().map(|entry| uuid_micros(entry.id));
     let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
         return Ok(());
     };
@@ -97,7 +97,7 @@ impl IndexedBatch {
     }
 
     /// Returns whether the index object has exactly these entries.
-    pub(crate) async fn has(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
+    pub(crate) async fn has_entries(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
         let object = match &self.key {
             Some(key) => objects.get(key).await?,
             None => None,
@@ -111,7 +111,7 @@ impl IndexedBatch {
 /// batch before `first` was committed at `at`. The function reads only keys, so an unreadable object does not stop the
 /// caller. The last batch is left out while it has no index object. The caller must read `size` first, because a batch
 /// is indexed before it is published.
-pub(crate) async fn batches_from(
+pub(crate) async fn read_batches_from(
     objects: &ObjectStore,
     first: u64,
     at: Timestamp,
@@ -124,7 +124,7 @@ pub(crate) async fn batches_from(
     let mut keys = BTreeMap::new();
     for key in listed {
         // The log writes no index object with a different key format.
-        let Some((at, [begins, ..])) = read_key(&key) else {
+        let Some((at, [begins, ..])) = parse_key(&key) else {
             continue;
         };
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
@@ -160,21 +160,21 @@ pub(crate) async fn batches_from(
 }
 
 /// Returns the time of the earliest decision in the first batch; `None` without a batch.
-pub(crate) async fn first_stated(objects: &ObjectStore) -> Result<Option<Timestamp>> {
+pub(crate) async fn first_decision_time(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let first = objects.list(PREFIX, None, 1).await?.pop();
-    let key = first.as_deref().and_then(read_key);
+    let key = first.as_deref().and_then(parse_key);
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
 }
 
 /// Parses the commit time, the index of the first entry and the time range from a key; `None` if it is no key of a
 /// batch.
-fn read_key(key: &str) -> Option<(i64, [i64; 3])> {
+fn parse_key(key: &str) -> Option<(i64, [i64; 3])> {
     let mut parts = key.strip_prefix(PREFIX)?.split('-');
     let mut number = || parts.next()?.parse::<i64>().ok();
     Some((number()?, [number()?, number()?, number()?]))
 }
 
-async fn read(objects: &ObjectStore, key: &str) -> Result<Option<StoredIndex>> {
+async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<StoredIndex>> {
     let Some(object) = objects.get(key).await? else {
         return Ok(None);
     };
@@ -188,7 +188,7 @@ async fn read(objects: &ObjectStore, key: &str) -> Result<Option<StoredIndex>> {
 ///
 /// An unreadable object is an error only if it may contain the subject: for a decision, if no other object has the
 /// decision; for a receipt or change, always, because the object may have a later one.
-pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
+pub(crate) async fn find_entries(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
@@ -198,7 +198,7 @@ pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) 
             if about.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }
-            match find_in(objects, about, key).await {
+            match find_entries_in_object(objects, about, key).await {
                 Ok(indexes) => found.extend(indexes),
                 Err(error) if UnreadableObject::is_cause_of(&error) => unreadable = Some(error),
                 Err(error) => return Err(error),
@@ -215,14 +215,14 @@ pub(crate) async fn find(objects: &ObjectStore, about: About, since: Timestamp) 
     }
 }
 
-async fn find_in(objects: &ObjectStore, about: About, key: &str) -> Result<Vec<u64>> {
-    let Some((_, [first, least, most])) = read_key(key) else {
+async fn find_entries_in_object(objects: &ObjectStore, about: About, key: &str) -> Result<Vec<u64>> {
+    let Some((_, [first, least, most])) = parse_key(key) else {
         return Ok(Vec::new());
     };
-    if !(least..=most).contains(&micros(about.id)) {
+    if !(least..=most).contains(&uuid_micros(about.id)) {
         return Ok(Vec::new());
     }
-    let Some(stored) = read(objects, key).await? else {
+    let Some(stored) = read_index_object(objects, key).await? else {
         return Ok(Vec::new());
     };
     let ids = match about.kind {

@@ -48,8 +48,8 @@ mod witnesses;
 
 pub use append::{Log, Outcome, SignedStatement, Stating, Written};
 pub use archive::{Archive, ArchiveResult};
-pub use aside::{oldest_pending, state_again};
-pub use audit::audit;
+pub use aside::{read_oldest_pending, requeue_quarantined};
+pub use audit::continue_audit;
 pub use check::{ClaimedEntries, EntriesToCheck};
 pub use find::{
     DecisionSubject, FoundStatement, HashTile, LogReader, MissingReason, PaymentStatements, unverified_payload,
@@ -57,7 +57,7 @@ pub use find::{
 pub use index::UnreadableObject;
 pub use missing::MissingStatements;
 pub use objects::{ObjectStore, ObjectVersion, StoredObject};
-pub use pending::{Confirmation, PendingBatch, PendingFact, PendingPlace, StatedFact};
+pub use pending::{Confirmation, PendingBatch, PendingChange, PendingPosition, StatedChange};
 pub use signed::write_signed;
 pub use trust::{LogKey, TRUST, TrustDocument};
 pub use witnesses::Witnesses;

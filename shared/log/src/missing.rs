@@ -9,7 +9,7 @@ use crate::{
     find::{LogReader, unverified_payload},
     index::{self, About},
     objects::ObjectStore,
-    pending::{Confirmation, PREFIX, PendingBatch, PendingFact, StatedFact, StoredFact},
+    pending::{Confirmation, PREFIX, PendingBatch, PendingChange, StatedChange, StoredPendingChange},
     state::State,
 };
 use purser_domain::{Duration, LoggedDecision, Result, Settlement, SettlementState, Timestamp};
@@ -34,36 +34,40 @@ pub struct MissingStatements {
 
 impl MissingStatements {
     /// Counts a statement that is not pending again.
-    fn leave(&mut self, reason: impl Into<String>) {
+    fn count_unrecoverable(&mut self, reason: impl Into<String>) {
         let count = self.reasons.entry(reason.into()).or_default();
         *count = count.saturating_add(1);
     }
 
     /// Makes the facts of these decisions pending that have no statement in the log. Each decision comes with the hex
     /// digits of its row's current hash.
-    pub async fn find(
+    pub async fn requeue_missing(
         &mut self,
         objects: &ObjectStore,
         decisions: &[(LoggedDecision, String)],
         now: Timestamp,
     ) -> Result<()> {
-        let unstated = find_unstated(objects).await?;
+        let unstated = find_pending_changes(objects).await?;
         let mut facts = Vec::new();
         for (decision, row) in decisions {
-            for (fact, at) in facts_of(decision) {
-                if is_stated(objects, decision, &fact).await? {
+            for (fact, at) in changes_to_state(decision) {
+                if is_in_log(objects, decision, &fact).await? {
                     continue;
                 }
                 let known = unstated.iter().find(|(known, _)| *known == fact);
                 match (known, &fact) {
-                    (Some((_, Some(reason))), _) => self.leave(format!("it was set aside: {reason}")),
-                    (Some((_, None)), _) => self.leave("it is pending"),
-                    (None, _) if now.since(at) < FORGOTTEN => self.leave("it changed within the last 25 hours"),
-                    (None, StatedFact::Released(..)) => self.leave("the record does not have the time of the release"),
-                    (None, _) => facts.push(PendingFact {
+                    (Some((_, Some(reason))), _) => self.count_unrecoverable(format!("it was set aside: {reason}")),
+                    (Some((_, None)), _) => self.count_unrecoverable("it is pending"),
+                    (None, _) if now.since(at) < FORGOTTEN => {
+                        self.count_unrecoverable("it changed within the last 25 hours");
+                    }
+                    (None, StatedChange::Released(..)) => {
+                        self.count_unrecoverable("the record does not have the time of the release");
+                    }
+                    (None, _) => facts.push(PendingChange {
                         sequence: String::new(),
                         changed_at: now,
-                        agent: decision.agent(),
+                        agent: decision.agent_id(),
                         fact,
                         row: row.clone(),
                     }),
@@ -75,16 +79,16 @@ impl MissingStatements {
             self.pending = self.pending.saturating_add(1);
         }
         let shard = SHARD.to_owned();
-        PendingBatch { shard, facts }.write(objects).await
+        PendingBatch { shard, facts }.write_batch(objects).await
     }
 }
 
 /// Returns the facts to state for a decision, according to its record, each with the time of the change.
-fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
-    let at = decision.at();
+fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)> {
+    let at = decision.decided_at();
     let payment = |settlement: &Settlement| match settlement.state {
         SettlementState::Authorized => None,
-        SettlementState::Expired => Some((StatedFact::Released(settlement.id(), at), at)),
+        SettlementState::Expired => Some((StatedChange::Released(settlement.id(), at), at)),
         SettlementState::Confirmed {
             tx_hash,
             block_number,
@@ -95,17 +99,17 @@ fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
                 block_number,
                 settled_at,
             };
-            Some((StatedFact::Confirmed(settlement.id(), confirmation), settled_at))
+            Some((StatedChange::Confirmed(settlement.id(), confirmation), settled_at))
         }
     };
     match decision {
-        LoggedDecision::Refused(refusal) => vec![(StatedFact::Refused(refusal.transaction), at)],
-        LoggedDecision::ConfirmationReverted(reverted) => vec![(StatedFact::Reverted(reverted.transaction), at)],
-        LoggedDecision::Allowed(settlement) => [(StatedFact::Allowed(settlement.id()), at)]
+        LoggedDecision::Refused(refusal) => vec![(StatedChange::Refused(refusal.transaction), at)],
+        LoggedDecision::ConfirmationReverted(reverted) => vec![(StatedChange::Reverted(reverted.transaction), at)],
+        LoggedDecision::Allowed(settlement) => [(StatedChange::Allowed(settlement.id()), at)]
             .into_iter()
             .chain(payment(settlement))
             .collect(),
-        LoggedDecision::PaidOut(settlement) => [(StatedFact::Withdrawn(settlement.id()), at)]
+        LoggedDecision::PaidOut(settlement) => [(StatedChange::Withdrawn(settlement.id()), at)]
             .into_iter()
             .chain(payment(settlement))
             .collect(),
@@ -113,28 +117,30 @@ fn facts_of(decision: &LoggedDecision) -> Vec<(StatedFact, Timestamp)> {
 }
 
 /// Returns whether the log has a statement of this fact.
-async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedFact) -> Result<bool> {
+async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedChange) -> Result<bool> {
     let (kind, id, name) = match (fact, decision) {
-        (StatedFact::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
-        (StatedFact::Released(id, _), _) => (StatementKind::Change, id.uuid(), Some("release")),
-        (StatedFact::Withdrawn(id), _) => (StatementKind::Change, id.uuid(), Some("withdrawal")),
-        (StatedFact::Reverted(_), LoggedDecision::ConfirmationReverted(reverted)) => {
+        (StatedChange::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
+        (StatedChange::Released(id, _), _) => (StatementKind::Change, id.uuid(), Some("release")),
+        (StatedChange::Withdrawn(id), _) => (StatementKind::Change, id.uuid(), Some("withdrawal")),
+        (StatedChange::Reverted(_), LoggedDecision::ConfirmationReverted(reverted)) => {
             (StatementKind::Change, reverted.settlement.uuid(), Some("reversal"))
         }
-        _ => (StatementKind::Decision, decision.transaction().uuid(), None),
+        _ => (StatementKind::Decision, decision.transaction_id().uuid(), None),
     };
     let log = LogReader::new(objects.clone());
-    for index in index::find(objects, About { kind, id }, decision.at()).await? {
-        let Some(entry) = log.entry(index).await? else { continue };
+    for index in index::find_entries(objects, About { kind, id }, decision.decided_at()).await? {
+        let Some(entry) = log.read_entry(index).await? else {
+            continue;
+        };
         let payload = unverified_payload(&String::from_utf8_lossy(&entry)).unwrap_or_default();
         let is_same = match fact {
-            StatedFact::Confirmed(_, confirmation) => {
+            StatedChange::Confirmed(_, confirmation) => {
                 let tx_hash = Value::from(confirmation.tx_hash.to_string());
                 let block = Value::from(confirmation.block_number);
                 payload.pointer("/settlement/tx_hash") == Some(&tx_hash)
                     && payload.pointer("/settlement/block_number") == Some(&block)
             }
-            StatedFact::Reverted(id) => payload.get("transaction_id") == Some(&id.to_string().into()),
+            StatedChange::Reverted(id) => payload.get("transaction_id") == Some(&id.to_string().into()),
             _ => name.is_none_or(|name| payload.get("change") == Some(&name.into())),
         };
         if is_same {
@@ -145,9 +151,13 @@ async fn is_stated(objects: &ObjectStore, decision: &LoggedDecision, fact: &Stat
 }
 
 /// Returns the pending facts, and the facts that were set aside with the reason.
-async fn find_unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<String>)>> {
-    let (state, _) = State::read(objects).await?;
-    let mut facts: Vec<_> = state.later().into_iter().map(|later| (later.fact, None)).collect();
+async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange, Option<String>)>> {
+    let (state, _) = State::read_state(objects).await?;
+    let mut facts: Vec<_> = state
+        .changes_to_retry()
+        .into_iter()
+        .map(|later| (later.fact, None))
+        .collect();
     for prefix in [PREFIX, ASIDE] {
         let mut after = None::<String>;
         loop {
@@ -158,13 +168,15 @@ async fn find_unstated(objects: &ObjectStore) -> Result<Vec<(StatedFact, Option<
                 };
                 if prefix == ASIDE {
                     let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
-                    let fact =
-                        aside.and_then(|aside| Some((PendingFact::from_stored(&aside.fact)?.fact, Some(aside.reason))));
+                    let fact = aside
+                        .and_then(|aside| Some((PendingChange::from_stored(&aside.fact)?.fact, Some(aside.reason))));
                     facts.extend(fact);
                 } else {
                     let stored: Vec<Value> = serde_json::from_slice(&object.bytes).unwrap_or_default();
-                    let stored = stored.iter().filter_map(|value| StoredFact::deserialize(value).ok());
-                    let pending = stored.filter_map(|stored| PendingFact::from_stored(&stored));
+                    let stored = stored
+                        .iter()
+                        .filter_map(|value| StoredPendingChange::deserialize(value).ok());
+                    let pending = stored.filter_map(|stored| PendingChange::from_stored(&stored));
                     facts.extend(pending.map(|pending| (pending.fact, None)));
                 }
             }

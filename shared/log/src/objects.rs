@@ -62,13 +62,13 @@ impl ObjectStore {
     /// Opens the bucket with this name, or a folder if the name is `folder:<path>`, as in the local stack.
     pub fn open(aws: &SdkConfig, name: &str) -> Self {
         match name.strip_prefix("folder:") {
-            Some(path) => Self::folder(path),
-            None => Self::bucket(aws, name),
+            Some(path) => Self::open_folder(path),
+            None => Self::open_bucket(aws, name),
         }
     }
 
     /// Opens a bucket.
-    pub fn bucket(aws: &SdkConfig, bucket: impl Into<Arc<str>>) -> Self {
+    pub fn open_bucket(aws: &SdkConfig, bucket: impl Into<Arc<str>>) -> Self {
         Self(Place::Bucket {
             client: Client::new(aws),
             bucket: bucket.into(),
@@ -76,21 +76,21 @@ impl ObjectStore {
     }
 
     /// Opens a folder, which is created on the first write.
-    pub fn folder(path: impl Into<PathBuf>) -> Self {
-        Self::in_folder(path.into(), None, Duration::ZERO)
+    pub fn open_folder(path: impl Into<PathBuf>) -> Self {
+        Self::with_folder(path.into(), None, Duration::ZERO)
     }
 
     /// Opens a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
-    pub fn interrupt_after(path: impl Into<PathBuf>, writes: u32) -> Self {
-        Self::in_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
+    pub fn open_interrupted_folder(path: impl Into<PathBuf>, writes: u32) -> Self {
+        Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
     /// Opens a folder in which each call takes this long, for tests that count consecutive calls.
     pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
-        Self::in_folder(path.into(), None, latency)
+        Self::with_folder(path.into(), None, latency)
     }
 
-    fn in_folder(path: PathBuf, writes: Option<AtomicU32>, latency: Duration) -> Self {
+    fn with_folder(path: PathBuf, writes: Option<AtomicU32>, latency: Duration) -> Self {
         let folder = Folder {
             path,
             writes,
@@ -109,7 +109,7 @@ impl ObjectStore {
                 let found = match sent {
                     Ok(found) => found,
                     Err(error) if error.code() == Some("NoSuchKey") => return Ok(None),
-                    Err(error) => return Err(unavailable(READING, &error)),
+                    Err(error) => return Err(unavailable_error(READING, &error)),
                 };
                 let version = ObjectVersion(found.e_tag.unwrap_or_default());
                 let bytes = found.body.collect().await;
@@ -133,7 +133,7 @@ impl ObjectStore {
             Place::Bucket { client, bucket } => {
                 let put = client.put_object().bucket(&**bucket).key(key);
                 let sent = put.body(ByteStream::from(bytes.to_vec())).send().await;
-                sent.map_err(|error| unavailable(WRITING, &error))?;
+                sent.map_err(|error| unavailable_error(WRITING, &error))?;
                 Ok(())
             }
             Place::Folder(folder) => {
@@ -146,7 +146,7 @@ impl ObjectStore {
     /// Writes an object if the existing object has this version, or, for `None`, if no object exists (user guide,
     /// "Conditional writes"). Returns `false` if the condition failed, and also if an earlier attempt of this call has
     /// written the object.
-    pub async fn put_if(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
+    pub async fn put_if_version(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
         const WRITING: &str = "writing an object under a condition";
         match &self.0 {
             Place::Bucket { client, bucket } => {
@@ -163,7 +163,7 @@ impl ObjectStore {
                         // `ConditionalRequestConflict` means that another write was in progress, and `NoSuchKey` that
                         // the object was deleted.
                         Some("PreconditionFailed" | "ConditionalRequestConflict" | "NoSuchKey") => Ok(false),
-                        _ => Err(unavailable(WRITING, &error)),
+                        _ => Err(unavailable_error(WRITING, &error)),
                     },
                 }
             }
@@ -189,7 +189,7 @@ impl ObjectStore {
             Place::Bucket { client, bucket } => {
                 let list = client.list_objects_v2().bucket(&**bucket).prefix(prefix);
                 let list = list.set_start_after(after.map(str::to_owned)).max_keys(most.into());
-                let listed = list.send().await.map_err(|error| unavailable(LISTING, &error))?;
+                let listed = list.send().await.map_err(|error| unavailable_error(LISTING, &error))?;
                 Ok(listed
                     .contents
                     .into_iter()
@@ -200,7 +200,7 @@ impl ObjectStore {
             Place::Folder(folder) => {
                 folder.delay().await;
                 let mut keys = Vec::new();
-                let found = keys_in(&folder.path, &folder.path, &mut keys);
+                let found = collect_keys(&folder.path, &folder.path, &mut keys);
                 found.map_err(|error| Error::internal(LISTING, error))?;
                 keys.retain(|key| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
                 keys.sort_unstable();
@@ -216,7 +216,7 @@ impl ObjectStore {
         match &self.0 {
             Place::Bucket { client, bucket } => {
                 let sent = client.delete_object().bucket(&**bucket).key(key).send().await;
-                sent.map_err(|error| unavailable(DELETING, &error))?;
+                sent.map_err(|error| unavailable_error(DELETING, &error))?;
                 Ok(())
             }
             Place::Folder(folder) => {
@@ -227,7 +227,7 @@ impl ObjectStore {
     }
 }
 
-fn unavailable<E: std::error::Error>(operation: &'static str, error: &E) -> Error {
+fn unavailable_error<E: std::error::Error>(operation: &'static str, error: &E) -> Error {
     Error::temporarily_unavailable(operation, DisplayErrorContext(error).to_string())
 }
 
@@ -277,7 +277,7 @@ impl Folder {
 }
 
 /// Collects the keys of the files below a folder, except for temporary files.
-fn keys_in(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()> {
+fn collect_keys(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -285,7 +285,7 @@ fn keys_in(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()>
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {
-            keys_in(root, &path, keys)?;
+            collect_keys(root, &path, keys)?;
         } else if let Some(key) = path.strip_prefix(root).ok().and_then(Path::to_str)
             && !key.starts_with('.')
         {

@@ -14,7 +14,7 @@ pub(crate) const PREFIX: &str = "pending/";
 
 /// A fact that the log states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum StatedFact {
+pub enum StatedChange {
     /// A payment was authorized.
     Allowed(SettlementId),
     /// A payment was blocked or escalated.
@@ -44,7 +44,7 @@ pub struct Confirmation {
 
 /// A fact with its agent and its stream record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PendingFact {
+pub struct PendingChange {
     /// The sequence number, padded so that the text order equals the order of the shard's records.
     pub sequence: String,
     /// The time of the record, in whole seconds.
@@ -52,7 +52,7 @@ pub struct PendingFact {
     /// The agent.
     pub agent: AgentId,
     /// The fact to state.
-    pub fact: StatedFact,
+    pub fact: StatedChange,
     /// The hash of the row in the stream, in hexadecimal. If the table's row has a different hash, the fact is not
     /// stated.
     pub row: String,
@@ -64,24 +64,24 @@ pub struct PendingBatch {
     /// The shard id.
     pub shard: String,
     /// The facts.
-    pub facts: Vec<PendingFact>,
+    pub facts: Vec<PendingChange>,
 }
 
 /// The key of a pending batch's object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PendingPlace(String);
+pub struct PendingPosition(String);
 
 /// The parsed content of a pending batch's object.
 pub(crate) struct ReadBatch {
     pub(crate) shard: String,
-    pub(crate) facts: Vec<PendingFact>,
+    pub(crate) facts: Vec<PendingChange>,
     /// Values that can't be parsed as facts.
     pub(crate) unreadable: Vec<Value>,
 }
 
 /// The stored JSON of a fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StoredFact {
+pub(crate) struct StoredPendingChange {
     seq: String,
     /// The time of the record, in seconds.
     at: u64,
@@ -124,14 +124,14 @@ struct StoredConfirmation {
     at: i64,
 }
 
-impl PendingFact {
-    pub(crate) fn to_stored(&self) -> StoredFact {
+impl PendingChange {
+    pub(crate) fn to_stored(&self) -> StoredPendingChange {
         let (settlement, transaction, confirmed) = match &self.fact {
-            StatedFact::Allowed(id) | StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => {
+            StatedChange::Allowed(id) | StatedChange::Released(id, _) | StatedChange::Withdrawn(id) => {
                 (Some(id.to_string()), None, None)
             }
-            StatedFact::Refused(id) | StatedFact::Reverted(id) => (None, Some(id.to_string()), None),
-            StatedFact::Confirmed(id, confirmation) => {
+            StatedChange::Refused(id) | StatedChange::Reverted(id) => (None, Some(id.to_string()), None),
+            StatedChange::Confirmed(id, confirmation) => {
                 let confirmed = StoredConfirmation {
                     tx_hash: confirmation.tx_hash.to_string(),
                     block: confirmation.block_number,
@@ -139,26 +139,26 @@ impl PendingFact {
                 };
                 (Some(id.to_string()), None, Some(confirmed))
             }
-            StatedFact::ApprovalChanged(..) => (None, None, None),
+            StatedChange::ApprovalChanged(..) => (None, None, None),
         };
         let change = match &self.fact {
-            StatedFact::Reverted(_) => Some(StoredChange::Reversal),
-            StatedFact::Released(..) => Some(StoredChange::Release),
-            StatedFact::Withdrawn(_) => Some(StoredChange::Withdrawal),
-            StatedFact::Allowed(_)
-            | StatedFact::Refused(_)
-            | StatedFact::Confirmed(..)
-            | StatedFact::ApprovalChanged(..) => None,
+            StatedChange::Reverted(_) => Some(StoredChange::Reversal),
+            StatedChange::Released(..) => Some(StoredChange::Release),
+            StatedChange::Withdrawn(_) => Some(StoredChange::Withdrawal),
+            StatedChange::Allowed(_)
+            | StatedChange::Refused(_)
+            | StatedChange::Confirmed(..)
+            | StatedChange::ApprovalChanged(..) => None,
         };
         let approval = match &self.fact {
-            StatedFact::ApprovalChanged(id, change, at) => Some(StoredApproval {
+            StatedChange::ApprovalChanged(id, change, at) => Some(StoredApproval {
                 id: id.to_string(),
                 change: change.name().to_owned(),
                 at: at.micros(),
             }),
             _ => None,
         };
-        StoredFact {
+        StoredPendingChange {
             seq: self.sequence.clone(),
             at: self.changed_at.secs(),
             agent: self.agent.to_string(),
@@ -171,7 +171,7 @@ impl PendingFact {
         }
     }
 
-    pub(crate) fn from_stored(stored: &StoredFact) -> Option<Self> {
+    pub(crate) fn from_stored(stored: &StoredPendingChange) -> Option<Self> {
         let settlement = stored.settlement.as_deref().map(SettlementId::parse);
         let transaction = stored.transaction.as_deref().map(TransactionId::parse);
         let changed_at = Timestamp::from_secs(stored.at)?;
@@ -179,21 +179,21 @@ impl PendingFact {
             (None, None, None, None) => {
                 let StoredApproval { id, change, at } = stored.approval.as_ref()?;
                 let change = ApprovalChange::from_name(change)?;
-                StatedFact::ApprovalChanged(ApprovalId::parse(id)?, change, Timestamp::from_micros(*at)?)
+                StatedChange::ApprovalChanged(ApprovalId::parse(id)?, change, Timestamp::from_micros(*at)?)
             }
-            (Some(id), None, None, None) => StatedFact::Allowed(id?),
-            (Some(id), None, None, Some(StoredChange::Release)) => StatedFact::Released(id?, changed_at),
-            (Some(id), None, None, Some(StoredChange::Withdrawal)) => StatedFact::Withdrawn(id?),
-            (None, Some(id), None, Some(StoredChange::Reversal)) => StatedFact::Reverted(id?),
+            (Some(id), None, None, None) => StatedChange::Allowed(id?),
+            (Some(id), None, None, Some(StoredChange::Release)) => StatedChange::Released(id?, changed_at),
+            (Some(id), None, None, Some(StoredChange::Withdrawal)) => StatedChange::Withdrawn(id?),
+            (None, Some(id), None, Some(StoredChange::Reversal)) => StatedChange::Reverted(id?),
             (Some(id), None, Some(confirmed), None) => {
                 let confirmation = Confirmation {
                     tx_hash: TxHash::parse(&confirmed.tx_hash)?,
                     block_number: confirmed.block,
                     settled_at: Timestamp::from_micros(confirmed.at)?,
                 };
-                StatedFact::Confirmed(id?, confirmation)
+                StatedChange::Confirmed(id?, confirmation)
             }
-            (None, Some(id), None, None) => StatedFact::Refused(id?),
+            (None, Some(id), None, None) => StatedChange::Refused(id?),
             _ => return None,
         };
         Some(Self {
@@ -206,7 +206,7 @@ impl PendingFact {
     }
 }
 
-impl fmt::Display for PendingPlace {
+impl fmt::Display for PendingPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -214,23 +214,23 @@ impl fmt::Display for PendingPlace {
 
 impl PendingBatch {
     /// Writes the object of a batch unless the batch has no facts.
-    pub async fn write(&self, objects: &ObjectStore) -> Result<()> {
+    pub async fn write_batch(&self, objects: &ObjectStore) -> Result<()> {
         let (Some(first), Some(last)) = (self.facts.first(), self.facts.last()) else {
             return Ok(());
         };
         let key = format!("{PREFIX}{}/{}-{}", self.shard, first.sequence, last.sequence);
-        let facts: Vec<StoredFact> = self.facts.iter().map(PendingFact::to_stored).collect();
+        let facts: Vec<StoredPendingChange> = self.facts.iter().map(PendingChange::to_stored).collect();
         let bytes = serde_json::to_vec(&facts).map_err(|error| Error::internal("writing facts", error))?;
         objects.put(&key, &bytes).await
     }
 
     /// Lists the shards that have pending objects.
-    pub(crate) async fn shards(objects: &ObjectStore) -> Result<Vec<String>> {
+    pub(crate) async fn list_shards(objects: &ObjectStore) -> Result<Vec<String>> {
         let (mut shards, mut after) = (Vec::new(), None::<String>);
         loop {
             let keys = objects.list(PREFIX, after.as_deref(), 1).await?;
             let Some(key) = keys.first() else { return Ok(shards) };
-            let shard = shard_in(key).unwrap_or_default().to_owned();
+            let shard = shard_of_key(key).unwrap_or_default().to_owned();
             // `~` sorts after every character of a key.
             after = Some(format!("{PREFIX}{shard}/~"));
             shards.push(shard);
@@ -238,26 +238,26 @@ impl PendingBatch {
     }
 
     /// Lists a shard's first objects, in the order of its records.
-    pub(crate) async fn places(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPlace>> {
+    pub(crate) async fn list_batches(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPosition>> {
         let keys = objects.list(&format!("{PREFIX}{shard}/"), None, max).await?;
-        Ok(keys.into_iter().map(PendingPlace).collect())
+        Ok(keys.into_iter().map(PendingPosition).collect())
     }
 
     /// Reads the batch of an object; `None` if the object was deleted meanwhile.
-    pub(crate) async fn read(objects: &ObjectStore, place: &PendingPlace) -> Result<Option<ReadBatch>> {
+    pub(crate) async fn read_batch(objects: &ObjectStore, place: &PendingPosition) -> Result<Option<ReadBatch>> {
         let Some(object) = objects.get(&place.0).await? else {
             return Ok(None);
         };
         let stored: Vec<Value> = serde_json::from_slice(&object.bytes)
             .unwrap_or_else(|_| vec![String::from_utf8_lossy(&object.bytes).into_owned().into()]);
         let mut batch = ReadBatch {
-            shard: shard_in(&place.0).unwrap_or_default().to_owned(),
+            shard: shard_of_key(&place.0).unwrap_or_default().to_owned(),
             facts: Vec::new(),
             unreadable: Vec::new(),
         };
         for value in stored {
-            let fact = StoredFact::deserialize(&value).ok();
-            match fact.and_then(|fact| PendingFact::from_stored(&fact)) {
+            let fact = StoredPendingChange::deserialize(&value).ok();
+            match fact.and_then(|fact| PendingChange::from_stored(&fact)) {
                 Some(fact) => batch.facts.push(fact),
                 None => batch.unreadable.push(value),
             }
@@ -266,7 +266,7 @@ impl PendingBatch {
     }
 }
 
-fn shard_in(key: &str) -> Option<&str> {
+fn shard_of_key(key: &str) -> Option<&str> {
     let (shard, _) = key.strip_prefix(PREFIX)?.split_once('/')?;
     Some(shard)
 }

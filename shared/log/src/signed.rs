@@ -3,7 +3,7 @@
 
 use crate::{
     objects::{AT_ONCE, ObjectStore},
-    pending::{PendingFact, StoredFact},
+    pending::{PendingChange, StoredPendingChange},
 };
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use purser_domain::{AgentId, Duration, Error, Result, Timestamp};
@@ -22,12 +22,12 @@ const KEPT: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
 struct StoredStatement {
-    fact: StoredFact,
+    fact: StoredPendingChange,
     statement: String,
 }
 
 /// Writes the statements of a stream batch unless there are none.
-pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)]) -> Result<()> {
+pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, String)]) -> Result<()> {
     let Some((first, _)) = signed.first() else {
         return Ok(());
     };
@@ -55,14 +55,14 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingFact, String)
 #[derive(Default)]
 pub(crate) struct SignedBatch {
     /// Each statement with its fact and the index of its object, by the fact's agent and sequence number.
-    statements: BTreeMap<(AgentId, String), (PendingFact, String, usize)>,
+    statements: BTreeMap<(AgentId, String), (PendingChange, String, usize)>,
     /// The objects' keys, each with the number of unused statements and the newest fact's time.
     objects: Vec<(String, usize, Timestamp)>,
 }
 
 impl SignedBatch {
     /// Reads the first objects. The facts in an unreadable object count as not signed.
-    pub(crate) async fn read(objects: &ObjectStore) -> Result<Self> {
+    pub(crate) async fn read_all(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {
             let object = objects.get(&key).await?;
@@ -74,7 +74,7 @@ impl SignedBatch {
             let stored: Vec<StoredStatement> = serde_json::from_slice(&bytes).unwrap_or_default();
             let (mut count, mut newest) = (0_usize, Timestamp::EPOCH);
             for StoredStatement { fact, statement } in stored {
-                let Some(fact) = PendingFact::from_stored(&fact) else {
+                let Some(fact) = PendingChange::from_stored(&fact) else {
                     continue;
                 };
                 count = count.saturating_add(1);
@@ -88,7 +88,7 @@ impl SignedBatch {
     }
 
     /// Removes and returns the statement of exactly this fact.
-    pub(crate) fn take(&mut self, fact: &PendingFact) -> Option<String> {
+    pub(crate) fn take_statement(&mut self, fact: &PendingChange) -> Option<String> {
         let (signed, statement, place) = self.statements.remove(&(fact.agent, fact.sequence.clone()))?;
         if let Some((_, left, _)) = self.objects.get_mut(place) {
             *left = left.saturating_sub(1);
@@ -97,7 +97,7 @@ impl SignedBatch {
     }
 
     /// Returns the keys of the objects without unused statements, and of the objects that are old enough to delete.
-    pub(crate) fn spent(self, now: Timestamp) -> Vec<String> {
+    pub(crate) fn spent_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= KEPT);
         spent.map(|(key, ..)| key).collect()

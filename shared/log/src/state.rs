@@ -2,7 +2,7 @@
 
 use crate::{
     objects::{ObjectStore, ObjectVersion},
-    pending::{PendingFact, StoredFact},
+    pending::{PendingChange, StoredPendingChange},
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{Hash, TreeHead};
@@ -27,7 +27,7 @@ pub(crate) struct State {
     shards: BTreeMap<String, Shard>,
     /// The facts that could not be read, which later runs try again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    later: Vec<StoredFact>,
+    later: Vec<StoredPendingChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ fn to_head(head: Option<&Head>) -> Result<TreeHead> {
     })
 }
 
-fn of_head(head: &TreeHead) -> Head {
+fn from_tree_head(head: &TreeHead) -> Head {
     Head {
         size: head.size,
         root: head.root.to_string(),
@@ -73,7 +73,7 @@ fn of_head(head: &TreeHead) -> Head {
 
 impl State {
     /// Reads the state and its version; an empty state before the first statement.
-    pub(crate) async fn read(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
+    pub(crate) async fn read_state(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
         let Some(object) = objects.get(KEY).await? else {
             return Ok((Self::default(), None));
         };
@@ -83,9 +83,9 @@ impl State {
     }
 
     /// Replaces the stored state if it still has the version that was read. Returns `false` otherwise.
-    pub(crate) async fn replace(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
+    pub(crate) async fn replace_state(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's state", error))?;
-        objects.put_if(KEY, &bytes, version).await
+        objects.put_if_version(KEY, &bytes, version).await
     }
 
     pub(crate) fn committed_tree(&self) -> Result<TreeHead> {
@@ -101,7 +101,7 @@ impl State {
     }
 
     /// Returns whether the fact of this record is already stated.
-    pub(crate) fn has(&self, shard: &str, sequence: &str) -> bool {
+    pub(crate) fn is_stated(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
@@ -109,7 +109,7 @@ impl State {
 
     /// Records that the fact of this record is stated. Without `is_ahead`, all earlier facts of the shard are stated
     /// too.
-    pub(crate) fn note(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
+    pub(crate) fn record_stated(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();
         if is_ahead {
@@ -125,23 +125,23 @@ impl State {
     }
 
     /// Returns the facts to try again.
-    pub(crate) fn later(&self) -> Vec<PendingFact> {
-        self.later.iter().filter_map(PendingFact::from_stored).collect()
+    pub(crate) fn changes_to_retry(&self) -> Vec<PendingChange> {
+        self.later.iter().filter_map(PendingChange::from_stored).collect()
     }
 
     /// Sets the facts to try again.
-    pub(crate) fn set_later(&mut self, facts: &[PendingFact]) {
-        self.later = facts.iter().map(PendingFact::to_stored).collect();
+    pub(crate) fn set_changes_to_retry(&mut self, facts: &[PendingChange]) {
+        self.later = facts.iter().map(PendingChange::to_stored).collect();
     }
 
     /// Records committed entries.
-    pub(crate) fn commit(&mut self, head: &TreeHead, batch: Batch) {
-        self.committed = Some(of_head(head));
+    pub(crate) fn record_committed(&mut self, head: &TreeHead, batch: Batch) {
+        self.committed = Some(from_tree_head(head));
         self.batch = Some(batch);
     }
 
     /// Records that the committed entries are published.
-    pub(crate) fn publish(&mut self) {
+    pub(crate) fn record_published(&mut self) {
         self.published.clone_from(&self.committed);
         self.batch = None;
     }

@@ -7,8 +7,8 @@
 use crate::objects::ObjectStore;
 use futures_util::future::join_all;
 use purser_evidence::{
-    Hash, KeyType, TreeHead, VerifierKey, add_checkpoint, consistency_proof, find_cosignature, parse_cosigned_size,
-    read_unverified_root,
+    Hash, KeyType, TreeHead, VerifierKey, add_checkpoint_body, build_consistency_proof, find_cosignature,
+    parse_cosigned_size, read_unverified_root,
 };
 use reqwest::{Client, StatusCode, Url};
 use std::fmt;
@@ -69,7 +69,7 @@ impl Witnesses {
 
     /// Returns the signed checkpoint of this tree with the cosignatures in `present` and the cosignatures that the
     /// witnesses make now. `older` is the size of the previous tree.
-    pub(crate) async fn cosign(
+    pub(crate) async fn add_cosignatures(
         &self,
         objects: &ObjectStore,
         signed: &str,
@@ -81,7 +81,11 @@ impl Witnesses {
             .all
             .iter()
             .map(async |witness| match find_cosignature(present, &witness.key, signed) {
-                None if tree.size > 0 => witness.cosign(&self.http, objects, signed, tree, older).await,
+                None if tree.size > 0 => {
+                    witness
+                        .request_cosignature(&self.http, objects, signed, tree, older)
+                        .await
+                }
                 present => present,
             });
         let cosignatures = join_all(cosignatures).await.into_iter().flatten();
@@ -96,7 +100,7 @@ impl Witness {
         let is_local = matches!(url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
         let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_local);
         url.path_segments_mut().ok()?.pop_if_empty().push("add-checkpoint");
-        (is_safe && key.kind() == KeyType::Cosignature).then_some(Self {
+        (is_safe && key.key_type() == KeyType::Cosignature).then_some(Self {
             key,
             url,
             paused_until: Mutex::new(None),
@@ -104,7 +108,7 @@ impl Witness {
     }
 
     /// Returns the line with this witness's cosignature; `None` if the witness failed now or recently.
-    async fn cosign(
+    async fn request_cosignature(
         &self,
         http: &Client,
         objects: &ObjectStore,
@@ -116,9 +120,9 @@ impl Witness {
         if paused_until.is_some_and(|until| Instant::now() < until) {
             return None;
         }
-        let cosigned = tokio::time::timeout(TIMEOUT, self.submit(http, objects, signed, tree, older));
+        let cosigned = tokio::time::timeout(TIMEOUT, self.submit_checkpoint(http, objects, signed, tree, older));
         let witness = self.key.name();
-        match cosigned.await.unwrap_or_else(|_| Err(not_cosigned("timeout"))) {
+        match cosigned.await.unwrap_or_else(|_| Err(cosigning_error("timeout"))) {
             Ok(line) => return Some(line),
             Err(NotCosigned::Failed(why)) => tracing::warn!(witness, why, "witness.failed"),
             Err(NotCosigned::Contradicts(why)) => tracing::error!(witness, why, "witness.contradicts"),
@@ -128,7 +132,7 @@ impl Witness {
         None
     }
 
-    async fn submit(
+    async fn submit_checkpoint(
         &self,
         http: &Client,
         objects: &ObjectStore,
@@ -136,28 +140,28 @@ impl Witness {
         tree: &TreeHead,
         older: u64,
     ) -> Result<String, NotCosigned> {
-        let (status, body) = self.post(http, objects, signed, tree, older).await?;
+        let (status, body) = self.post_checkpoint(http, objects, signed, tree, older).await?;
         let (status, body) = match (status, parse_cosigned_size(&body)) {
             // The witness last cosigned a different tree, and responds with the size of that tree.
             (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older => {
-                self.post(http, objects, signed, tree, size).await?
+                self.post_checkpoint(http, objects, signed, tree, size).await?
             }
             _ => (status, body),
         };
         match status {
             StatusCode::OK => find_cosignature(&body, &self.key, signed)
-                .ok_or_else(|| not_cosigned("the response has no valid cosignature of the witness")),
+                .ok_or_else(|| cosigning_error("the response has no valid cosignature of the witness")),
             StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => Err(NotCosigned::Contradicts(format!(
                 "the log of {} entries does not continue the tree that the witness cosigned: HTTP {status}, `{}`",
                 tree.size,
                 body.chars().take(40).collect::<String>().escape_debug()
             ))),
-            _ => Err(not_cosigned(format!("HTTP {status}"))),
+            _ => Err(cosigning_error(format!("HTTP {status}"))),
         }
     }
 
     /// Posts the checkpoint with the proof that it extends the tree of `older` entries.
-    async fn post(
+    async fn post_checkpoint(
         &self,
         http: &Client,
         objects: &ObjectStore,
@@ -165,33 +169,39 @@ impl Witness {
         tree: &TreeHead,
         older: u64,
     ) -> Result<(StatusCode, String), NotCosigned> {
-        let proof = prove(objects, tree, older).await?;
-        let request = http.post(self.url.clone()).body(add_checkpoint(older, &proof, signed));
-        let broken = |error: reqwest::Error| not_cosigned(error.without_url());
+        let proof = prove_consistency(objects, tree, older).await?;
+        let request = http
+            .post(self.url.clone())
+            .body(add_checkpoint_body(older, &proof, signed));
+        let broken = |error: reqwest::Error| cosigning_error(error.without_url());
         let mut response = request.send().await.map_err(broken)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
             body.extend(chunk);
             if body.len() > MAX_RESPONSE {
-                return Err(not_cosigned("the response is too long"));
+                return Err(cosigning_error("the response is too long"));
             }
         }
-        let body = String::from_utf8(body).map_err(not_cosigned)?;
+        let body = String::from_utf8(body).map_err(cosigning_error)?;
         Ok((response.status(), body))
     }
 }
 
 /// Returns the proof that the tree extends its first `older` entries. The proof is empty for `older == 0` and for the
 /// whole tree.
-async fn prove(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
+async fn prove_consistency(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
     if older == 0 || older == tree.size {
         return Ok(Vec::new());
     }
-    let root = read_unverified_root(objects, older, tree).await.map_err(not_cosigned)?;
+    let root = read_unverified_root(objects, older, tree)
+        .await
+        .map_err(cosigning_error)?;
     let older = TreeHead { size: older, root };
-    consistency_proof(objects, &older, tree).await.map_err(not_cosigned)
+    build_consistency_proof(objects, &older, tree)
+        .await
+        .map_err(cosigning_error)
 }
 
-fn not_cosigned(why: impl fmt::Display) -> NotCosigned {
+fn cosigning_error(why: impl fmt::Display) -> NotCosigned {
     NotCosigned::Failed(why.to_string())
 }

@@ -13,11 +13,12 @@ use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
     Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
-    consistency_proof, inclusion_proof, read_unverified_entries, read_unverified_entry, verify,
+    build_consistency_proof, build_inclusion_proof, read_unverified_entries, read_unverified_entry, verify_document,
 };
 use purser_log::{
-    Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingFact,
-    SignedStatement, StatedFact, Stating, TRUST, TrustDocument, audit, oldest_pending, state_again, write_signed,
+    Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingChange,
+    SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_audit, read_oldest_pending,
+    requeue_quarantined, write_signed,
 };
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -67,15 +68,15 @@ fn at(secs: u64) -> Timestamp {
 }
 
 fn settlement(n: u8) -> SettlementId {
-    SettlementId::at(at(u64::from(n)), [n; 8])
+    SettlementId::new_at(at(u64::from(n)), [n; 8])
 }
 
 fn transaction(n: u8) -> TransactionId {
-    TransactionId::at(at(u64::from(n)), [n; 8])
+    TransactionId::new_at(at(u64::from(n)), [n; 8])
 }
 
-fn fact(n: u8, fact: StatedFact) -> PendingFact {
-    PendingFact {
+fn fact(n: u8, fact: StatedChange) -> PendingChange {
+    PendingChange {
         sequence: format!("{n:040}"),
         changed_at: at(u64::from(n)),
         agent: AgentId::from_uuid(Uuid::from_u128(1)),
@@ -98,9 +99,9 @@ fn batches() -> Vec<PendingBatch> {
         shard: shard.to_owned(),
         facts: numbers
             .map(|n| match n % 5 {
-                0 => fact(n, StatedFact::Confirmed(settlement(n.max(1) - 1), confirmation(n))),
-                4 => fact(n, StatedFact::Refused(transaction(n))),
-                _ => fact(n, StatedFact::Allowed(settlement(n))),
+                0 => fact(n, StatedChange::Confirmed(settlement(n.max(1) - 1), confirmation(n))),
+                4 => fact(n, StatedChange::Refused(transaction(n))),
+                _ => fact(n, StatedChange::Allowed(settlement(n))),
             })
             .collect(),
     };
@@ -114,13 +115,13 @@ const FACTS: u64 = 22;
 struct Signer(Uuid);
 
 impl Stating for Signer {
-    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+    async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
         // A concurrent run may continue here.
         tokio::task::yield_now().await;
         Ok(Outcome::Stated(stated(self.0, fact)))
     }
 
-    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<SignedStatement> {
+    async fn accept_early_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
         let keys = JwkSet::new(key().jwk().clone(), []);
         let is_own = keys.verify(&statement).is_ok();
         is_own.then(|| SignedStatement {
@@ -129,22 +130,22 @@ impl Stating for Signer {
         })
     }
 
-    fn report_set_aside(&self, key: &str, reason: &str) {
+    fn report_quarantined(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }
 
-fn stated(run: Uuid, fact: &PendingFact) -> SignedStatement {
+fn stated(run: Uuid, fact: &PendingChange) -> SignedStatement {
     // Signing again would give a different signature, so the signed statement is stored.
     static SIGNED: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let (kind, id) = match fact.fact {
         // A payment's decision has the id of its transaction.
-        StatedFact::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
-        StatedFact::Refused(id) => (StatementKind::Decision, id.uuid()),
-        StatedFact::Reverted(id) => (StatementKind::Change, id.uuid()),
-        StatedFact::Released(id, _) | StatedFact::Withdrawn(id) => (StatementKind::Change, id.uuid()),
-        StatedFact::ApprovalChanged(id, ..) => (StatementKind::Change, id.uuid()),
-        StatedFact::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
+        StatedChange::Allowed(id) => (StatementKind::Decision, TransactionId::from_uuid(id.uuid()).uuid()),
+        StatedChange::Refused(id) => (StatementKind::Decision, id.uuid()),
+        StatedChange::Reverted(id) => (StatementKind::Change, id.uuid()),
+        StatedChange::Released(id, _) | StatedChange::Withdrawn(id) => (StatementKind::Change, id.uuid()),
+        StatedChange::ApprovalChanged(id, ..) => (StatementKind::Change, id.uuid()),
+        StatedChange::Confirmed(id, _) => (StatementKind::Receipt, id.uuid()),
     };
     let payload = format!(r#"{{"about":"{:?}","run":"{run}"}}"#, fact.fact);
     let sign = || key().sign(kind, payload.as_bytes()).unwrap();
@@ -154,8 +155,8 @@ fn stated(run: Uuid, fact: &PendingFact) -> SignedStatement {
 }
 
 fn trust() -> Trust {
-    let log = log(ObjectStore::folder("unused"));
-    let document = TrustDocument::new(key().jwk(), log.verifier(), ORIGIN, None, None);
+    let log = log(ObjectStore::open_folder("unused"));
+    let document = TrustDocument::new(key().jwk(), log.verifier_key(), ORIGIN, None, None);
     let bytes = document.to_bytes().unwrap();
     assert_eq!(TrustDocument::parse(&bytes).unwrap(), document);
     assert_eq!(TRUST, "trust.json");
@@ -163,20 +164,22 @@ fn trust() -> Trust {
 }
 
 async fn head(objects: &ObjectStore) -> TreeHead {
-    let checkpoint = LogReader::new(objects.clone()).checkpoint().await.unwrap();
+    let checkpoint = LogReader::new(objects.clone()).read_checkpoint().await.unwrap();
     let Some(checkpoint) = checkpoint else {
         return TreeHead::empty();
     };
     let note = Note::parse(std::str::from_utf8(&checkpoint).unwrap()).unwrap();
-    let log = log(ObjectStore::folder("unused"));
-    Checkpoint::open(&note, log.verifier(), ORIGIN).unwrap().head()
+    let log = log(ObjectStore::open_folder("unused"));
+    Checkpoint::from_note(&note, log.verifier_key(), ORIGIN)
+        .unwrap()
+        .tree_head()
 }
 
 /// Asserts that every fact is stated once, and that each statement is found and verifies offline.
 async fn check(objects: &ObjectStore, older: &TreeHead) {
     let head = head(objects).await;
     assert_eq!(head.size, FACTS);
-    consistency_proof(objects, older, &head).await.unwrap();
+    build_consistency_proof(objects, older, &head).await.unwrap();
     let mut entries = Vec::new();
     for index in 0..head.size {
         entries.push(read_unverified_entry(objects, head.size, index).await.unwrap());
@@ -189,21 +192,21 @@ async fn check(objects: &ObjectStore, older: &TreeHead) {
     for n in (1..20).chain(50..53) {
         let time = at(u64::from(n));
         let found = match n % 5 {
-            0 => reader.receipt(settlement(n - 1), time).await,
-            4 => reader.decision(transaction(n), time).await,
+            0 => reader.find_receipt(settlement(n - 1), time).await,
+            4 => reader.find_decision(transaction(n), time).await,
             _ => {
                 reader
-                    .decision(TransactionId::from_uuid(settlement(n).uuid()), time)
+                    .find_decision(TransactionId::from_uuid(settlement(n).uuid()), time)
                     .await
             }
         };
         let found = found.unwrap().unwrap_or_else(|| panic!("{n} is not found"));
-        let report = verify(&found.proof, &trust).unwrap();
+        let report = verify_document(&found.proof, &trust).unwrap();
         assert!(report.is_verified(), "{n}: {:?}", report.steps());
     }
     let pending = fs::read_dir(folder_of(objects).join("pending/shardId-1")).unwrap();
     assert_eq!(pending.count(), 0, "what is stated is not pending");
-    let none = reader.decision(transaction(40), at(0)).await.unwrap();
+    let none = reader.find_decision(transaction(40), at(0)).await.unwrap();
     assert_eq!(none, None);
 }
 
@@ -217,9 +220,9 @@ fn folder_of(_: &ObjectStore) -> PathBuf {
 
 async fn pending(path: &Path) -> ObjectStore {
     PLACE.set(path.to_owned());
-    let objects = ObjectStore::folder(path);
+    let objects = ObjectStore::open_folder(path);
     for batch in batches() {
-        batch.write(&objects).await.unwrap();
+        batch.write_batch(&objects).await.unwrap();
     }
     // The facts of one batch are signed ahead.
     sign_ahead(&objects, &batches()[0].facts).await;
@@ -229,7 +232,7 @@ async fn pending(path: &Path) -> ObjectStore {
 /// The id of the run that signs ahead.
 const AHEAD: Uuid = Uuid::from_u128(7);
 
-async fn sign_ahead(objects: &ObjectStore, facts: &[PendingFact]) {
+async fn sign_ahead(objects: &ObjectStore, facts: &[PendingChange]) {
     let signed = facts.iter().map(|fact| (fact.clone(), stated(AHEAD, fact).statement));
     write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
 }
@@ -246,20 +249,22 @@ async fn entries(objects: &ObjectStore) -> Vec<String> {
 #[tokio::test]
 async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
-    let facts: Vec<PendingFact> = (1..=6).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    let objects = ObjectStore::open_folder(&folder.0);
+    let facts: Vec<PendingChange> = (1..=6)
+        .map(|n| fact(n, StatedChange::Refused(transaction(n))))
+        .collect();
     let shard = "shardId-1".to_owned();
     let batch = PendingBatch {
         shard,
         facts: facts.clone(),
     };
-    batch.write(&objects).await.unwrap();
+    batch.write_batch(&objects).await.unwrap();
     // A different key signed the second statement, and the third statement's row differs from the row in the stream.
     let other = StatementKey::new(&seed(9))
         .unwrap()
         .sign(StatementKind::Decision, b"{}")
         .unwrap();
-    let changed = PendingFact {
+    let changed = PendingChange {
         row: "01".to_owned(),
         ..facts[2].clone()
     };
@@ -272,7 +277,7 @@ async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
     objects.put("signed/000000000000-broken", b"{").await.unwrap();
 
     let now = Uuid::from_u128(8);
-    log(objects.clone()).write(at(100), &Signer(now)).await.unwrap();
+    log(objects.clone()).write_pending(at(100), &Signer(now)).await.unwrap();
     let expected = facts.iter().map(|fact| {
         let run = if fact == &facts[0] { AHEAD } else { now };
         stated(run, fact).statement
@@ -285,8 +290,10 @@ async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
 #[tokio::test]
 async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
-    let facts: Vec<PendingFact> = (1..=4).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    let objects = ObjectStore::open_folder(&folder.0);
+    let facts: Vec<PendingChange> = (1..=4)
+        .map(|n| fact(n, StatedChange::Refused(transaction(n))))
+        .collect();
     sign_ahead(&objects, &facts).await;
     let mut sizes = Vec::new();
     for (secs, facts) in [(10, &facts[..1]), (20, &facts[1..2]), (700, &facts[2..3])] {
@@ -295,9 +302,9 @@ async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
             shard,
             facts: facts.to_vec(),
         };
-        batch.write(&objects).await.unwrap();
+        batch.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .write(at(secs), &Signer(Uuid::nil()))
+            .write_pending(at(secs), &Signer(Uuid::nil()))
             .await
             .unwrap();
         sizes.push(objects.list("signed/", None, 10).await.unwrap().len());
@@ -311,7 +318,7 @@ async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
 #[tokio::test]
 async fn a_run_leaves_what_is_too_much_to_the_next() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     let large = |n: u8| {
         let statement = format!("{n:03}{}", "x".repeat(60_000));
         let (kind, id) = (StatementKind::Decision, Uuid::nil());
@@ -320,14 +327,17 @@ async fn a_run_leaves_what_is_too_much_to_the_next() {
     for shard in 0..2 {
         let facts = (0..100)
             .map(|n| n + shard * 100)
-            .map(|n| fact(n, StatedFact::Refused(transaction(n))))
+            .map(|n| fact(n, StatedChange::Refused(transaction(n))))
             .collect();
         let shard = format!("shardId-{shard}");
-        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     }
     let mut runs = Vec::new();
     loop {
-        let written = log(objects.clone()).write(at(300), &Picky::new(large)).await.unwrap();
+        let written = log(objects.clone())
+            .write_pending(at(300), &Picky::new(large))
+            .await
+            .unwrap();
         runs.push(written.statements);
         if !written.has_more {
             break;
@@ -347,14 +357,14 @@ async fn interrupted_runs_lose_and_double_nothing() {
     for writes in 0.. {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = log(ObjectStore::interrupt_after(&folder.0, writes));
-        let result = stopped.write(at(100), &Signer(Uuid::new_v4())).await;
+        let stopped = log(ObjectStore::open_interrupted_folder(&folder.0, writes));
+        let result = stopped.write_pending(at(100), &Signer(Uuid::new_v4())).await;
         let older = head(&objects).await;
         // The stream repeats its last batch.
-        batches()[2].write(&objects).await.unwrap();
+        batches()[2].write_batch(&objects).await.unwrap();
         for _ in 0..2 {
             log(objects.clone())
-                .write(at(160), &Signer(Uuid::new_v4()))
+                .write_pending(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -372,9 +382,9 @@ async fn concurrent_runs_do_not_fork_the_log() {
     for writes in 0..60 {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
-        let stopped = ObjectStore::interrupt_after(&folder.0, writes);
+        let stopped = ObjectStore::open_interrupted_folder(&folder.0, writes);
         let runs = [stopped.clone(), stopped].map(|objects| {
-            tokio::spawn(async move { log(objects).write(at(100), &Signer(Uuid::new_v4())).await.ok() })
+            tokio::spawn(async move { log(objects).write_pending(at(100), &Signer(Uuid::new_v4())).await.ok() })
         });
         for run in runs {
             let _one_may_fail = run.await.unwrap();
@@ -382,7 +392,7 @@ async fn concurrent_runs_do_not_fork_the_log() {
         let older = head(&objects).await;
         for _ in 0..3 {
             log(objects.clone())
-                .write(at(160), &Signer(Uuid::new_v4()))
+                .write_pending(at(160), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap();
         }
@@ -392,11 +402,13 @@ async fn concurrent_runs_do_not_fork_the_log() {
 
 /// Appends 200 facts of a new shard.
 async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Written> {
-    let facts = (0..200).map(|n| fact(n, StatedFact::Refused(transaction(n)))).collect();
+    let facts = (0..200)
+        .map(|n| fact(n, StatedChange::Refused(transaction(n))))
+        .collect();
     let shard = format!("shardId-{round}");
     let now = at(300 + round);
-    PendingBatch { shard, facts }.write(objects).await?;
-    log(objects.clone()).write(now, &Signer(Uuid::nil())).await
+    PendingBatch { shard, facts }.write_batch(objects).await?;
+    log(objects.clone()).write_pending(now, &Signer(Uuid::nil())).await
 }
 
 async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
@@ -408,12 +420,12 @@ async fn partial_tiles(objects: &ObjectStore) -> Vec<String> {
 /// Asserts that the current log proves each entry of these trees, and that each tree is a prefix of the next tree.
 async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
     for (older, newer) in heads.iter().zip(&heads[1..]) {
-        consistency_proof(objects, older, newer).await.unwrap();
+        build_consistency_proof(objects, older, newer).await.unwrap();
     }
     for head in heads {
         let entries = read_unverified_entries(objects, head.size, 0..head.size).await.unwrap();
         for (index, entry) in (0..).zip(&entries) {
-            inclusion_proof(objects, head, index, entry).await.unwrap();
+            build_inclusion_proof(objects, head, index, entry).await.unwrap();
         }
     }
 }
@@ -423,7 +435,7 @@ async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
 #[tokio::test]
 async fn partial_tiles_are_deleted_once_there_are_full_ones() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     let mut heads = Vec::new();
     for round in 0..3 {
         append_200(&objects, round).await.unwrap();
@@ -447,10 +459,10 @@ async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
     let mut left = BTreeSet::new();
     for writes in 0..20 {
         let folder = Folder::new();
-        let objects = ObjectStore::folder(&folder.0);
+        let objects = ObjectStore::open_folder(&folder.0);
         append_200(&objects, 0).await.unwrap();
         let older = head(&objects).await;
-        let stopped = append_200(&ObjectStore::interrupt_after(&folder.0, writes), 1).await;
+        let stopped = append_200(&ObjectStore::open_interrupted_folder(&folder.0, writes), 1).await;
         let mut heads = vec![older];
         if stopped.is_err() {
             append_200(&objects, 1).await.unwrap();
@@ -469,17 +481,19 @@ async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
 #[tokio::test]
 async fn the_audit_proves_every_entry_and_compares_the_archive() {
     let [folder, place] = [Folder::new(), Folder::new()];
-    let (objects, archive) = (ObjectStore::folder(&folder.0), ObjectStore::folder(&place.0));
+    let (objects, archive) = (ObjectStore::open_folder(&folder.0), ObjectStore::open_folder(&place.0));
     let whole = Archive::new(objects.clone(), archive.clone());
     for round in 0..3 {
         append_200(&objects, round).await.unwrap();
     }
-    whole.write(|| false).await.unwrap();
+    whole.archive_batches(|| false).await.unwrap();
     let audit_all = async |secs: u64| {
         let found = Mutex::new(Vec::new());
         let report = |subject: &str, what: &str| found.lock().unwrap().push(format!("{subject}: {what}"));
         for _ in 0..20 {
-            audit(&objects, Some(&whole), at(secs), || false, report).await.unwrap();
+            continue_audit(&objects, Some(&whole), at(secs), || false, report)
+                .await
+                .unwrap();
         }
         found.into_inner().unwrap()
     };
@@ -548,7 +562,7 @@ async fn the_archive_has_each_entry_once() {
         let objects = pending(&folder.0).await;
         let write = async |secs| {
             log(objects.clone())
-                .write(at(secs), &Signer(Uuid::new_v4()))
+                .write_pending(at(secs), &Signer(Uuid::new_v4()))
                 .await
                 .unwrap()
         };
@@ -557,25 +571,25 @@ async fn the_archive_has_each_entry_once() {
             shard: "shardId-3".to_owned(),
             facts: batches()[1].facts.clone(),
         };
-        late.write(&objects).await.unwrap();
+        late.write_batch(&objects).await.unwrap();
         // The clock of the next run is behind.
         write(40).await;
-        let archive = ObjectStore::folder(&place.0);
+        let archive = ObjectStore::open_folder(&place.0);
         let stopped = Archive::new(
-            ObjectStore::interrupt_after(&folder.0, writes),
-            ObjectStore::interrupt_after(&place.0, writes),
+            ObjectStore::open_interrupted_folder(&folder.0, writes),
+            ObjectStore::open_interrupted_folder(&place.0, writes),
         );
-        let result = stopped.write(|| false).await;
+        let result = stopped.archive_batches(|| false).await;
         let whole = Archive::new(objects.clone(), archive.clone());
-        whole.write(|| false).await.unwrap();
-        assert_eq!(whole.write(|| false).await.unwrap().entries, 0);
+        whole.archive_batches(|| false).await.unwrap();
+        assert_eq!(whole.archive_batches(|| false).await.unwrap().entries, 0);
         let more = PendingBatch {
             shard: "shardId-4".to_owned(),
             ..late
         };
-        more.write(&objects).await.unwrap();
+        more.write_batch(&objects).await.unwrap();
         write(86_400).await;
-        assert_eq!(whole.write(|| false).await.unwrap().entries, 3);
+        assert_eq!(whole.archive_batches(|| false).await.unwrap().entries, 3);
 
         let lines = lines(&archive).await;
         let size = head(&objects).await.size;
@@ -601,16 +615,16 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
         log(objects.clone())
-            .write(at(100), &Signer(Uuid::new_v4()))
+            .write_pending(at(100), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let more = PendingBatch {
             shard: "shardId-3".to_owned(),
-            facts: vec![fact(61, StatedFact::Allowed(settlement(61)))],
+            facts: vec![fact(61, StatedChange::Allowed(settlement(61)))],
         };
-        more.write(&objects).await.unwrap();
+        more.write_batch(&objects).await.unwrap();
         log(objects.clone())
-            .write(at(160), &Signer(Uuid::new_v4()))
+            .write_pending(at(160), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         let first = objects.list("index/", None, 1).await.unwrap().remove(0);
@@ -621,15 +635,15 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
         }
         objects.put("index/no key of a batch", b"{}").await.unwrap();
 
-        let whole = Archive::new(objects.clone(), ObjectStore::folder(&place.0));
-        assert_eq!(whole.write(|| false).await.unwrap().entries, FACTS + 1);
+        let whole = Archive::new(objects.clone(), ObjectStore::open_folder(&place.0));
+        assert_eq!(whole.archive_batches(|| false).await.unwrap().entries, FACTS + 1);
         let reader = LogReader::new(objects.clone());
         let claim = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
         let read = reader.read_claimed(&claim).await.unwrap();
         assert_eq!(u64::try_from(read.statements.len()).unwrap(), FACTS + 1);
-        reader.note_checked(&claim, claim.end()).await.unwrap();
+        reader.record_checked(&claim, claim.end()).await.unwrap();
         assert_eq!(reader.claim_entries(at(90_000)).await.unwrap(), None);
-        let decision = |n: u8| reader.decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
+        let decision = |n: u8| reader.find_decision(TransactionId::from_uuid(settlement(n).uuid()), at(u64::from(n)));
         assert!(decision(61).await.unwrap().is_some());
         // The unreadable object may contain the decision, so the search fails.
         assert_eq!(decision(1).await.is_err(), !is_missing);
@@ -641,13 +655,13 @@ async fn a_changed_archive_is_found_when_it_is_written_again() {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .write(at(100), &Signer(Uuid::new_v4()))
+        .write_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
-    let archive = ObjectStore::folder(&place.0);
+    let archive = ObjectStore::open_folder(&place.0);
     let whole = Archive::new(objects.clone(), archive.clone());
-    assert_eq!(whole.write(|| true).await.unwrap().entries, 0);
-    assert_eq!(whole.write(|| false).await.unwrap().entries, FACTS);
+    assert_eq!(whole.archive_batches(|| true).await.unwrap().entries, 0);
+    assert_eq!(whole.archive_batches(|| false).await.unwrap().entries, FACTS);
     let key = archive.list("statements/", None, 10).await.unwrap().remove(0);
     let mut other = GzEncoder::new(Vec::new(), Compression::default());
     other.write_all(b"{}\n").unwrap();
@@ -658,12 +672,12 @@ async fn a_changed_archive_is_found_when_it_is_written_again() {
         shard: "shardId-3".to_owned(),
         facts: batches().remove(1).facts,
     };
-    more.write(&objects).await.unwrap();
+    more.write_batch(&objects).await.unwrap();
     log(objects.clone())
-        .write(at(160), &Signer(Uuid::new_v4()))
+        .write_pending(at(160), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
-    let archived = whole.write(|| false).await.unwrap();
+    let archived = whole.archive_batches(|| false).await.unwrap();
     assert_eq!((archived.entries, archived.differing), (FACTS + 3, vec![key]));
 }
 
@@ -674,9 +688,9 @@ async fn archived_lines_have_the_columns_of_their_schema() {
     /// Signs payloads that have a value for every column.
     struct Columns;
     impl Stating for Columns {
-        async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+        async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
             let mut stated = stated(Uuid::nil(), fact);
-            if let StatedFact::Refused(_) = fact.fact {
+            if let StatedChange::Refused(_) = fact.fact {
                 stated.kind = StatementKind::Change;
             }
             let payload = match stated.kind {
@@ -699,19 +713,22 @@ async fn archived_lines_have_the_columns_of_their_schema() {
             Ok(Outcome::Stated(SignedStatement { statement, ..stated }))
         }
 
-        async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
+        async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
             None
         }
 
-        fn report_set_aside(&self, key: &str, reason: &str) {
+        fn report_quarantined(&self, key: &str, reason: &str) {
             panic!("{key}: {reason}");
         }
     }
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write(at(100), &Columns).await.unwrap();
-    let archive = ObjectStore::folder(&place.0);
-    Archive::new(objects, archive.clone()).write(|| false).await.unwrap();
+    log(objects.clone()).write_pending(at(100), &Columns).await.unwrap();
+    let archive = ObjectStore::open_folder(&place.0);
+    Archive::new(objects, archive.clone())
+        .archive_batches(|| false)
+        .await
+        .unwrap();
     let schema: Value = serde_json::from_str(include_str!("../../../docs/archive.schema.json")).unwrap();
     let described: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
     let mut required: Vec<&str> = schema["required"]
@@ -759,22 +776,25 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     log(objects.clone())
-        .write(at(100), &Signer(Uuid::new_v4()))
+        .write_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
-    let bundle = TilePath::entries(0, 22).unwrap().to_string();
+    let bundle = TilePath::for_entries(0, 22).unwrap().to_string();
     let mut bytes = objects.get(&bundle).await.unwrap().unwrap().bytes;
     *bytes.last_mut().unwrap() ^= 1;
     objects.put(&bundle, &bytes).await.unwrap();
     let reader = LogReader::new(objects.clone());
-    reader.decision(transaction(19), at(19)).await.unwrap_err();
+    reader.find_decision(transaction(19), at(19)).await.unwrap_err();
     let more = PendingBatch {
         shard: "shardId-3".to_owned(),
         facts: batches()[1].facts.clone(),
     };
-    more.write(&objects).await.unwrap();
-    log(objects).write(at(200), &Signer(Uuid::new_v4())).await.unwrap_err();
+    more.write_batch(&objects).await.unwrap();
+    log(objects)
+        .write_pending(at(200), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap_err();
 }
 
 #[tokio::test]
@@ -783,10 +803,13 @@ async fn a_missing_statement_has_a_reason() {
     let objects = pending(&folder.0).await;
     let reader = LogReader::new(objects.clone());
     let later = at(2 * 86_400);
-    let reason = async |decided, now| reader.missing_reason(decided, now).await.unwrap();
+    let reason = async |decided, now| reader.find_missing_reason(decided, now).await.unwrap();
     assert_eq!(reason(at(1), at(100)).await, MissingReason::Pending);
     assert_eq!(reason(at(1), later).await, MissingReason::BeforeLog);
-    log(objects).write(at(100), &Signer(Uuid::new_v4())).await.unwrap();
+    log(objects)
+        .write_pending(at(100), &Signer(Uuid::new_v4()))
+        .await
+        .unwrap();
     // The first decision in the log was made in the first second.
     assert_eq!(reason(at(0), later).await, MissingReason::BeforeLog);
     assert_eq!(reason(at(1), later).await, MissingReason::NotStated);
@@ -796,12 +819,12 @@ async fn a_missing_statement_has_a_reason() {
 #[tokio::test]
 async fn conditional_writes_keep_a_newer_object() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
-    assert!(objects.put_if("a/b", b"1", None).await.unwrap());
-    assert!(!objects.put_if("a/b", b"2", None).await.unwrap());
+    let objects = ObjectStore::open_folder(&folder.0);
+    assert!(objects.put_if_version("a/b", b"1", None).await.unwrap());
+    assert!(!objects.put_if_version("a/b", b"2", None).await.unwrap());
     let first = objects.get("a/b").await.unwrap().unwrap();
-    assert!(objects.put_if("a/b", b"2", Some(&first.version)).await.unwrap());
-    assert!(!objects.put_if("a/b", b"3", Some(&first.version)).await.unwrap());
+    assert!(objects.put_if_version("a/b", b"2", Some(&first.version)).await.unwrap());
+    assert!(!objects.put_if_version("a/b", b"3", Some(&first.version)).await.unwrap());
     assert_eq!(objects.get("a/b").await.unwrap().unwrap().bytes, b"2");
     assert_eq!(objects.list("a/", None, 10).await.unwrap(), ["a/b"]);
     assert_eq!(objects.list("a/", Some("a/b"), 10).await.unwrap(), [""; 0]);
@@ -828,17 +851,17 @@ impl Picky {
 }
 
 impl Stating for Picky {
-    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+    async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
         let number = fact.changed_at.since(at(0)).secs();
         let outcome = (self.outcome)(u8::try_from(number).unwrap());
         Ok(outcome.unwrap_or_else(|| Outcome::Stated(stated(Uuid::nil(), fact))))
     }
 
-    async fn accept(&self, _: &PendingFact, _: String) -> Option<SignedStatement> {
+    async fn accept_early_statement(&self, _: &PendingChange, _: String) -> Option<SignedStatement> {
         None
     }
 
-    fn report_set_aside(&self, key: &str, reason: &str) {
+    fn report_quarantined(&self, key: &str, reason: &str) {
         self.aside.lock().unwrap().push(format!("{key}: {reason}"));
     }
 }
@@ -864,7 +887,7 @@ async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
         let picky = Picky::new(outcome);
-        let written = log(objects.clone()).write(at(100), &picky).await.unwrap();
+        let written = log(objects.clone()).write_pending(at(100), &picky).await.unwrap();
         assert_eq!(written.statements, usize::try_from(FACTS - 1).unwrap());
         let key = format!("aside/{}/{:040}", Uuid::from_u128(1), 4);
         assert_eq!(picky.aside(), [format!("{key}: {reason}")]);
@@ -873,16 +896,16 @@ async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
             (&aside["reason"], &aside["fact"]["row"]),
             (&json!(reason), &json!("00"))
         );
-        assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+        assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
 
         // Once the cause is repaired, an operator makes the fact pending again.
-        assert_eq!(state_again(&objects, at(200)).await.unwrap(), 1);
+        assert_eq!(requeue_quarantined(&objects, at(200)).await.unwrap(), 1);
         log(objects.clone())
-            .write(at(201), &Signer(Uuid::new_v4()))
+            .write_pending(at(201), &Signer(Uuid::new_v4()))
             .await
             .unwrap();
         check(&objects, &TreeHead::empty()).await;
-        assert_eq!(state_again(&objects, at(202)).await.unwrap(), 0);
+        assert_eq!(requeue_quarantined(&objects, at(202)).await.unwrap(), 0);
     }
 }
 
@@ -894,7 +917,7 @@ async fn an_unreadable_object_of_pending_facts_is_set_aside() {
     objects.put("pending/shardId-1/0", b"no JSON").await.unwrap();
     objects.put("pending/shardId-9/0-0", br#"[{"seq":"1"}]"#).await.unwrap();
     let picky = Picky::new(|_| None);
-    log(objects.clone()).write(at(100), &picky).await.unwrap();
+    log(objects.clone()).write_pending(at(100), &picky).await.unwrap();
     check(&objects, &TreeHead::empty()).await;
     let aside = picky.aside();
     assert!(
@@ -914,55 +937,58 @@ async fn a_fact_that_cannot_be_read_now_is_tried_again() {
     let objects = pending(&folder.0).await;
     let failing = Picky::new(fails);
     for secs in [100, 160] {
-        let written = log(objects.clone()).write(at(secs), &failing).await.unwrap();
+        let written = log(objects.clone()).write_pending(at(secs), &failing).await.unwrap();
         assert_eq!(written.statements, if secs == 100 { 20 } else { 0 });
-        assert_eq!(oldest_pending(&objects).await.unwrap(), Some(at(4)));
+        assert_eq!(read_oldest_pending(&objects).await.unwrap(), Some(at(4)));
     }
     assert_eq!(failing.aside(), [""; 0]);
     // The run that states the facts may stop after each step.
     for writes in 0..8 {
-        let stopped = log(ObjectStore::interrupt_after(&folder.0, writes));
-        let _interrupted = stopped.write(at(220), &Picky::new(|_| None)).await;
+        let stopped = log(ObjectStore::open_interrupted_folder(&folder.0, writes));
+        let _interrupted = stopped.write_pending(at(220), &Picky::new(|_| None)).await;
     }
     log(objects.clone())
-        .write(at(280), &Signer(Uuid::new_v4()))
+        .write_pending(at(280), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     check(&objects, &TreeHead::empty()).await;
 
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
-    log(objects.clone()).write(at(100), &failing).await.unwrap();
-    log(objects.clone()).write(at(86_500), &failing).await.unwrap();
+    log(objects.clone()).write_pending(at(100), &failing).await.unwrap();
+    log(objects.clone()).write_pending(at(86_500), &failing).await.unwrap();
     assert_eq!(failing.aside().len(), 2);
-    assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+    assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
 }
 
 /// If a shard has more facts than a run can state, each of the other shards still gets its share of the run.
 #[tokio::test]
 async fn each_shard_has_a_share_of_a_run() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     for number in 0..600_u32 {
-        let facts = [0, 1].map(|half| PendingFact {
+        let facts = [0, 1].map(|half| PendingChange {
             sequence: format!("{:040}", number * 2 + half),
             ..fact(
                 7,
-                StatedFact::Refused(TransactionId::at(at(7), u64::from(number * 2 + half).to_be_bytes())),
+                StatedChange::Refused(TransactionId::new_at(at(7), u64::from(number * 2 + half).to_be_bytes())),
             )
         });
         let (shard, facts) = ("shardId-1".to_owned(), facts.to_vec());
-        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     }
-    let facts = vec![fact(9, StatedFact::Refused(transaction(9)))];
+    let facts = vec![fact(9, StatedChange::Refused(transaction(9)))];
     let shard = "shardId-2".to_owned();
-    PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     let written = log(objects.clone())
-        .write(at(100), &Signer(Uuid::new_v4()))
+        .write_pending(at(100), &Signer(Uuid::new_v4()))
         .await
         .unwrap();
     assert!(written.has_more);
-    let found = LogReader::new(objects).decision(transaction(9), at(9)).await.unwrap();
+    let found = LogReader::new(objects)
+        .find_decision(transaction(9), at(9))
+        .await
+        .unwrap();
     assert!(found.is_some());
 }
 
@@ -971,15 +997,15 @@ async fn each_shard_has_a_share_of_a_run() {
 #[tokio::test]
 async fn a_flood_of_one_agent_delays_no_other() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     let (flood, other) = (0..200_u8, 200..203_u8);
     for numbers in [0..100, 100..200, 200..203] {
-        let facts = numbers.map(|n| PendingFact {
+        let facts = numbers.map(|n| PendingChange {
             agent: AgentId::from_uuid(Uuid::from_u128(if other.contains(&n) { 2 } else { 1 })),
-            ..fact(n, StatedFact::Refused(transaction(n)))
+            ..fact(n, StatedChange::Refused(transaction(n)))
         });
         let (shard, facts) = ("shardId-1".to_owned(), facts.collect());
-        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     }
     let large = |n: u8| {
         let statement = format!("{n:03}{}", "x".repeat(60_000));
@@ -993,16 +1019,19 @@ async fn a_flood_of_one_agent_delays_no_other() {
             .map(|entry| entry.get(..3).unwrap().parse().unwrap())
             .collect()
     };
-    let written = log(objects.clone()).write(at(300), &Picky::new(large)).await.unwrap();
+    let written = log(objects.clone())
+        .write_pending(at(300), &Picky::new(large))
+        .await
+        .unwrap();
     assert!(written.has_more && written.statements < 200);
     let first = numbers().await;
     assert!(other.clone().all(|n| first.contains(&n)), "{first:?}");
     // A repeated batch contains no new facts.
-    let again = (150..203).map(|n| fact(n, StatedFact::Refused(transaction(n))));
+    let again = (150..203).map(|n| fact(n, StatedChange::Refused(transaction(n))));
     let (shard, facts) = ("shardId-1".to_owned(), again.collect());
-    PendingBatch { shard, facts }.write(&objects).await.unwrap();
+    PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
     while log(objects.clone())
-        .write(at(300), &Picky::new(large))
+        .write_pending(at(300), &Picky::new(large))
         .await
         .unwrap()
         .has_more
@@ -1013,7 +1042,7 @@ async fn a_flood_of_one_agent_delays_no_other() {
     let numbers = numbers().await;
     assert_eq!(of(flood.clone(), &numbers), flood.collect::<Vec<u8>>());
     assert_eq!(of(other.clone(), &numbers), other.collect::<Vec<u8>>());
-    assert_eq!(oldest_pending(&objects).await.unwrap(), None);
+    assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
 }
 
 /// Concurrent runs of the daily check divide the entries. A run that failed or stopped neither loses its entries nor
@@ -1021,15 +1050,18 @@ async fn a_flood_of_one_agent_delays_no_other() {
 #[tokio::test]
 async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     let folder = Folder::new();
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     for n in 0..45 {
         let (shard, facts) = (
             "shardId-1".to_owned(),
-            vec![fact(n, StatedFact::Refused(transaction(n)))],
+            vec![fact(n, StatedChange::Refused(transaction(n)))],
         );
-        PendingBatch { shard, facts }.write(&objects).await.unwrap();
+        PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
         let now = at(u64::from(n) * 60);
-        log(objects.clone()).write(now, &Signer(Uuid::nil())).await.unwrap();
+        log(objects.clone())
+            .write_pending(now, &Signer(Uuid::nil()))
+            .await
+            .unwrap();
     }
     let reader = LogReader::new(objects);
     let compared = async |claim| {
@@ -1056,8 +1088,8 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     assert_eq!(compared(second.clone()).await, (20..40).collect::<Vec<u64>>());
     assert_eq!(compared(third).await, (40..45).collect::<Vec<u64>>());
     // The first run compares everything. The second has no more time, and the third stops without a word.
-    reader.note_checked(&first, 20).await.unwrap();
-    reader.note_checked(&second, 25).await.unwrap();
+    reader.record_checked(&first, 20).await.unwrap();
+    reader.record_checked(&second, 25).await.unwrap();
     let again = reader.claim_entries(now).await.unwrap().unwrap();
     assert_eq!(compared(again.clone()).await, (25..40).collect::<Vec<u64>>());
     assert_eq!(
@@ -1065,13 +1097,13 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
         None,
         "the third range is claimed"
     );
-    reader.note_checked(&again, 40).await.unwrap();
+    reader.record_checked(&again, 40).await.unwrap();
     let later = at(100_121);
     let third = reader.claim_entries(later).await.unwrap().unwrap();
     assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
     // A run that was slower than its claim notes the same entries again.
     for claim in [&again, &third, &again, &first] {
-        reader.note_checked(claim, claim.end()).await.unwrap();
+        reader.record_checked(claim, claim.end()).await.unwrap();
     }
     assert_eq!(reader.claim_entries(later).await.unwrap(), None);
 }
@@ -1087,26 +1119,26 @@ const REQUESTS_OF_A_CHECK: u32 = 31;
 struct Accepting;
 
 impl Stating for Accepting {
-    async fn state(&self, fact: &PendingFact) -> Result<Outcome> {
+    async fn sign_change(&self, fact: &PendingChange) -> Result<Outcome> {
         panic!("{} was not signed ahead", fact.sequence);
     }
 
-    async fn accept(&self, fact: &PendingFact, statement: String) -> Option<SignedStatement> {
-        let StatedFact::Refused(id) = fact.fact else {
+    async fn accept_early_statement(&self, fact: &PendingChange, statement: String) -> Option<SignedStatement> {
+        let StatedChange::Refused(id) = fact.fact else {
             return None;
         };
         let (kind, id) = (StatementKind::Decision, id.uuid());
         Some(SignedStatement { kind, id, statement })
     }
 
-    fn report_set_aside(&self, key: &str, reason: &str) {
+    fn report_quarantined(&self, key: &str, reason: &str) {
         panic!("{key}: {reason}");
     }
 }
 
 /// Returns a decision's statement without a signature.
-fn unsigned(fact: &PendingFact) -> String {
-    let StatedFact::Refused(id) = fact.fact else { panic!() };
+fn unsigned(fact: &PendingChange) -> String {
+    let StatedChange::Refused(id) = fact.fact else { panic!() };
     let payload = json!({"statement": "purser.decision.v1", "transaction_id": id.to_string()});
     format!(".{}.", BASE64_URL_SAFE_NO_PAD.encode(payload.to_string()))
 }
@@ -1117,21 +1149,21 @@ async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
         for batch in 0..2 {
             let facts = (0..size).map(|n| {
                 let number = ((minute * 8 + shard) * 2 + batch) * size + n;
-                PendingFact {
+                PendingChange {
                     sequence: format!("{number:040}"),
                     changed_at: at(minute * 60),
                     agent: AgentId::from_uuid(Uuid::from_u128(u128::from(number % 40))),
-                    fact: StatedFact::Refused(TransactionId::at(at(minute * 60), number.to_be_bytes())),
+                    fact: StatedChange::Refused(TransactionId::new_at(at(minute * 60), number.to_be_bytes())),
                     row: String::new(),
                 }
             });
-            let facts: Vec<PendingFact> = facts.collect();
+            let facts: Vec<PendingChange> = facts.collect();
             for facts in facts.chunks(25) {
                 let signed = facts.iter().map(|fact| (fact.clone(), unsigned(fact)));
                 write_signed(objects, &signed.collect::<Vec<_>>()).await.unwrap();
             }
             let shard = format!("shardId-{shard}");
-            PendingBatch { shard, facts }.write(objects).await.unwrap();
+            PendingBatch { shard, facts }.write_batch(objects).await.unwrap();
         }
     }
 }
@@ -1142,21 +1174,21 @@ async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
 async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     const LATENCY: Duration = Duration::from_millis(30);
     let [folder, archive] = [Folder::new(), Folder::new()];
-    let objects = ObjectStore::folder(&folder.0);
+    let objects = ObjectStore::open_folder(&folder.0);
     let delayed = ObjectStore::with_latency(&folder.0, LATENCY);
     let log = log(delayed.clone()).with_anchor(Some(ObjectStore::with_latency(&archive.0, LATENCY)));
     let requests = |began: Instant| u32::try_from(began.elapsed().as_millis() / LATENCY.as_millis()).unwrap();
     busy_minute(&objects, 1, 20).await;
-    log.write(at(60), &Accepting).await.unwrap();
+    log.write_pending(at(60), &Accepting).await.unwrap();
     busy_minute(&objects, 2, 400).await;
     let began = Instant::now();
-    let written = log.write(at(120), &Accepting).await.unwrap();
+    let written = log.write_pending(at(120), &Accepting).await.unwrap();
     assert_eq!(
         (written.statements, requests(began)),
         (FACTS_OF_A_RUN, REQUESTS_OF_A_RUN)
     );
 
-    log.write(at(180), &Accepting).await.unwrap();
+    log.write_pending(at(180), &Accepting).await.unwrap();
 
     // The first range leaves a batch for another run, so other runs help for ten minutes.
     let reader = LogReader::new(delayed);
@@ -1164,7 +1196,7 @@ async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     let began = Instant::now();
     let claimed = reader.claim_entries(at(90_000)).await.unwrap().unwrap();
     let read = reader.read_claimed(&claimed).await.unwrap();
-    reader.note_checked(&claimed, claimed.end()).await.unwrap();
+    reader.record_checked(&claimed, claimed.end()).await.unwrap();
     assert_eq!(
         (read.statements.len(), read.misindexed),
         (320 + FACTS_OF_A_RUN, Vec::new())

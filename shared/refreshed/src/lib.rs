@@ -52,7 +52,7 @@ struct CachedValue<T> {
 }
 
 impl<T: Clone> RefreshingCache<T> {
-    /// Creates it without a value. The first request fetches one, unless [`RefreshingCache::put`] sets one before.
+    /// Creates it without a value. The first request fetches one, unless [`RefreshingCache::store`] sets one before.
     pub const fn new(fetching: &'static str, ages: RefreshPolicy, tell: fn(&Error)) -> Self {
         let held = CachedValue {
             value: None,
@@ -68,54 +68,62 @@ impl<T: Clone> RefreshingCache<T> {
     }
 
     /// Sets the value, as of `now`.
-    pub fn put(&self, value: T, now: Timestamp) {
-        self.hold(CachedValue {
+    pub fn store(&self, value: T, now: Timestamp) {
+        self.replace_cached(CachedValue {
             value: Some((value, now)),
             asked_at: Some(now),
         });
     }
 
     /// The value, however old.
-    pub fn latest(&self) -> Option<T> {
+    pub fn latest_value(&self) -> Option<T> {
         self.lock().value.map(|(value, _)| value)
     }
 
     /// The value, if it is fresh.
-    pub fn fresh(&self, now: Timestamp) -> Option<T> {
+    pub fn fresh_value(&self, now: Timestamp) -> Option<T> {
         let fresh = self.lock().value.filter(|(_, at)| now.since(*at) < self.ages.fresh);
         fresh.map(|(value, _)| value)
     }
 
     /// The fresh value if there is one; otherwise a value fetched now, or the last value if that fails.
-    pub async fn current<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
-        if let Some(value) = self.fresh(now) {
+    pub async fn get_or_fetch<F: Future<Output = Result<T>>>(
+        &self,
+        now: Timestamp,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<T> {
+        if let Some(value) = self.fresh_value(now) {
             return Ok(value);
         }
         let held = self.lock();
-        match self.usable(&held, now) {
-            Some(value) if self.was_asked(&held, now) => Ok(value),
-            _ => self.newest(now, fetch).await,
+        match self.usable_value(&held, now) {
+            Some(value) if self.was_fetched_recently(&held, now) => Ok(value),
+            _ => self.fetch_newest(now, fetch).await,
         }
     }
 
     /// Fetches the value even if the last one is fresh. Returns the last one if the last fetch was too recent or this
     /// one fails.
-    pub async fn newest<F: Future<Output = Result<T>>>(&self, now: Timestamp, fetch: impl FnOnce() -> F) -> Result<T> {
+    pub async fn fetch_newest<F: Future<Output = Result<T>>>(
+        &self,
+        now: Timestamp,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<T> {
         let _asking = self.asking.lock().await;
         let held = self.lock();
-        let usable = self.usable(&held, now);
+        let usable = self.usable_value(&held, now);
         // Another request may have fetched while this one waited for the lock.
-        if self.was_asked(&held, now) {
+        if self.was_fetched_recently(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
         // Boxed: the future is large and too deeply nested for the compiler's limit, and most calls don't fetch.
         match Box::pin(fetch()).await {
             Ok(value) => {
-                self.put(value.clone(), now);
+                self.store(value.clone(), now);
                 Ok(value)
             }
             Err(error) => {
-                self.hold(CachedValue {
+                self.replace_cached(CachedValue {
                     asked_at: Some(now),
                     ..held
                 });
@@ -126,15 +134,15 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    fn usable(&self, held: &CachedValue<T>, now: Timestamp) -> Option<T> {
+    fn usable_value(&self, held: &CachedValue<T>, now: Timestamp) -> Option<T> {
         let is_usable = |at: Timestamp| self.ages.longest.is_none_or(|longest| now.since(at) <= longest);
         let (value, at) = held.value.as_ref()?;
         is_usable(*at).then(|| value.clone())
     }
 
     /// Whether the last fetch is too recent to fetch again.
-    fn was_asked(&self, held: &CachedValue<T>, now: Timestamp) -> bool {
-        let every = match self.usable(held, now) {
+    fn was_fetched_recently(&self, held: &CachedValue<T>, now: Timestamp) -> bool {
+        let every = match self.usable_value(held, now) {
             Some(_) => self.ages.every,
             None => self.ages.every_at_first,
         };
@@ -145,7 +153,7 @@ impl<T: Clone> RefreshingCache<T> {
         self.held.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn hold(&self, held: CachedValue<T>) {
+    fn replace_cached(&self, held: CachedValue<T>) {
         *self.held.write().unwrap_or_else(PoisonError::into_inner) = held;
     }
 }
@@ -195,7 +203,7 @@ mod tests {
                 asked = true;
                 async move { brings.ok_or_else(|| Error::internal("fetching", "no")) }
             };
-            assert_eq!(kept.current(at(secs), fetch).await.ok(), served, "{secs}");
+            assert_eq!(kept.get_or_fetch(at(secs), fetch).await.ok(), served, "{secs}");
             assert_eq!(asked, fetched, "{secs}");
         }
         assert_eq!(
@@ -204,10 +212,14 @@ mod tests {
             "of those that were served all the same"
         );
         // `newest` fetches although the last value is fresh, but not sooner than `every`.
-        assert_eq!(kept.newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
-        assert_eq!(kept.newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
+        assert_eq!(kept.fetch_newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
+        assert_eq!(kept.fetch_newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(
-            (kept.fresh(at(474)), kept.fresh(at(475)), kept.latest()),
+            (
+                kept.fresh_value(at(474)),
+                kept.fresh_value(at(475)),
+                kept.latest_value()
+            ),
             (Some(4), None, Some(4))
         );
     }
@@ -217,7 +229,7 @@ mod tests {
         let kept = RefreshingCache::new("fetching", AGES, |_| ());
         let fetched = AtomicU32::new(0);
         let ask = || {
-            kept.current(at(0), || async {
+            kept.get_or_fetch(at(0), || async {
                 tokio::task::yield_now().await;
                 Ok(fetched.fetch_add(1, Ordering::Relaxed))
             })

@@ -45,7 +45,7 @@ pub enum Filter {
 
 impl Filter {
     /// Keeps the row if it is wanted, and skips it otherwise.
-    pub const fn by(is_wanted: bool) -> Self {
+    pub const fn keep_if(is_wanted: bool) -> Self {
         if is_wanted { Self::Keep } else { Self::Skip }
     }
 }
@@ -57,18 +57,18 @@ pub const READS: u32 = 10;
 
 /// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read`
 /// gets a position and a limit, and returns the newest rows before the position, up to the limit.
-pub async fn page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     reads: u32,
     filter: Option<impl Fn(&T) -> Filter>,
     place: impl Fn(&T) -> P,
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
-    page_of(slice, (reads, READ_AT_ONCE), filter, place, read).await
+    read_page_with_row_count(slice, (reads, READ_AT_ONCE), filter, place, read).await
 }
 
-/// Reads a page like [`page`], but each call for a filtered page reads `rows` rows.
-pub async fn page_of<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
+/// Reads a page like [`read_page`], but each call for a filtered page reads `rows` rows.
+pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     (reads, rows): (u32, u32),
     filter: Option<impl Fn(&T) -> Filter>,
@@ -125,11 +125,11 @@ mod tests {
                 if *row < last {
                     Filter::Stop
                 } else {
-                    Filter::by(row.is_multiple_of(step))
+                    Filter::keep_if(row.is_multiple_of(step))
                 }
             };
             let filter = (step > 1 || last > 0).then_some(filter);
-            let page = page(PageRequest { before, limit }, READS, filter, |row| *row, read)
+            let page = read_page(PageRequest { before, limit }, READS, filter, |row| *row, read)
                 .await
                 .unwrap();
             assert!(u32::try_from(page.items.len()).unwrap() <= limit);

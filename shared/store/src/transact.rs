@@ -67,7 +67,7 @@ pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
     /// Returns the item against which this role's condition was evaluated, if the condition failed and its write
     /// returns the item.
-    pub(crate) fn existing(&self, role: Role) -> Option<&Item> {
+    pub(crate) fn existing_item(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
             .find(|(failed, _)| *failed == role)
@@ -75,7 +75,7 @@ impl<Role: Copy + PartialEq> FailedConditions<Role> {
     }
 
     /// Whether the condition of this role failed.
-    pub(crate) fn names(&self, role: Role) -> bool {
+    pub(crate) fn has_failed(&self, role: Role) -> bool {
         self.0.iter().any(|(failed, _)| *failed == role)
     }
 }
@@ -94,66 +94,66 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     }
 
     /// Adds a put. If its condition fails, the existing item is returned.
-    pub(crate) fn put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+    pub(crate) fn add_put(&mut self, role: Role, put: PutBuilder) -> Result<()> {
         let put = put.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let put: Put = put.build().map_err(incomplete)?;
+        let put: Put = put.build().map_err(incomplete_action_error)?;
         self.writes.push((role, TransactWriteItem::builder().put(put).build()));
         Ok(())
     }
 
     /// Adds a put of an item that this function may not read. If its condition fails, no item is returned.
-    pub(crate) fn put_unseen(&mut self, role: Role, put: PutBuilder) -> Result<()> {
-        let put: Put = put.build().map_err(incomplete)?;
+    pub(crate) fn add_put_without_item(&mut self, role: Role, put: PutBuilder) -> Result<()> {
+        let put: Put = put.build().map_err(incomplete_action_error)?;
         self.writes.push((role, TransactWriteItem::builder().put(put).build()));
         Ok(())
     }
 
     /// Adds an update. If its condition fails, the existing item is returned.
-    pub(crate) fn update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
+    pub(crate) fn add_update(&mut self, role: Role, update: UpdateBuilder) -> Result<()> {
         let update = update.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let update: Update = update.build().map_err(incomplete)?;
+        let update: Update = update.build().map_err(incomplete_action_error)?;
         self.writes
             .push((role, TransactWriteItem::builder().update(update).build()));
         Ok(())
     }
 
     /// Adds a condition on an item that is not written. If the condition fails, the existing item is returned.
-    pub(crate) fn check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
+    pub(crate) fn add_check(&mut self, role: Role, check: ConditionCheckBuilder) -> Result<()> {
         let check = check.return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);
-        let check: ConditionCheck = check.build().map_err(incomplete)?;
+        let check: ConditionCheck = check.build().map_err(incomplete_action_error)?;
         self.writes
             .push((role, TransactWriteItem::builder().condition_check(check).build()));
         Ok(())
     }
 
     /// Adds the deletion of an item that must exist, so that its amount is not subtracted twice.
-    pub(crate) fn delete_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
+    pub(crate) fn add_delete_of_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
             .set_key(Some(key))
             .condition_expression("attribute_exists(pk)");
-        let delete: Delete = delete.build().map_err(incomplete)?;
+        let delete: Delete = delete.build().map_err(incomplete_action_error)?;
         self.writes
             .push((role, TransactWriteItem::builder().delete(delete).build()));
         Ok(())
     }
 
     /// Adds a conditional deletion.
-    pub(crate) fn delete(
+    pub(crate) fn add_delete(
         &mut self,
         role: Role,
         delete: aws_sdk_dynamodb::types::builders::DeleteBuilder,
     ) -> Result<()> {
-        let delete: Delete = delete.build().map_err(incomplete)?;
+        let delete: Delete = delete.build().map_err(incomplete_action_error)?;
         self.writes
             .push((role, TransactWriteItem::builder().delete(delete).build()));
         Ok(())
     }
 
     /// Adds the audit rows of this transaction. They are logged when the transaction is known to have committed.
-    pub(crate) fn audit(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
-        for put in entry.puts() {
-            self.put(role, put)?;
+    pub(crate) fn add_audit_rows(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
+        for put in entry.to_puts() {
+            self.add_put(role, put)?;
         }
         self.audit = Some((role, entry.clone()));
         Ok(())
@@ -161,19 +161,19 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     /// Sends the transaction once. The SDK's retries use the same client token, so the transaction commits at most
     /// once.
-    pub(crate) async fn send(&self, db: &Client) -> Result<TransactResult<Role>> {
+    pub(crate) async fn send_once(&self, db: &Client) -> Result<TransactResult<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
         let answer = db.transact_write_items().set_transact_items(Some(items)).send().await;
-        let sent = self.read(answer)?;
+        let sent = self.classify_response(answer)?;
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 TransactResult::Committed => true,
                 // The audit row exists, so an attempt whose response was lost has committed.
-                TransactResult::Refused(refusal) => refusal.names(*role),
+                TransactResult::Refused(refusal) => refusal.has_failed(*role),
                 TransactResult::Contended | TransactResult::Unknown(_) => false,
             };
             if is_committed {
-                entry.log();
+                entry.log_rows();
             }
         }
         Ok(sent)
@@ -202,7 +202,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
     ) -> Result<Option<TransactionOutcome<Role>>> {
         let mut lost_before = false;
         loop {
-            match self.send(db).await? {
+            match self.send_once(db).await? {
                 TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
                 TransactResult::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
                 TransactResult::Contended => {}
@@ -210,14 +210,14 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 TransactResult::Unknown(error) if lost_before => return Err(error),
                 TransactResult::Unknown(_) => lost_before = true,
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
             if !lost_before && backoff.needs_fresh_read() {
                 return Ok(None);
             }
         }
     }
 
-    fn read(
+    fn classify_response(
         &self,
         answer: Result<TransactWriteItemsOutput, SdkError<TransactWriteItemsError>>,
     ) -> Result<TransactResult<Role>> {
@@ -229,7 +229,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
             SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
             SdkError::ServiceError(answer) => match answer.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
-                    self.reasons(cancelled.cancellation_reasons())
+                    self.classify_reasons(cancelled.cancellation_reasons())
                 }
                 // An earlier attempt of the SDK is still in progress.
                 TransactWriteItemsError::TransactionInProgressException(_)
@@ -247,7 +247,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
     /// Interprets the reasons, which are in the order of the actions. A failed condition takes precedence, because it
     /// names what has changed.
-    fn reasons(&self, reasons: &[CancellationReason]) -> Result<TransactResult<Role>> {
+    fn classify_reasons(&self, reasons: &[CancellationReason]) -> Result<TransactResult<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
@@ -276,7 +276,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
 
 const DOING: &str = "writing a transaction";
 
-fn incomplete(error: aws_sdk_dynamodb::error::BuildError) -> Error {
+fn incomplete_action_error(error: aws_sdk_dynamodb::error::BuildError) -> Error {
     Error::internal("building a transaction", error)
 }
 
@@ -286,7 +286,7 @@ pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool 
 }
 
 /// Whether a single write was applied; `false` if its condition failed.
-pub(crate) fn was_made<T, E>(answer: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
+pub(crate) fn was_applied<T, E>(answer: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
 {
@@ -298,12 +298,15 @@ where
 }
 
 /// Sends a single update until it no longer conflicts with a transaction. Returns `false` if its condition failed.
-pub(crate) async fn update_once_free(update: &UpdateItemFluentBuilder, operation: &'static str) -> Result<bool> {
+pub(crate) async fn update_with_conflict_retry(
+    update: &UpdateItemFluentBuilder,
+    operation: &'static str,
+) -> Result<bool> {
     let mut backoff = Backoff::new();
     loop {
         match update.clone().send().await {
-            Err(error) if is_conflict(&error) => backoff.wait().await?,
-            answer => return was_made(answer, operation),
+            Err(error) if is_conflict(&error) => backoff.wait_for_retry().await?,
+            answer => return was_applied(answer, operation),
         }
     }
 }
@@ -350,7 +353,7 @@ mod tests {
         let mut transaction = Transaction::new();
         for role in [1, 2] {
             let put = PutBuilder::default().table_name("t").set_item(Some(Item::new()));
-            transaction.put(role, put).unwrap();
+            transaction.add_put(role, put).unwrap();
         }
         for (codes, throttled, expected) in rows {
             let reasons: Vec<CancellationReason> = codes
@@ -358,7 +361,7 @@ mod tests {
                 .map(|code| CancellationReason::builder().code(*code).build())
                 .collect();
             assert_eq!(is_throttled(&reasons), throttled, "{codes:?}");
-            let told = match transaction.reasons(&reasons) {
+            let told = match transaction.classify_reasons(&reasons) {
                 Ok(TransactResult::Contended) => "contended".to_owned(),
                 Ok(TransactResult::Refused(_)) => "refused".to_owned(),
                 Ok(other) => format!("{other:?}"),
@@ -392,7 +395,7 @@ mod tests {
         let transaction = Transaction::<u8>::new();
         for (error, expected) in rows {
             let shown = format!("{error:?}");
-            let told = match transaction.read(Err(error)) {
+            let told = match transaction.classify_response(Err(error)) {
                 Ok(TransactResult::Unknown(_)) => "unknown".to_owned(),
                 Ok(other) => format!("{other:?}"),
                 Err(error) => error.kind().slug(),

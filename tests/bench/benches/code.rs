@@ -10,10 +10,10 @@ use purser_api::{AuthorizeRequest, CompleteRequest, ProviderProof};
 use purser_bench::{Case, NETWORK, Table, World, authorize_body, offer_v1, offer_v2};
 use purser_chain::{NonceKey, WalletSeed};
 use purser_domain::{
-    ALLOWED_REASON, AUTHORIZATION_USED, Amount, B256, Backtest, BacktestDecision, BlockId, Candidate, Catalog,
-    Decision, DecisionResult, Duration, ExpectedTransfer, Facts, Fingerprint, Log, Offer, PaymentHeader,
-    RecordedDecision, ReplayInputs, SettlementId, TRANSFER, Timestamp, TransactionId, TransactionLogs,
-    TransferAuthorization, TxHash, evaluate, match_transfer, parse_json, replay,
+    ALLOWED_REASON, AUTHORIZATION_USED, Amount, B256, Backtest, BacktestDecision, BlockId, Catalog, Decision,
+    DecisionResult, Duration, EvaluationInputs, ExpectedTransfer, Fingerprint, Log, Offer, PaymentHeader,
+    ProposedLimits, RecordedDecision, ReplayInputs, SettlementId, TRANSFER, Timestamp, TransactionId, TransactionLogs,
+    TransferAuthorization, TxHash, evaluate, find_authorized_transfer, parse_json, replay_decision,
 };
 use serde_json::{Value, json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
@@ -62,7 +62,7 @@ fn reading(table: &mut Table) {
         table.compare(
             "choose from three ways to pay",
             name,
-            || Offer::choose(black_box(&offer), NETWORK).unwrap(),
+            || Offer::choose_cheapest(black_box(&offer), NETWORK).unwrap(),
             ("serde_json to a value", &mut || bare_parse(&bytes)),
         );
     }
@@ -101,31 +101,31 @@ fn backtesting(table: &mut Table) {
     let recorded: Vec<RecordedDecision> = (0..10_000_u32)
         .map(|index| {
             let at = facts.at.after(Duration::from_secs_u32(index * 26));
-            let Decision::Allow(grant) = evaluate(&Facts { at, ..facts }) else {
+            let Decision::Allow(grant) = evaluate(&EvaluationInputs { at, ..facts }) else {
                 panic!("the payment is allowed")
             };
             RecordedDecision {
                 result: DecisionResult::Allow,
                 reason: ALLOWED_REASON.to_owned(),
                 checks: grant.checks().to_vec(),
-                operation: Some(grant.operation().clone()),
+                operation: Some(grant.operation_slug().clone()),
                 amount: grant.amount(),
                 pay_to: case.intent.offer.pay_to(),
                 network: NETWORK,
-                call: grant.call(),
+                call: grant.call_description(),
                 at,
                 policy_version: Some(grant.policy_version()),
-                inputs: Some(grant.inputs()),
+                inputs: Some(grant.input_versions()),
             }
         })
         .collect();
     let mut policy = case.world.enabled.clone().unwrap();
     // Each decision found a million used.
     policy.policy.max_per_day = Amount::from_units(1_050_000).unwrap();
-    let candidate = Candidate {
+    let candidate = ProposedLimits {
         rules: Some(case.world.agent.rules.clone()),
         policies: [(service.id, policy)].into(),
-        ..Candidate::default()
+        ..ProposedLimits::default()
     };
     let inputs = ReplayInputs {
         agent: &case.world.agent,
@@ -135,7 +135,7 @@ fn backtesting(table: &mut Table) {
     let run = || {
         let mut backtest = Backtest::new(candidate.clone());
         for decision in &recorded {
-            backtest.test(&BacktestDecision {
+            backtest.test_decision(&BacktestDecision {
                 decision,
                 inputs,
                 transaction: TransactionId::from_uuid(Uuid::nil()),
@@ -144,9 +144,9 @@ fn backtesting(table: &mut Table) {
                 has_call: true,
             });
         }
-        backtest.result()
+        backtest.current_result()
     };
-    let flipped = run().if_declined.count_flipped();
+    let flipped = run().if_declined.count_changed();
     assert!((1..10_000).contains(&flipped), "{flipped}");
     table.hold(
         BACKTESTED,
@@ -155,7 +155,7 @@ fn backtesting(table: &mut Table) {
         run,
         ("replaying them alone", &mut || {
             for decision in &recorded {
-                drop(black_box(replay(black_box(decision), &inputs)));
+                drop(black_box(replay_decision(black_box(decision), &inputs)));
             }
         }),
     );
@@ -200,9 +200,9 @@ fn hashing(table: &mut Table) {
 fn signing(table: &mut Table) {
     let seed = WalletSeed::from_hex(&"5e".repeat(64)).unwrap();
     let nonces = NonceKey::from_text(&"n0nce-key".repeat(5)).unwrap();
-    let wallet = seed.wallet(7).unwrap();
+    let wallet = seed.derive_wallet(7).unwrap();
     let requirement = offer_v2(100_000, "0x1111111111111111111111111111111111111111".parse().unwrap());
-    let offer = Offer::choose(&requirement, NETWORK).unwrap();
+    let offer = Offer::choose_cheapest(&requirement, NETWORK).unwrap();
     let requirement = &*to_raw_value(&requirement).unwrap();
     let settlement = SettlementId::from_uuid(Uuid::from_u128(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
     let authorization = TransferAuthorization {
@@ -210,7 +210,7 @@ fn signing(table: &mut Table) {
         to: offer.pay_to(),
         value: offer.amount(),
         valid_before: Timestamp::from_secs(1_795_223_400).unwrap(),
-        nonce: nonces.nonce(settlement),
+        nonce: nonces.derive_nonce(settlement),
     };
     let key = SigningKey::from_slice(&hex::decode("5e".repeat(32)).unwrap()).unwrap();
     let scalar = key.to_bytes();
@@ -225,7 +225,7 @@ fn signing(table: &mut Table) {
         // A new index each time, since derived wallets are cached.
         || {
             index = (index + 1) % (1 << 31);
-            seed.wallet(black_box(index)).unwrap()
+            seed.derive_wallet(black_box(index)).unwrap()
         },
         ("bare k256, one public key", &mut || {
             drop(black_box(SigningKey::from_bytes(black_box(&scalar)).unwrap()))
@@ -234,7 +234,7 @@ fn signing(table: &mut Table) {
     table.compare(
         "derive",
         "a nonce",
-        || nonces.nonce(black_box(settlement)),
+        || nonces.derive_nonce(black_box(settlement)),
         ("sha-256 of a block", &mut || {
             black_box(Sha256::digest(black_box([7; 55])));
         }),
@@ -257,9 +257,9 @@ fn signing(table: &mut Table) {
         }),
     );
     let payment = || {
-        let wallet = seed.wallet(black_box(7)).unwrap();
+        let wallet = seed.derive_wallet(black_box(7)).unwrap();
         let authorization = TransferAuthorization {
-            nonce: nonces.nonce(settlement),
+            nonce: nonces.derive_nonce(settlement),
             ..authorization
         };
         let signature = wallet.sign(NETWORK, &authorization).unwrap();
@@ -327,7 +327,7 @@ fn proof(table: &mut Table) {
     table.compare(
         "match a transaction",
         "of eight logs",
-        || match_transfer(black_box(&expected), black_box(&transaction)).unwrap(),
+        || find_authorized_transfer(black_box(&expected), black_box(&transaction)).unwrap(),
         ("cloning it", &mut || drop(black_box(&transaction).clone())),
     );
 }

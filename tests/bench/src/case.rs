@@ -2,7 +2,7 @@
 
 use crate::world::{NETWORK, World, authorize_body};
 use purser_api::AuthorizeRequest;
-use purser_domain::{CatalogMatch, Eviction, Facts, GivenApproval, Intent, RecentPayments};
+use purser_domain::{CatalogMatch, EvaluationInputs, Eviction, GivenApproval, Intent, RecentPayments};
 
 /// A case to decide.
 #[derive(Clone, Debug)]
@@ -26,17 +26,21 @@ impl Case {
 
     /// The catalog match of the request.
     pub fn purchase(&self) -> CatalogMatch<'_> {
-        CatalogMatch::find(&self.intent, &self.world.catalog).unwrap()
+        CatalogMatch::find_in_catalog(&self.intent, &self.world.catalog).unwrap()
     }
 
     /// The facts of the evaluation.
-    pub fn facts(&self) -> Facts<'_> {
+    pub fn facts(&self) -> EvaluationInputs<'_> {
         self.facts_about(self.purchase(), None)
     }
 
     /// The facts of the evaluation, for that catalog match and with that approval.
-    pub fn facts_about<'a>(&'a self, purchase: CatalogMatch<'a>, approval: Option<GivenApproval<'a>>) -> Facts<'a> {
-        Facts {
+    pub fn facts_about<'a>(
+        &'a self,
+        purchase: CatalogMatch<'a>,
+        approval: Option<GivenApproval<'a>>,
+    ) -> EvaluationInputs<'a> {
+        EvaluationInputs {
             agent: &self.world.agent,
             intent: &self.intent,
             service: purchase.service,

@@ -4,19 +4,19 @@
 
 use purser_bench::Case;
 use purser_domain::{
-    Agent, Amount, ApprovalId, AskingKind, AskingLimit, Decision, DomainPattern, Duration, Eviction, Facts,
+    Agent, Amount, ApprovalId, AskingKind, AskingLimit, Decision, DomainPattern, Duration, EvaluationInputs, Eviction,
     GivenApproval, Rule, RuleId, RuleKind, Window, WindowScope, evaluate,
 };
 use uuid::Uuid;
 
 /// The number of allocations of a decision, which must be an allow.
-fn allocations(facts: &Facts<'_>) -> u64 {
+fn allocations(facts: &EvaluationInputs<'_>) -> u64 {
     let mut charged = 0;
     let counted = allocation_counter::measure(|| {
         let Decision::Allow(grant) = evaluate(facts) else {
             return;
         };
-        charged = grant.charges().filter(|charge| charge.fits()).count();
+        charged = grant.charges().filter(|charge| charge.is_within_cap()).count();
     });
     assert_eq!(
         charged,
@@ -37,12 +37,12 @@ fn an_allow_allocates_nothing() {
         eager.operation.unwrap().fetches_target(eager.service.category)
             && !case.world.enabled.iter().any(|e| e.policy.allows_any_domain())
     );
-    let needed = Facts {
+    let needed = EvaluationInputs {
         eviction: Eviction::Needed,
         ..eager
     };
-    let unknown_balance = Facts { balance: None, ..eager };
-    let unknown_operation = Facts {
+    let unknown_balance = EvaluationInputs { balance: None, ..eager };
+    let unknown_operation = EvaluationInputs {
         operation: None,
         ..eager
     };

@@ -158,7 +158,7 @@ impl Place {
     /// as long as the process runs.
     pub fn keep_time(self: &Arc<Self>) {
         self.mine();
-        tokio::spawn(self.world.stack.telling());
+        tokio::spawn(self.world.stack.publish_continuously());
         let place = Arc::clone(self);
         tokio::spawn(async move {
             loop {
@@ -177,7 +177,7 @@ impl Place {
             loop {
                 tokio::time::sleep(Duration::from_secs(60)).await;
                 // A run fails while the node is down.
-                let _failed = place.world.stack.reconcile.run(RECONCILE).await;
+                let _failed = place.world.stack.reconcile.reconcile_all(RECONCILE).await;
             }
         });
     }
@@ -211,13 +211,19 @@ impl Place {
         self.ahead.store(AHEAD, SeqCst);
         self.mine();
         for _ in 0..1_000 {
-            let run = self.world.stack.reconcile.run(RECONCILE).await.expect("a run");
+            let run = self
+                .world
+                .stack
+                .reconcile
+                .reconcile_all(RECONCILE)
+                .await
+                .expect("a run");
             println!("load     reconciled {}, {} wait", run.outcomes().len(), run.waiting);
             if run.is_complete && run.waiting == 0 && run.outcomes().is_empty() {
                 break;
             }
         }
-        assert_eq!(self.world.stack.tell().await, 0, "no record is given up");
+        assert_eq!(self.world.stack.publish_changes().await, 0, "no record is given up");
         self.count_events();
         std::mem::take(&mut *self.payments.lock().expect("not poisoned"))
     }

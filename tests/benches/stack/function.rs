@@ -2,7 +2,7 @@
 
 use axum::Router;
 use lambda_http::{Context, LambdaEvent};
-use purser_api::{Boot, Clock, GatewayEvent, answer};
+use purser_api::{Boot, Clock, GatewayEvent, handle_gateway_event};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ impl Function {
         context.deadline = Clock::system().now().micros().unsigned_abs() / 1_000 + 15_000;
         context.xray_trace_id =
             Some("Root=1-68a8f5c0-00000000000000000000001c;Parent=53995c3f42cd8ad8;Sampled=1".to_owned());
-        let answer = answer(self.0.clone(), LambdaEvent::new(event, context)).await;
-        FunctionResponse(answer.json().get().as_bytes().to_vec())
+        let answer = handle_gateway_event(self.0.clone(), LambdaEvent::new(event, context)).await;
+        FunctionResponse(answer.to_json().get().as_bytes().to_vec())
     }
 }

@@ -110,7 +110,7 @@ impl Place {
             self.world.stack.environment.clone().into_iter().collect(),
             Clock::system(),
         );
-        let agent = self.world.stack.ledger.agent(self.agents[0].id).await;
+        let agent = self.world.stack.ledger.read_agent_by_id(self.agents[0].id).await;
         let wallet = agent.expect("an answer").expect("the agent").wallet;
         let signer = match wallet.key {
             WalletKey::Kms { id, .. } => Signer::Kms {
@@ -121,7 +121,7 @@ impl Place {
             WalletKey::Seed { .. } => Signer::Memory(SigningKey::from_slice(&[0x5e; 32]).expect("a key")),
         };
         Asker {
-            db: purser_store::client(&boot.aws),
+            db: purser_store::dynamodb_client(&boot.aws),
             http: reqwest::Client::new(),
             node_url: self.node.url.clone(),
             signer,

@@ -13,11 +13,11 @@ use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::body::SdkBody;
 use dynoxide::{Database, errors::DynoxideError};
 use lambda_http::{Context, LambdaEvent};
-use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, answer};
+use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, handle_gateway_event};
 use purser_chain::WalletSeed;
 use purser_domain::{
-    AttestedService, Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Rule,
-    RuleKind, Schedule, SpendPolicy, TimeOfDay, UsualPrice, Weekday, ZoneName,
+    Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Rule, RuleKind, Schedule,
+    SpendPolicy, TimeOfDay, UsualPrice, VerifiedService, Weekday, ZoneName,
 };
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
@@ -94,7 +94,7 @@ impl Place {
             chain: Mutex::default(),
             is_counted: AtomicBool::new(false),
         }));
-        let db = purser_store::client(&wire.boot().aws);
+        let db = purser_store::dynamodb_client(&wire.boot().aws);
         let catalog = CatalogTable::new(db.clone(), CATALOG);
         let usage = UsageTable::new(db.clone(), USAGE);
         for n in 0..SERVICES {
@@ -110,9 +110,9 @@ impl Place {
                     operation
                 })
                 .collect();
-            catalog.put(&service, &sample::audit()).await.expect("stored");
-            let attested = AttestedService::at_once(&service, None, sample::start());
-            assert!(usage.put_attested(&attested).await.expect("stored"));
+            catalog.put_service(&service, &sample::audit()).await.expect("stored");
+            let attested = VerifiedService::effective_immediately(&service, None, sample::start());
+            assert!(usage.put_verified_service(&attested).await.expect("stored"));
         }
         let ledger = Ledger::new(db, LEDGER, DECISIONS);
         let mut rules: Vec<Rule> = sample::rules().into_iter().take(1).collect();
@@ -125,7 +125,7 @@ impl Place {
         let seed = WalletSeed::from_hex(SEED).expect("a seed");
         let index = 7;
         agent.wallet.key = purser_domain::WalletKey::Seed { index };
-        let wallet = seed.wallet(index).expect("a wallet");
+        let wallet = seed.derive_wallet(index).expect("a wallet");
         agent.wallet.address = wallet.address();
         agent.wallet.attestation = wallet.attest(agent.id).expect("an attestation");
         ledger.create_agent(&agent, &sample::audit()).await.expect("stored");
@@ -155,8 +155,8 @@ impl Place {
         let mut context = Context::default();
         context.request_id = "8f507cfc-xmpl-4697-b07a-ac58fc914c95".to_owned();
         context.deadline = Clock::system().now().micros().unsigned_abs() / 1_000 + 3_600_000;
-        let answer = answer(self.function.clone(), LambdaEvent::new(event, context)).await;
-        answer.json().get().as_bytes().to_vec()
+        let answer = handle_gateway_event(self.function.clone(), LambdaEvent::new(event, context)).await;
+        answer.to_json().get().as_bytes().to_vec()
     }
 
     /// The event of an operation's call, and the expected status.
@@ -345,7 +345,7 @@ impl Wire {
             ("NONCE_KEY_SECRET_ARN", "nonces"),
             ("RPC_URL_SECRET_ARN", "rpc"),
         ];
-        let clock = Clock::still(Arc::clone(&self.0.clock));
+        let clock = Clock::at_fixed_time(Arc::clone(&self.0.clock));
         let boot = Boot::new(variables.into_iter().collect(), clock);
         let drawn = AtomicU8::new(0);
         Boot {

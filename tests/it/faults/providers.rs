@@ -215,8 +215,15 @@ async fn the_chain_decides_whether_a_payment_is_confirmed() {
     }
     // A payment that its provider denied becomes a receipt without the agent. A payment that was claimed falsely stays
     // held as long as the chain would accept it.
-    let run = async || world.stack.reconcile.run(Duration::from_secs(55)).await.unwrap();
-    let counts = |run: &Run| [Outcome::Confirmed, Outcome::Released].map(|outcome| run.count(outcome));
+    let run = async || {
+        world
+            .stack
+            .reconcile
+            .reconcile_all(Duration::from_secs(55))
+            .await
+            .unwrap()
+    };
+    let counts = |run: &Run| [Outcome::Confirmed, Outcome::Released].map(|outcome| run.count_outcome(outcome));
     let seen = run().await;
     assert_eq!(counts(&seen), [0, 0], "{seen:?}");
     chain.advance(400).await.unwrap();

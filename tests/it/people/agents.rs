@@ -37,7 +37,7 @@ async fn new_agents_get_a_wallet_and_curated_services() {
     assert_eq!(made.etag(), "\"1\"");
     let made = made.created();
     let id = AgentId::parse(made["agent_id"].as_str().unwrap()).unwrap();
-    let wallet = world.stack.ledger.agent(id).await.unwrap().unwrap().wallet;
+    let wallet = world.stack.ledger.read_agent_by_id(id).await.unwrap().unwrap().wallet;
     assert!(is_attested(&wallet.attestation, id, wallet.address));
     let expected = json!({
         "agent_id": made["agent_id"],

@@ -208,7 +208,7 @@ async fn an_approval_shows_and_waives_each_limit_that_asked() {
 
     home.edit(Method::POST, &approve(second), json!({})).await.ok();
     let paid = world.authorize(agent, &carrying(&body, second)).await.ok();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     for decision in [&again, &paid] {
         let replay = format!("/decisions/{}/replay", decision["transaction_id"].as_str().unwrap());
         let replay = world

@@ -28,8 +28,8 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
                 .ok();
         }
     }
-    assert_eq!(world.stack.tell().await, 0);
-    assert_eq!(world.stack.fold().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
+    assert_eq!(world.stack.aggregate_history().await, 0);
     let post = async |path: &str, body: &Value| world.person_edits(&home.kim, Method::POST, path, body).await;
     let body = json!({
         "agents": {"kind": "all"},
@@ -133,7 +133,7 @@ async fn a_new_owner_tests_no_decision_of_the_one_before() {
     };
     pays(4).await;
     pays(3).await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     home.hand_over_to(&lee).await;
     let accepted = world.now().secs();
 
@@ -160,7 +160,7 @@ async fn a_new_owner_tests_no_decision_of_the_one_before() {
     for result in [preview().await, test().await] {
         assert_eq!(flips(&result), ([0, 0, 0], vec![]), "{result}");
     }
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     // The time of the acceptance has a precision of one second.
     while world.now().secs() <= accepted {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -168,7 +168,7 @@ async fn a_new_owner_tests_no_decision_of_the_one_before() {
     // The first payment fits into the budget unless earlier payments count.
     pays(1).await;
     let own = pays(2).await["transaction_id"].clone();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     for result in [preview().await, test().await] {
         assert_eq!(
             flips(&result),

@@ -31,7 +31,7 @@ async fn a_burst_at_a_hundred_times_the_usual_hour_is_braked() {
             .world
             .authorize(&home.agent, &body_of(home.world.offer(units)))
             .await;
-        assert_eq!(home.world.stack.tell().await, 0);
+        assert_eq!(home.world.stack.publish_changes().await, 0);
         answer
     };
     for _ in 0..3 {

@@ -34,7 +34,7 @@ async fn limits_have_versions_that_can_be_restored() {
     let per_call = |units: u64| json!({"max_per_call_units": units});
     home.set_policy(per_call(dollars(5))).await;
     home.set_policy(per_call(dollars(7))).await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let policies = "/services/lab-search/versions";
     let first_page = home.read(&format!("{policies}?limit=2")).await;
     let (five, seven) = (json!(dollars(5)), json!(dollars(7)));
@@ -85,7 +85,7 @@ async fn limits_have_versions_that_can_be_restored() {
     let rule = added["rule_id"].as_str().unwrap();
     let at = format!("/rules/{rule}");
     home.edit(Method::PUT, &at, categories(&["finance", "ai"])).await.ok();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let versions = home.read("/versions").await;
     let with_rule = &versions["versions"][1];
     assert_eq!(
@@ -100,7 +100,7 @@ async fn limits_have_versions_that_can_be_restored() {
     let again = home.edit(Method::POST, &restore, json!({})).await.ok();
     assert_ne!(again["rule_id"], rule);
     assert_eq!(home.read("/rules").await["rules"][0]["categories"], json!(["finance"]));
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
 
     // Any two versions can be compared, and the comparison says which version allows more.
     let compared = home.read(&format!("{policies}?compared_with=3&limit=2&cursor=3")).await;
@@ -122,7 +122,7 @@ async fn limits_have_versions_that_can_be_restored() {
 
     // A new owner sees the active limits, and no earlier version.
     home.hand_over_to(&lee).await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let seen = world.person_gets(&lee, &home.agent.path(policies)).await.ok();
     let numbers: Vec<&Value> = seen["versions"]
         .as_array()
@@ -162,7 +162,7 @@ async fn versions_have_the_person_and_the_reason_of_their_edit() {
     home.edit(Method::POST, "/rules?edit_reason=no+banks", rule)
         .await
         .created();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
 
     let person = world.person_gets(&home.kim, "/sessions").await.ok()["person"].clone();
     let entries = world.person_gets(&home.kim, "/audit-log").await.ok();

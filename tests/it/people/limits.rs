@@ -101,7 +101,7 @@ impl Household {
     }
 
     async fn is_replayed(&self, decided: &Value) {
-        assert_eq!(self.world.stack.tell().await, 0);
+        assert_eq!(self.world.stack.publish_changes().await, 0);
         let path = format!("/decisions/{}/replay", decided["transaction_id"].as_str().unwrap());
         let replayed = self
             .world
@@ -329,7 +329,7 @@ async fn new_payees_and_unusual_prices_are_asked_about() {
     home.without_rule(&rule).await;
 
     let listed = home.world.service("lab-search").await.operations[0]
-        .price(home.world.now())
+        .expected_price(home.world.now())
         .units();
     let terms = json!({"kind": "price_above_usual", "percent": 50, "over": "catalog", "action": "block"});
     let rule = home.with_rule(&terms).await;

@@ -504,7 +504,7 @@ async fn lists_say_when_the_journal_is_behind() {
         "dynamodb": {"ApproximateCreationDateTime": written, "SequenceNumber": "1", "NewImage": row},
     });
     let late = json!({"shardId": "shardId-1", "Records": [record]});
-    world.stack.history.call(&late).await.unwrap();
+    world.stack.history.handle_event(&late).await.unwrap();
     let since = purser_domain::Timestamp::from_secs(written).unwrap().to_string();
     assert_eq!(complete().await, since);
     world.pass(121);

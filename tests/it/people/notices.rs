@@ -4,7 +4,7 @@
 use super::webhooks::Program;
 use super::{Household, KIM, LEE, NOTHING};
 use crate::texts::{HIDDEN, hide_in_tables};
-use purser_domain::visible;
+use purser_domain::escape_hidden_characters;
 use purser_local::{MailService, NOTICE_EVENTS, NOTICES, Options, Streaming};
 use purser_testkit::sample;
 use purser_tests::{Log, TestAgent, World, body_of, dollars};
@@ -72,7 +72,7 @@ async fn approval_requests_reach_email_and_a_webhook() {
         .created();
     // When Kim signs in with a browser, their address becomes known.
     world.browser_session(&KIM).await;
-    tokio::spawn(world.stack.telling());
+    tokio::spawn(world.stack.publish_continuously());
     let asked = world.authorize(&home.agent, &body_of(world.offer(dollars(8)))).await;
     let asked = asked.refused(402, "approval_required");
     let id = asked["approval_id"].as_str().unwrap();
@@ -150,7 +150,7 @@ async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
     let approve = format!("/approvals/{noted}/approve");
     home.edit(Method::POST, &approve, json!({"note": "qqq"})).await.ok();
     assert!(hide_in_tables(world).await >= 2);
-    tokio::spawn(world.stack.telling());
+    tokio::spawn(world.stack.publish_continuously());
     let waiting = ask(9).await;
     let freeze = format!("/internal/freezes/agents/{}", agent.id);
     let tools = [
@@ -204,7 +204,7 @@ async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
     });
     texts.extend(events.chain([mail, log.text()]));
     for text in &texts {
-        for (line, shown) in text.lines().map(|line| (line, visible(line))) {
+        for (line, shown) in text.lines().map(|line| (line, escape_hidden_characters(line))) {
             assert_eq!(line, shown);
         }
     }
@@ -339,7 +339,12 @@ async fn owners_are_notified_of_payee_changes() {
     let mut search = world.service("lab-search").await;
     search.version += 1;
     search.name = "Search & find".to_owned();
-    world.stack.catalog.put(&search, &sample::audit()).await.unwrap();
+    world
+        .stack
+        .catalog
+        .put_service(&search, &sample::audit())
+        .await
+        .unwrap();
     let changed = json!({"detail": {
         "specversion": "1.0", "id": "0d6f1c1e-7a52-8b3e-9c41-2f6a5b7d9e10", "source": "purser:local",
         "type": "purser.service.payee_changed.v1", "time": world.now().to_string(), "subject": search.id.to_string(),

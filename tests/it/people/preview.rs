@@ -34,7 +34,7 @@ impl Household {
             let body = body_of(self.world.offer(dollars(*amount)));
             told.push(self.world.authorize(&self.agent, &body).await.body);
         }
-        assert_eq!(self.world.stack.tell().await, 0);
+        assert_eq!(self.world.stack.publish_changes().await, 0);
         told
     }
 }

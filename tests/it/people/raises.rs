@@ -113,7 +113,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
     let policy = home.agent.path("/services/lab-search/policy");
     let policy = home.world.get(&home.agent, &policy).await.ok();
     assert_eq!(policy["remaining_today_units"], dollars(5));
-    assert_eq!(home.world.stack.tell().await, 0);
+    assert_eq!(home.world.stack.publish_changes().await, 0);
     let replay = format!("/decisions/{}/replay", paid["transaction_id"].as_str().unwrap());
     let nothing = json!({});
     let replay = home

@@ -55,14 +55,14 @@ async fn decisions_replay_with_the_versions_of_their_time() {
     let over = world.authorize(agent, &body_of(world.offer(dollars(5) - 1))).await.ok();
     let budget = world.authorize(agent, &body_of(world.offer(2))).await.body;
     assert_eq!(budget["decision"]["rule_triggered"], "budget_limit", "{budget}");
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     home.set_policy(limits(7)).await;
     home.edit(Method::POST, "/keys", json!({})).await.created();
     home.set_status("frozen").await;
     let frozen = world.authorize(agent, &body_of(world.offer(dollars(4)))).await.body;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     home.set_status("active").await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     for (decision, agent_version, policy_version) in [
         (&paid, 3, 2),
         (&blocked, 3, 2),

@@ -29,7 +29,7 @@ impl Household {
         self.world.pass(60);
         let body = body_of(self.world.offer(dollars(amount)));
         let paid = self.world.authorize(&self.agent, &body).await.ok();
-        assert_eq!(self.world.stack.tell().await, 0);
+        assert_eq!(self.world.stack.publish_changes().await, 0);
         paid
     }
 
@@ -167,11 +167,11 @@ async fn a_handover_removes_the_shadow() {
     home.attach(json!({"rules": []})).await.ok();
     let lee = world.person(&LEE);
     home.hand_over_to(&lee).await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let path = home.agent.path("/shadow");
     world.person_gets(&lee, &path).await.refused(404, "not_found");
     world.pass(5);
     home.hand_over_to(&home.kim).await;
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     world.person_gets(&home.kim, &path).await.refused(404, "not_found");
 }

@@ -4,7 +4,9 @@
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::DocumentHash;
-use purser_evidence::{Note, Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify, verify_evidence};
+use purser_evidence::{
+    Note, Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify_document, verify_evidence,
+};
 use purser_local::{Options, Streaming};
 use purser_tests::{World, body_of, dollars};
 use reqwest::Method;
@@ -24,8 +26,8 @@ async fn home() -> Household {
 impl Household {
     /// Publishes the streams, and states the pending changes.
     async fn state(&self) {
-        assert_eq!(self.world.stack.tell().await, 0);
-        self.world.stack.events.state(TIME).await.unwrap();
+        assert_eq!(self.world.stack.publish_changes().await, 0);
+        self.world.stack.events.sign_pending_statements(TIME).await.unwrap();
     }
 
     async fn statement_of(&self, transaction: &Value) -> Value {
@@ -47,7 +49,7 @@ impl Household {
 
 /// Verifies a proof and returns its statement, which must equal the response's `statement`.
 fn verified(answer: &Value, trust: &Trust) -> VerifiedStatement {
-    let report = verify(answer["proof"].as_str().unwrap(), trust).unwrap();
+    let report = verify_document(answer["proof"].as_str().unwrap(), trust).unwrap();
     assert!(report.is_verified(), "{:?}", report.steps());
     let statement = trust.keys.verify(answer["statement"].as_str().unwrap()).unwrap();
     assert_eq!(report.statement(), Some(&statement));
@@ -227,7 +229,7 @@ async fn statements_verify_offline_and_recompute() {
     assert!(report.is_verified(), "{:?}", report.steps());
     let hashes = report.steps().iter().find(|step| step.step.step == StepName::Hashes);
     assert!(matches!(&hashes.unwrap().step.outcome, Outcome::Passed(found) if found.contains("policy")));
-    assert!(report.receipt().is_some());
+    assert!(report.receipt_statement().is_some());
     let other = world.browser_session(&LEE).await;
     let refused = file(&other).send().await.unwrap();
     assert_eq!(refused.status(), 404);
@@ -321,8 +323,8 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
     };
     let checkpoint = read("/log/checkpoint").await.text().await.unwrap();
     let checkpoint = Note::parse(&checkpoint).unwrap();
-    let checkpoint = home.trust().await.policy.open(&checkpoint).unwrap();
-    assert_eq!(checkpoint.head().size, 1);
+    let checkpoint = home.trust().await.policy.open_checkpoint(&checkpoint).unwrap();
+    assert_eq!(checkpoint.tree_head().size, 1);
     let tile = read("/log/tile/0/000.p/1").await;
     for (name, value) in [
         ("content-type", "application/octet-stream"),
@@ -332,7 +334,7 @@ async fn tiles_of_hashes_are_public_and_entries_are_not() {
         assert_eq!(tile.headers()[name], value);
     }
     // The tile of a log with one entry has the entry's hash, which is the root.
-    assert_eq!(tile.bytes().await.unwrap(), checkpoint.head().root.as_bytes()[..]);
+    assert_eq!(tile.bytes().await.unwrap(), checkpoint.tree_head().root.as_bytes()[..]);
     for private in [
         "entries/000.p/1",
         "0/000",
@@ -392,9 +394,9 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
             .ok();
         let report = verify_evidence(&evidence.to_string(), &parsed).unwrap();
         assert!(report.is_verified(), "{name}: {:?}", report.steps());
-        assert_eq!(report.unverified(), ["/how_to_check"], "{name}");
-        assert_eq!(report.receipt().is_some(), result == "allow");
-        let stated = payload(report.decision().unwrap());
+        assert_eq!(report.unverified_pointers(), ["/how_to_check"], "{name}");
+        assert_eq!(report.receipt_statement().is_some(), result == "allow");
+        let stated = payload(report.decision_statement().unwrap());
         assert_eq!(stated["result"], result);
         assert_eq!(stated["decision_hash"], decision["decision_hash"]);
         assert!(
@@ -458,7 +460,7 @@ async fn an_approval_decision_is_stated_with_the_decision_that_required_it() {
     let file = json!({"transaction_id": id, "decision": read["decision"], "receipt": null, "changes": changes});
     let report = verify_evidence(&file.to_string(), &trust).unwrap();
     assert!(report.is_verified(), "{:?}", report.steps());
-    assert_eq!(report.unverified(), [""; 0]);
+    assert_eq!(report.unverified_pointers(), [""; 0]);
 
     // The daily check reads the approval, as the role of `events` permits.
     world.set_clock(world.now().after(purser_domain::Duration::from_secs_u32(25 * 3_600)));

@@ -3,7 +3,7 @@
 
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Event, EventKind, PersonId};
+use purser_domain::{Event, EventKind, UserId};
 use purser_local::{Options, Streaming};
 use purser_testkit::LEDGER;
 use purser_tests::{World, body_of, dollars};
@@ -62,10 +62,10 @@ async fn events_and_usage_belong_only_to_the_owner() {
         "{}",
         asked.body
     );
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
 
     let told = home.told();
-    let kim = PersonId::derive(world.stack.issuer.url(), KIM.sub);
+    let kim = UserId::derive(world.stack.issuer.url(), KIM.sub);
     assert!(
         told.values().flatten().all(|event| event.owner() == Some(&kim)),
         "{told:?}"
@@ -145,12 +145,12 @@ async fn events_and_usage_belong_only_to_the_owner() {
     home.world
         .stack
         .events
-        .sweep(std::time::Duration::from_secs(30))
+        .publish_due_events(std::time::Duration::from_secs(30))
         .await
         .unwrap();
     let expired = &home.told()[&EventKind::ApprovalExpired][0];
     assert_eq!(
-        expired.data().get_text("approval_id"),
+        expired.data().find_text("approval_id"),
         asked.body["approval_id"].as_str()
     );
 }
@@ -166,7 +166,7 @@ async fn unreadable_rows_do_not_delay_events() {
         .item("sk", text("poison".to_owned()));
     put.send().await.unwrap();
     world.authorize(agent, &body_of(world.offer(1_000))).await.ok();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     assert_eq!(home.told()[&EventKind::PaymentAuthorized].len(), 1);
 }
 

@@ -254,7 +254,7 @@ async fn approval_requests_call_only_the_owners_webhook() {
         .ok();
     let asked = world.authorize(&agent, &body_of(world.offer(dollars(6)))).await;
     let asked = asked.refused(402, "approval_required");
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let path = format!("/webhooks/{}", hook["webhook_id"].as_str().unwrap());
     let delivered = world
         .delivery_where(&kim, &path, |delivery| delivery["status"] == "delivered")

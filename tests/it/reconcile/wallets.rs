@@ -4,7 +4,7 @@
 use super::node::{Manner, Node};
 use crate::outflows::steal;
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Event, EventKind, PersonId, SpendPolicy};
+use purser_domain::{Event, EventKind, SpendPolicy, UserId};
 use purser_local::{Options, Reconcile, Streaming};
 use purser_testkit::{LEDGER, invariants::scan};
 use purser_tests::{TestAgent, World, dollars};
@@ -36,7 +36,7 @@ async fn world(variables: &[(&str, &str)]) -> World {
 /// Creates an agent of a user, with `units` in its wallet.
 async fn agent(world: &World, units: u64) -> TestAgent {
     let agent = world.poor_agent(vec![]).await;
-    let owner = PersonId::derive("https://issuer.example", "ann");
+    let owner = UserId::derive("https://issuer.example", "ann");
     world.edit(&agent, |record| record.owner = owner.to_string()).await;
     if units > 0 {
         world.fund(&agent, units).await;
@@ -47,8 +47,8 @@ async fn agent(world: &World, units: u64) -> TestAgent {
 /// Makes the chain's state final, checks all wallets, and publishes the resulting events.
 async fn look_by(world: &World, reconcile: &Reconcile) {
     world.stack.chain.mine(DEEP).await.unwrap();
-    reconcile.look_at_wallets(TIME).await.unwrap();
-    assert_eq!(world.stack.tell().await, 0);
+    reconcile.check_wallet_balances(TIME).await.unwrap();
+    assert_eq!(world.stack.publish_changes().await, 0);
 }
 
 async fn look(world: &World) {
@@ -64,9 +64,9 @@ fn told(world: &World, agent: &TestAgent) -> Vec<u64> {
         let is_meant = event.kind() == EventKind::WalletLow && event.agent() == Some(agent.id);
         if is_meant && seen.insert(event.id()) {
             let data = event.data();
-            assert_eq!(data.get_text("network"), Some("base-sepolia"));
-            assert_eq!(data.get_amount("below_units").unwrap().units(), BELOW);
-            told.push(data.get_amount("balance_units").unwrap().units());
+            assert_eq!(data.find_text("network"), Some("base-sepolia"));
+            assert_eq!(data.find_amount("below_units").unwrap().units(), BELOW);
+            told.push(data.find_amount("balance_units").unwrap().units());
         }
     }
     told
@@ -90,8 +90,8 @@ async fn a_low_wallet_balance_is_reported_once() {
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
     steal(&world, &spent.wallet, dollars(100) - (BELOW - 1)).await;
     // Nothing is reported before the transfer is final.
-    world.stack.reconcile.look_at_wallets(TIME).await.unwrap();
-    assert_eq!(world.stack.tell().await, 0);
+    world.stack.reconcile.check_wallet_balances(TIME).await.unwrap();
+    assert_eq!(world.stack.publish_changes().await, 0);
     assert_eq!(told(&world, &spent), Vec::<u64>::new());
     for _ in 0..3 {
         look(&world).await;
@@ -131,7 +131,7 @@ async fn unreliable_or_disputed_balances_change_nothing() {
     }
     for manner in [Manner::Down, Manner::Elsewhere] {
         node.set(manner);
-        reconcile.look_at_wallets(TIME).await.unwrap_err();
+        reconcile.check_wallet_balances(TIME).await.unwrap_err();
         assert_eq!(levels(&world).await, known, "{manner:?}");
     }
     let ([first, second], of_two) = Node::endpoints(&world).await;
@@ -160,21 +160,26 @@ async fn concurrent_wallet_checks_report_once_and_resume() {
     }
     world.stack.chain.mine(DEEP).await.unwrap();
     // Without time left, no check begins.
-    world.stack.reconcile.look_at_wallets(Duration::ZERO).await.unwrap();
+    world
+        .stack
+        .reconcile
+        .check_wallet_balances(Duration::ZERO)
+        .await
+        .unwrap();
     assert_eq!(levels(&world).await, 0);
     // Interrupted after the third agent.
     let ledger = &world.stack.ledger;
     agents.sort_by_key(|agent| agent.id);
-    ledger.save_level_place(Some(agents[2].id)).await.unwrap();
+    ledger.save_wallet_level_checkpoint(Some(agents[2].id)).await.unwrap();
     let (one, other) = tokio::join!(
-        world.stack.reconcile.look_at_wallets(TIME),
-        world.stack.reconcile.look_at_wallets(TIME)
+        world.stack.reconcile.check_wallet_balances(TIME),
+        world.stack.reconcile.check_wallet_balances(TIME)
     );
     one.and(other).unwrap();
-    assert_eq!(world.stack.tell().await, 0);
+    assert_eq!(world.stack.publish_changes().await, 0);
     let all = |agents: &[TestAgent]| -> Vec<usize> { agents.iter().map(|agent| told(&world, agent).len()).collect() };
     assert_eq!(all(&agents), [0, 0, 0, 1, 1, 1]);
-    assert_eq!(ledger.level_place().await.unwrap(), None);
+    assert_eq!(ledger.read_wallet_level_checkpoint().await.unwrap(), None);
     look(&world).await;
     assert_eq!(all(&agents), [1; 6]);
 }

@@ -14,12 +14,16 @@ use stateright::{Model, Property};
 
 /// The functions that the model repeats: its name here, its file, its name there.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
-    ("take the longest due", "functions/reconcile/src/due.rs", "due_holds"),
-    ("put off", "shared/store/src/reconcile/holds.rs", "put_off"),
+    (
+        "take the longest due",
+        "functions/reconcile/src/due.rs",
+        "read_due_holds",
+    ),
+    ("put off", "shared/store/src/reconcile/holds.rs", "postpone_hold"),
     (
         "calls in turns",
         "shared/chain/src/authorization_state.rs",
-        "states_by_receipt",
+        "resolve_states_by_receipt",
     ),
 ];
 

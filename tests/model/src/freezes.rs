@@ -14,8 +14,8 @@ use stateright::{Model, Property};
 
 /// The functions that the model repeats: its name here, its file, its name there.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
-    ("judge a begin", "shared/domain/src/policy/freeze.rs", "begin"),
-    ("judge an end", "shared/domain/src/policy/freeze.rs", "end"),
+    ("judge a begin", "shared/domain/src/policy/freeze.rs", "begin_freeze"),
+    ("judge an end", "shared/domain/src/policy/freeze.rs", "end_freeze"),
     ("write", "shared/store/src/people/freezes.rs", "change_freeze"),
 ];
 

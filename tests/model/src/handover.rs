@@ -1,7 +1,7 @@
 //! A handover beside withdrawn and repeated offers, edits, questions and rulings.
 //!
 //! Acceptance is `accept_handover` of `functions/people/src/handovers/operations.rs`; a ruling reads the agent, then the
-//! approval, and moves it to the owner that it has read, as `own_approval` of
+//! approval, and moves it to the owner that it has read, as `read_own_approval` of
 //! `functions/people/src/approvals/operations.rs` does.
 
 use crate::{

@@ -532,30 +532,42 @@ impl Write {
 /// The function that implements each transition: its name here, its file, its name there.
 /// `every_transition_names_its_function` looks for each in the source.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
-    ("Default", "shared/store/src/people/starting_set.rs", "write_default"),
-    ("Reserve", "shared/store/src/payments/reserve.rs", "reservation"),
-    ("Reserve", "shared/store/src/payments/window.rs", "charge"),
-    ("Evict", "shared/store/src/payments/window.rs", "evict"),
-    ("Escalate", "shared/store/src/payments/escalate.rs", "escalation"),
+    (
+        "Default",
+        "shared/store/src/people/starting_set.rs",
+        "write_default_policy",
+    ),
+    (
+        "Reserve",
+        "shared/store/src/payments/reserve.rs",
+        "reservation_transaction",
+    ),
+    ("Reserve", "shared/store/src/payments/window.rs", "add_charge"),
+    ("Evict", "shared/store/src/payments/window.rs", "evict_entries"),
+    (
+        "Escalate",
+        "shared/store/src/payments/escalate.rs",
+        "escalation_transaction",
+    ),
     ("Rule", "shared/store/src/people/approval.rs", "resolve_approval"),
     ("Rule", "shared/store/src/people/approval.rs", "withdraw_approval"),
     ("EditAgent", "shared/store/src/people/agent.rs", "replace_agent"),
     ("Fence", "shared/store/src/payments/window.rs", "fence_older_versions"),
-    ("EditPolicy", "shared/store/src/people/policy.rs", "policy_edit"),
+    ("EditPolicy", "shared/store/src/people/policy.rs", "policy_transaction"),
     ("Freeze", "shared/store/src/people/freezes.rs", "change_freeze"),
     ("Claim", "shared/store/src/payments/settle.rs", "put_claim"),
-    ("Confirm", "shared/store/src/payments/settle.rs", "confirm_held"),
+    ("Confirm", "shared/store/src/payments/settle.rs", "confirm_held_spend"),
     (
         "ConfirmClaimed",
         "shared/store/src/payments/settle.rs",
-        "confirm_together",
+        "confirm_with_claim",
     ),
     (
         "ConfirmReleased",
         "shared/store/src/payments/settle.rs",
-        "confirm_together",
+        "confirm_with_claim",
     ),
-    ("Release", "shared/store/src/payments/release.rs", "giving_back"),
+    ("Release", "shared/store/src/payments/release.rs", "release_transaction"),
     (
         "Revert",
         "shared/store/src/payments/revert_confirmation.rs",
@@ -563,11 +575,15 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ),
     ("Move", "shared/store/src/payments/settle.rs", "move_confirmation"),
     ("RemoveClaim", "shared/store/src/payments/settle.rs", "remove_claim"),
-    ("PutPayouts", "shared/store/src/payments/payout.rs", "put_payout_record"),
-    ("PayOut", "shared/store/src/payments/payout.rs", "reserve_payout"),
-    ("Offer", "shared/store/src/people/handover.rs", "offer_agent"),
-    ("TakeBack", "shared/store/src/people/handover.rs", "take_offer_back"),
-    ("HandOver", "shared/store/src/people/handover.rs", "hand_over"),
+    (
+        "PutPayouts",
+        "shared/store/src/payments/payout.rs",
+        "put_withdrawal_record",
+    ),
+    ("PayOut", "shared/store/src/payments/payout.rs", "reserve_withdrawal"),
+    ("Offer", "shared/store/src/people/handover.rs", "store_agent_offer"),
+    ("TakeBack", "shared/store/src/people/handover.rs", "remove_offer"),
+    ("HandOver", "shared/store/src/people/handover.rs", "transfer_agent"),
     ("MoveApproval", "shared/store/src/people/handover.rs", "move_approval"),
 ];
 

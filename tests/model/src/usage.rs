@@ -14,9 +14,9 @@ use stateright::{Model, Property};
 
 /// The functions that the model repeats: its name here, its file, its name there.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
-    ("put entries", "shared/store/src/usage/fold.rs", "put_entries"),
-    ("put an entry", "shared/store/src/usage/journal.rs", "put_entry"),
-    ("add to the sums", "shared/store/src/usage/fold.rs", "add_agents"),
+    ("put entries", "shared/store/src/usage/fold.rs", "put_history_entries"),
+    ("put an entry", "shared/store/src/usage/journal.rs", "put_history_entry"),
+    ("add to the sums", "shared/store/src/usage/fold.rs", "add_agent_sums"),
 ];
 
 /// A model: the records, each the new amount of one of two entries, and the number of batches.

@@ -8,11 +8,11 @@
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Address, Agent, AgentStatus, ApprovalId, ApprovalResolution, B256, BlockId, Duration, EnabledService, Fingerprint,
-    FreezeChange, FreezeTarget, Grant, Handover, Network, NoncePrefix, OperatorFreeze, OperatorName, OperatorReason,
-    Payout, PayoutAmount, PayoutFacts, PayoutGrant, PayoutRecord, PersonId, Purpose, Rule, RuleKind, Settlement,
-    SettlementId, SettlementState, StartingSet, Terms, Timestamp, TransactionId, Transfer, decide_payout,
-    match_transfer,
+    Address, Agent, AgentStatus, ApprovalId, ApprovalResolution, B256, BlockId, DefaultServices, Duration,
+    EnabledService, Fingerprint, FreezeChange, FreezeTarget, Grant, Network, NoncePrefix, OperatorFreeze, OperatorName,
+    OperatorReason, OwnershipOffer, Purpose, Rule, RuleKind, Settlement, SettlementId, SettlementState,
+    SettlementTerms, Timestamp, TransactionId, Transfer, UserId, WithdrawalAmount, WithdrawalGrant, WithdrawalInputs,
+    WithdrawalPurpose, WithdrawalRecord, decide_withdrawal, find_authorized_transfer,
 };
 use purser_model::{
     handover::{self, Handover as HandoverModel},
@@ -54,8 +54,8 @@ fn tick(micros: i64) -> Tick {
 }
 
 /// A person of a model. Persons who accept an agent have ids like the service's own.
-fn person(number: u8) -> PersonId {
-    PersonId::derive("https://issuer.example", &number.to_string())
+fn person(number: u8) -> UserId {
+    UserId::derive("https://issuer.example", &number.to_string())
 }
 
 fn owner_of(text: &str) -> u8 {
@@ -67,15 +67,15 @@ struct Real {
     emulator: Emulator,
     ledger: Ledger,
     /// The grants of reservations that are decided, by the model's settlement.
-    grants: BTreeMap<u8, (Grant<'static>, Terms, Fingerprint)>,
+    grants: BTreeMap<u8, (Grant<'static>, SettlementTerms, Fingerprint)>,
     /// The ids and requests of the settlements.
     settlements: BTreeMap<u8, (SettlementId, u8)>,
     /// The records of the agent, by version.
     agents: BTreeMap<u8, Agent>,
     /// The payout records, by version.
-    payouts: BTreeMap<u8, PayoutRecord>,
+    payouts: BTreeMap<u8, WithdrawalRecord>,
     /// The grants of payouts that are decided.
-    payout_grants: BTreeMap<u8, (PayoutGrant, Terms)>,
+    payout_grants: BTreeMap<u8, (WithdrawalGrant, SettlementTerms)>,
     /// The amounts of the requests.
     amounts: BTreeMap<u8, i8>,
     /// The length of the forks of a tree.
@@ -116,8 +116,8 @@ impl Real {
             agent.rules.push(Rule { id, version, kind });
         }
         if rows.policy.is_none() {
-            let set = StartingSet::new([sample::service_id(1)]);
-            agent.starting_set = Some(ledger.keep_starting_set(&set).await.unwrap());
+            let set = DefaultServices::new([sample::service_id(1)]);
+            agent.starting_set = Some(ledger.store_default_services(&set).await.unwrap());
         }
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
         let mut real = Self {
@@ -126,7 +126,7 @@ impl Real {
             grants: BTreeMap::new(),
             settlements: BTreeMap::new(),
             agents: BTreeMap::from([(1, agent)]),
-            payouts: BTreeMap::from([(0, PayoutRecord::default())]),
+            payouts: BTreeMap::from([(0, WithdrawalRecord::default())]),
             payout_grants: BTreeMap::new(),
             amounts,
             depth,
@@ -138,7 +138,7 @@ impl Real {
             real.edit_agent(1, false, Some(rule.cap)).await;
         }
         if let Some((address, by, good)) = rows.payouts.address {
-            let named = PayoutRecord::default();
+            let named = WithdrawalRecord::default();
             let named = named.with_address(
                 Address::repeat_byte(address),
                 &person(by),
@@ -153,7 +153,7 @@ impl Real {
             real.settlements.insert(*id, (terms.id, of.request));
             let fingerprint = request.fingerprint();
             let mut backoff = Backoff::new();
-            let reserved = real.ledger.reserve(&grant, &terms, &fingerprint, &mut backoff);
+            let reserved = real.ledger.reserve_payment(&grant, &terms, &fingerprint, &mut backoff);
             reserved.await.unwrap();
         }
         for (number, record) in &rows.keys {
@@ -202,15 +202,15 @@ impl Real {
             ..before
         };
         let stored = self.ledger.put_agent(&agent, &sample::audit()).await.unwrap();
-        if stored == purser_store::EditResult::Stored {
+        if stored == purser_store::UpdateResult::Stored {
             self.agents.insert(old + 1, agent);
         }
     }
 
-    async fn put_payouts(&mut self, version: u8, record: PayoutRecord) {
+    async fn put_payouts(&mut self, version: u8, record: WithdrawalRecord) {
         let audit = sample::audit();
-        let stored = self.ledger.put_payout_record(sample::agent_id(1), &record, &audit);
-        if stored.await.unwrap() == purser_store::EditResult::Stored {
+        let stored = self.ledger.put_withdrawal_record(sample::agent_id(1), &record, &audit);
+        if stored.await.unwrap() == purser_store::UpdateResult::Stored {
             self.payouts.insert(version, record);
         }
     }
@@ -250,32 +250,32 @@ impl Real {
                 ..
             } if !self.settlements.contains_key(id) => {
                 let record = self.payouts[seen].clone();
-                let facts = PayoutFacts {
+                let facts = WithdrawalInputs {
                     agent: sample::agent_id(1),
                     owner: &person(*by),
                     record: &record,
                     frozen_by_operators: None,
                     open: None,
                     balance: sample::units(9),
-                    asked: PayoutAmount::units(sample::units(1)).unwrap(),
+                    asked: WithdrawalAmount::from_amount(sample::units(1)).unwrap(),
                     now: at(*tick),
                 };
-                let grant = decide_payout(&facts).unwrap();
+                let grant = decide_withdrawal(&facts).unwrap();
                 let random = getrandom::u64().unwrap().to_be_bytes();
-                let terms = Terms {
-                    id: SettlementId::at(grant.at(), random),
-                    transaction: TransactionId::at(grant.at(), random),
-                    agent: grant.agent(),
+                let terms = SettlementTerms {
+                    id: SettlementId::new_at(grant.decided_at(), random),
+                    transaction: TransactionId::new_at(grant.decided_at(), random),
+                    agent: grant.agent_id(),
                     wallet: sample::wallet(1),
                     network: Network::BaseSepolia,
                     amount: grant.amount(),
-                    pay_to: grant.to(),
-                    authorized_at: grant.at(),
-                    valid_before: grant.at().after(Duration::from_secs_u32(300)),
+                    pay_to: grant.recipient(),
+                    authorized_at: grant.decided_at(),
+                    valid_before: grant.decided_at().after(Duration::from_secs_u32(300)),
                     idempotency_key: Fingerprint::for_text(&self::key(*key)),
                     nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
                     transfers: 0,
-                    purpose: Purpose::Payout(Payout { by: person(*by) }),
+                    purpose: Purpose::Payout(WithdrawalPurpose { by: person(*by) }),
                 };
                 self.settlements.insert(*id, (terms.id, 0));
                 self.payout_grants.insert(*id, (grant, terms));
@@ -295,7 +295,7 @@ impl Real {
         let real = self.settlements[&id].0;
         let stored = self
             .ledger
-            .settlement(sample::agent_id(1), real)
+            .read_settlement_by_id(sample::agent_id(1), real)
             .await
             .unwrap()
             .unwrap();
@@ -313,7 +313,7 @@ impl Real {
         for of in &mut logs.logs {
             of.index += u64::from(log) * 2;
         }
-        match_transfer(&sample::expected(settlement), &logs).unwrap()
+        find_authorized_transfer(&sample::expected(settlement), &logs).unwrap()
     }
 
     fn height(&self, block: u8) -> u8 {
@@ -334,12 +334,15 @@ impl Real {
         match write.clone() {
             Write::Default { agent } => {
                 let agent = self.agents[&agent].clone();
-                ledger.write_default(&agent, sample::service_id(1)).await.unwrap();
+                ledger
+                    .write_default_policy(&agent, sample::service_id(1))
+                    .await
+                    .unwrap();
             }
             Write::Reserve(of) => {
                 let (grant, terms, fingerprint) = &self.grants[&of.id];
                 let mut backoff = Backoff::new();
-                let reserved = ledger.reserve(grant, terms, fingerprint, &mut backoff);
+                let reserved = ledger.reserve_payment(grant, terms, fingerprint, &mut backoff);
                 reserved.await.unwrap();
             }
             Write::Escalate { key, request, new, .. } => {
@@ -385,7 +388,7 @@ impl Real {
             }
             Write::Freeze(frozen) => {
                 let target = FreezeTarget::Agent(sample::agent_id(1));
-                let stored = ledger.operator_freeze(&target).await.unwrap();
+                let stored = ledger.read_operator_freeze(&target).await.unwrap();
                 let freeze = OperatorFreeze {
                     target: target.clone(),
                     reason: OperatorReason::parse("why").unwrap(),
@@ -395,9 +398,9 @@ impl Real {
                 };
                 let by = freeze.by.clone();
                 let change = if frozen {
-                    FreezeChange::begin(stored, freeze)
+                    FreezeChange::begin_freeze(stored, freeze)
                 } else {
-                    FreezeChange::end(target, stored, &by, false)
+                    FreezeChange::end_freeze(target, stored, &by, false)
                 };
                 ledger.change_freeze(&change.unwrap(), &audit).await.unwrap();
             }
@@ -429,7 +432,7 @@ impl Real {
                     ledger.move_confirmation(&of, &transfer).await.unwrap();
                 } else {
                     let claim = if beside { Claim::Transfer } else { Claim::Transaction };
-                    ledger.confirm(&of, &transfer, claim, at(now)).await.unwrap();
+                    ledger.confirm_settlement(&of, &transfer, claim, at(now)).await.unwrap();
                 }
             }
             // Payouts end by a call that is both claim and confirmation.
@@ -439,7 +442,10 @@ impl Real {
             } => {
                 let of = self.settlement(settlement, None, None).await;
                 let transfer = self.transfer(&of, tx, 0, 1);
-                ledger.confirm(&of, &transfer, Claim::Transfer, at(now)).await.unwrap();
+                ledger
+                    .confirm_settlement(&of, &transfer, Claim::Transfer, at(now))
+                    .await
+                    .unwrap();
             }
             Write::Release {
                 settlement, counted_at, ..
@@ -447,7 +453,7 @@ impl Real {
                 let of = self
                     .settlement(settlement, Some(SettlementState::Authorized), Some(counted_at))
                     .await;
-                ledger.release(&of, &sample::unusable(&of)).await.unwrap();
+                ledger.release_hold(&of, &sample::unusable(&of)).await.unwrap();
             }
             Write::Revert {
                 settlement,
@@ -459,7 +465,7 @@ impl Real {
                     _ => 1,
                 };
                 let of = self.settlement(settlement, Some(self.confirmed(tx, block)), None).await;
-                let decision = TransactionId::at(at(0), [decision; 8]);
+                let decision = TransactionId::new_at(at(0), [decision; 8]);
                 let gone = sample::transfer_gone(&of);
                 let reverted = ledger.revert_confirmation(&of, &gone, decision, at(now));
                 reverted.await.unwrap();
@@ -468,7 +474,10 @@ impl Real {
                 place: (height, tx, log),
                 block,
             } => {
-                let claims = ledger.claims_in(Network::BaseSepolia, height.into()).await.unwrap();
+                let claims = ledger
+                    .read_claims_in_block(Network::BaseSepolia, height.into())
+                    .await
+                    .unwrap();
                 // One transaction may have a claim of its own and claims on its transfers, each of another settlement.
                 let (_, (by, _)) = claim_rows(&scan(&self.emulator.client, LEDGER, None).await, |id| self.id_of(id))
                     .into_iter()
@@ -498,24 +507,24 @@ impl Real {
                 let (grant, terms) = &self.payout_grants[&id];
                 let fingerprint = Fingerprint::for_text("request");
                 let mut backoff = Backoff::new();
-                let reserved = ledger.reserve_payout(grant, terms, &fingerprint, &audit, &mut backoff);
-                if reserved.await.unwrap() == purser_store::PayoutReserved::Done {
-                    let record = ledger.payout_record(sample::agent_id(1)).await.unwrap();
+                let reserved = ledger.reserve_withdrawal(grant, terms, &fingerprint, &audit, &mut backoff);
+                if reserved.await.unwrap() == purser_store::ReserveWithdrawalResult::Done {
+                    let record = ledger.read_withdrawal_record(sample::agent_id(1)).await.unwrap();
                     self.payouts.insert(small(record.version.try_into().unwrap()), record);
                 }
             }
             Write::Offer { to, at: tick, ends } => {
-                ledger.offer_agent(&offer(to, tick, ends), &audit).await.unwrap();
+                ledger.store_agent_offer(&offer(to, tick, ends), &audit).await.unwrap();
             }
-            Write::TakeBack => ledger.take_offer_back(sample::agent_id(1), &audit).await.unwrap(),
+            Write::TakeBack => ledger.remove_offer(sample::agent_id(1), &audit).await.unwrap(),
             Write::HandOver { old, to, at: tick } => {
                 let agent = self.agents[&old.version].clone();
                 let handed = ledger
-                    .hand_over(&agent, &offer(to, tick, 100), at(tick), &audit)
+                    .transfer_agent(&agent, &offer(to, tick, 100), at(tick), &audit)
                     .await
                     .unwrap();
-                if handed == purser_store::HandedOver::Done {
-                    let next = ledger.agent(agent.id).await.unwrap().unwrap();
+                if handed == purser_store::TransferAgentResult::Done {
+                    let next = ledger.read_agent_by_id(agent.id).await.unwrap().unwrap();
                     self.agents.insert(old.version + 1, next);
                 }
             }
@@ -525,7 +534,11 @@ impl Real {
                 new,
             } => {
                 let asked = self.request(0, request, Some(number), self.amounts[&request]);
-                let mut approval = ledger.approval(asked.approval.unwrap()).await.unwrap().unwrap();
+                let mut approval = ledger
+                    .read_approval_by_id(asked.approval.unwrap())
+                    .await
+                    .unwrap()
+                    .unwrap();
                 approval.owner = person(old).to_string();
                 ledger
                     .move_approval(&approval, person(new).as_str(), at(0))
@@ -563,8 +576,13 @@ impl Real {
             let fits = |number: &u8| Fingerprint::for_text(&key(*number)).to_string() == hex(bytes);
             (0..=u8::MAX).find(fits).unwrap()
         };
-        let agent = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
-        let budget = agent.budgets().next().map(|budget| Limit {
+        let agent = self
+            .ledger
+            .read_agent_by_id(sample::agent_id(1))
+            .await
+            .unwrap()
+            .unwrap();
+        let budget = agent.budget_rules().next().map(|budget| Limit {
             version: small(budget.rule.version.try_into().unwrap()),
             cap: small(budget.limit.units().try_into().unwrap()),
             asks: false,
@@ -683,7 +701,7 @@ impl Real {
             (id, approval)
         });
         let claims = claim_rows(&items, id_of);
-        let record = self.ledger.payout_record(agent.id).await.unwrap();
+        let record = self.ledger.read_withdrawal_record(agent.id).await.unwrap();
         let payouts = Payouts {
             address: record.address.map(|of| {
                 let by = owner_of(of.named_by.as_str());
@@ -697,18 +715,23 @@ impl Real {
             let number = (0..=u8::MAX).find(|number| Fingerprint::for_text(&key(*number)).to_string() == digits);
             (number.unwrap(), id_of(text(item, "sid")))
         });
-        let offer = self.ledger.offer_of(agent.id).await.unwrap().map(|offer| Offer {
-            to: owner_of(offer.to.as_str()),
-            at: tick(offer.at.micros()),
-            ends: tick(offer.ends_at.micros()),
-        });
+        let offer = self
+            .ledger
+            .read_agent_offer(agent.id)
+            .await
+            .unwrap()
+            .map(|offer| Offer {
+                to: owner_of(offer.to.as_str()),
+                at: tick(offer.at.micros()),
+                ends: tick(offer.ends_at.micros()),
+            });
         let decisions = scan(&self.emulator.client, DECISIONS, None).await;
         let reverts = decisions
             .iter()
             .filter(|item| text(item, "result") == "take_back")
             .count();
         assert_eq!(reverts, model.reverts.len());
-        let freezes = self.ledger.freezes().await.unwrap();
+        let freezes = self.ledger.read_effective_freezes().await.unwrap();
         Rows {
             agent: ledger::Agent {
                 version: small(agent.version.try_into().unwrap()),
@@ -747,8 +770,8 @@ fn payee(address: &str) -> u8 {
     u8::from_str_radix(&address[2..4], 16).unwrap()
 }
 
-fn offer(to: u8, tick: Tick, ends: Tick) -> Handover {
-    Handover {
+fn offer(to: u8, tick: Tick, ends: Tick) -> OwnershipOffer {
+    OwnershipOffer {
         agent: sample::agent_id(1),
         to: person(to),
         reason: OperatorReason::parse("why").unwrap(),

@@ -92,7 +92,10 @@ pub(crate) async fn wallets(keys: KmsKeys, agents: u8) -> Vec<Wallet> {
     let custody = Custody::from_kms(keys);
     let mut wallets = Vec::new();
     for agent in 0..agents {
-        let wallet = custody.new_wallet(NewKey::Kms(id_of(agent))).await.expect("a key");
+        let wallet = custody
+            .wallet_for_new_key(NewKey::Kms(id_of(agent)))
+            .await
+            .expect("a key");
         wallets.push(wallet.attest(agent_id(agent)).await.expect("an attestation"));
     }
     wallets

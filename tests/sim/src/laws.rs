@@ -136,7 +136,7 @@ impl KnownFacts {
             to: address("payto"),
             value: number(settlement, "amt").unsigned_abs(),
             valid_before: number(settlement, "vb").unsigned_abs() / 1_000_000,
-            nonce: self.nonces.nonce(SettlementId::parse(id).expect("an id")),
+            nonce: self.nonces.derive_nonce(SettlementId::parse(id).expect("an id")),
         }
     }
 }

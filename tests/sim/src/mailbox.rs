@@ -15,7 +15,8 @@ use crate::network::World;
 use crate::plan::Fault;
 use crate::tables::{Key, WEBHOOKS};
 use purser_domain::{
-    Event, EventKind, MailAddress, Notice, NoticeNames, NoticeSettings, PersonId, Timestamp, key_to_close, waiting_key,
+    Event, EventKind, MailAddress, Notification, NotificationNames, NotificationSettings, Timestamp, UserId,
+    closed_request_key, pending_key,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -69,10 +70,10 @@ impl Manner {
 
 /// A user, as the mail service and `notices` see the user.
 pub(crate) struct Addressee {
-    pub(crate) person: PersonId,
+    pub(crate) person: UserId,
     pub(crate) manner: Manner,
     /// The settings, each with the time from which every run uses them.
-    pub(crate) settings: Vec<(i64, NoticeSettings)>,
+    pub(crate) settings: Vec<(i64, NotificationSettings)>,
     /// The time since which the address is rejected, unless the user requested a test or changed the settings since.
     pub(crate) refused: Option<i64>,
     /// Whether the address was ever rejected.
@@ -81,7 +82,7 @@ pub(crate) struct Addressee {
 
 impl Addressee {
     /// The settings at `since` or later.
-    fn settings_since(&self, since: i64) -> impl Iterator<Item = &NoticeSettings> {
+    fn settings_since(&self, since: i64) -> impl Iterator<Item = &NotificationSettings> {
         let first = self.settings.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
         self.settings[first..].iter().map(|(_, settings)| settings)
     }
@@ -93,7 +94,7 @@ impl Addressee {
         is_theirs
             && self.settings_since(since).any(|settings| {
                 let mail = &settings.terms.mail;
-                let is_chosen = event.kind() == EventKind::WebhookTest || mail.kinds().contains(&event.kind());
+                let is_chosen = event.kind() == EventKind::WebhookTest || mail.event_kinds().contains(&event.kind());
                 mail.enabled && is_chosen && settings.address.as_ref().is_some_and(is_there)
             })
     }
@@ -117,7 +118,7 @@ impl Passed {
     /// Returns whether the event is too old or its deadline has passed at this time.
     pub(crate) fn is_over(&self, at: i64) -> bool {
         let event = &self.event;
-        let deadline = event.data().get_time("expires_at");
+        let deadline = event.data().find_time("expires_at");
         let deadline = deadline.filter(|_| event.kind() == EventKind::ApprovalAsked);
         event.time().micros() + OLDEST <= at || deadline.is_some_and(|deadline| deadline.micros() <= at)
     }
@@ -158,7 +159,7 @@ pub(crate) struct Mailroom {
     /// The runs of the function, by their step.
     pub(crate) invocations: BTreeMap<usize, Invocation>,
     /// The settled events, by person and key.
-    pub(crate) settled: BTreeMap<(PersonId, String), Settled>,
+    pub(crate) settled: BTreeMap<(UserId, String), Settled>,
 }
 
 /// A mail as the function sends it.
@@ -194,7 +195,7 @@ impl Letter {
 
 /// The page of an event.
 pub(crate) fn path_of(event: &Event) -> String {
-    Notice::for_event(event, &NoticeNames::default()).path
+    Notification::for_event(event, &NotificationNames::default()).path
 }
 
 impl Mailroom {
@@ -204,7 +205,7 @@ impl Mailroom {
         let mut complain = |what: String| found.push(format!("a mail to {} {what}", letter.to));
         let began = self.invocations[&step].began;
         let began_by_clock = began + (clock - now);
-        let is_on = |settings: &NoticeSettings| {
+        let is_on = |settings: &NotificationSettings| {
             let is_there = |address: &MailAddress| address.as_str() == letter.to;
             settings.terms.mail.enabled && settings.address.as_ref().is_some_and(is_there)
         };
@@ -213,7 +214,7 @@ impl Mailroom {
         }
         let person = &addressee.person;
         let is_open = |passed: &&Passed| {
-            let settled = self.settled.get(&(person.clone(), waiting_key(&passed.event)));
+            let settled = self.settled.get(&(person.clone(), pending_key(&passed.event)));
             let is_settled = settled.is_some_and(|settled| settled.at < began);
             addressee.wanted_since(began, &passed.event, Some(&letter.to))
                 && !is_settled
@@ -284,10 +285,10 @@ impl Mailroom {
     }
 
     /// Returns whether an event of the user has closed the approval request with this key.
-    pub(crate) fn closes(&self, person: &PersonId, key: &str) -> bool {
+    pub(crate) fn closes(&self, person: &UserId, key: &str) -> bool {
         let is_theirs = |event: &Event| event.owner() == Some(person);
         let mut passed = self.passed.iter();
-        passed.any(|passed| is_theirs(&passed.event) && key_to_close(&passed.event).as_deref() == Some(key))
+        passed.any(|passed| is_theirs(&passed.event) && closed_request_key(&passed.event).as_deref() == Some(key))
     }
 }
 
@@ -376,7 +377,7 @@ impl World {
                 step,
                 clock: self.clock_of(worker),
             };
-            let person = PersonId::parse(&key.0[TOLD.len()..]).expect("a person");
+            let person = UserId::parse(&key.0[TOLD.len()..]).expect("a person");
             let mut mailroom = self.queues.mailroom();
             mailroom.settled.entry((person, key.1.clone())).or_insert(settled);
         }

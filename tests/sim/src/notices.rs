@@ -17,13 +17,13 @@ use crate::plan::{OWNERS, WORKERS, agents_of};
 use crate::run::Run;
 use crate::tables::WEBHOOKS;
 use crate::telling::person;
-use purser_api::{NoticeOf, NoticeRequest};
+use purser_api::{NotificationRequest, NotificationSource};
 use purser_domain::{
-    ChannelTerms, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
-    NoticeSettings, NoticeTerms, PersonId, Timestamp, test_event, waiting_key,
+    ChannelSettings, DeliveryId, Event, EventData, EventId, EventKind, EventSource, EventSubject, MailAddress,
+    NotificationPreferences, NotificationSettings, Timestamp, UserId, pending_key, test_event,
 };
-use purser_notices::Notices;
-use purser_store::{EditResult, WebhooksTable};
+use purser_notices::Notifications;
+use purser_store::{UpdateResult, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -74,7 +74,7 @@ pub(crate) const VARIABLES: [(&str, &str); 7] = [
 /// An environment of the function.
 struct Environment {
     link: Arc<Link>,
-    notices: Notices,
+    notices: Notifications,
 }
 
 /// A run of the function that has ended.
@@ -147,7 +147,7 @@ impl<'a> Office<'a> {
         Self {
             run,
             mode,
-            table: WebhooksTable::new(purser_store::client(&aws), WEBHOOKS),
+            table: WebhooksTable::new(purser_store::dynamodb_client(&aws), WEBHOOKS),
             began: run.world.now(),
             ahead: most.max(0),
             acts: VecDeque::new(),
@@ -253,13 +253,13 @@ impl<'a> Office<'a> {
     /// Gives a user an address and settings.
     async fn settle_in(&mut self, owner: u8, manner: Manner, is_busiest: bool) {
         let person = person(owner);
-        let mut settings = NoticeSettings::new(person.clone());
+        let mut settings = NotificationSettings::new(person.clone());
         let kinds = Some(EventKind::ALL.iter().copied().collect());
         let is_on = is_busiest || !self.rng.one_in(8);
         let terms = [
             None,
-            Some(ChannelTerms { enabled: is_on, kinds }),
-            Some(ChannelTerms {
+            Some(ChannelSettings { enabled: is_on, kinds }),
+            Some(ChannelSettings {
                 enabled: is_on,
                 kinds: None,
             }),
@@ -269,7 +269,7 @@ impl<'a> Office<'a> {
             settings.address = MailAddress::parse(&format!("person-{owner}@example.com"));
             let kept = self
                 .table
-                .keep_address(&person, settings.address.as_ref(), self.now())
+                .store_mail_address(&person, settings.address.as_ref(), self.now())
                 .await;
             assert!(kept.expect("an address"));
         }
@@ -286,10 +286,13 @@ impl<'a> Office<'a> {
         }
     }
 
-    async fn edited(&self, settings: NoticeSettings, mail: ChannelTerms) -> NoticeSettings {
-        let next = settings.with_terms(NoticeTerms { mail, slack: None });
-        let edited = self.table.edit_notices(&next, None, None, &sample::audit()).await;
-        assert_eq!(edited.expect("an edit"), EditResult::Stored);
+    async fn edited(&self, settings: NotificationSettings, mail: ChannelSettings) -> NotificationSettings {
+        let next = settings.with_settings(NotificationPreferences { mail, slack: None });
+        let edited = self
+            .table
+            .update_notification_settings(&next, None, None, &sample::audit())
+            .await;
+        assert_eq!(edited.expect("an edit"), UpdateResult::Stored);
         next
     }
 
@@ -304,16 +307,16 @@ impl<'a> Office<'a> {
             Act::Poison(queue) => self.mappings.send_poison(queue, &self.run.world.queues.sqs),
             Act::Test(addressee) => {
                 let person = self.mailroom().people[addressee].person.clone();
-                let id = DeliveryId::at(now, [1; 8]);
+                let id = DeliveryId::new_at(now, [1; 8]);
                 let source = EventSource::for_stack("sim").expect("a source");
                 let event = test_event(source, &person, "notices", id).expect("an event");
                 self.passed(event, now);
                 for _ in 0..2 {
-                    let request = NoticeRequest {
+                    let request = NotificationRequest {
                         person: person.clone(),
-                        of: NoticeOf::Test(id),
+                        of: NotificationSource::Test(id),
                     };
-                    self.sqs().send(REQUESTS, &request.text());
+                    self.sqs().send(REQUESTS, &request.to_json());
                 }
             }
             Act::TurnOff(addressee) | Act::Choose(addressee) | Act::Move(addressee, _) => {
@@ -343,17 +346,20 @@ impl<'a> Office<'a> {
                     return;
                 }
                 // A mail to the new address may be on its way before the call returns.
-                let moved = NoticeSettings { address, ..before };
+                let moved = NotificationSettings { address, ..before };
                 self.mailroom().people[addressee]
                     .settings
                     .push((now.micros(), moved.clone()));
-                let kept = self.table.keep_address(&person, moved.address.as_ref(), now).await;
+                let kept = self
+                    .table
+                    .store_mail_address(&person, moved.address.as_ref(), now)
+                    .await;
                 assert!(kept.expect("an address"));
                 moved
             }
             act => {
                 let enabled = !matches!(act, Act::TurnOff(_));
-                self.edited(before, ChannelTerms { enabled, kinds: None }).await
+                self.edited(before, ChannelSettings { enabled, kinds: None }).await
             }
         };
         let now = self.run.world.now();
@@ -438,7 +444,7 @@ impl<'a> Office<'a> {
 
     fn boot(&self, worker: usize) -> Environment {
         let link = Link::new(&self.run.world, worker);
-        let notices = Notices::boot(self.run.boot(&link));
+        let notices = Notifications::boot(self.run.boot(&link));
         Environment {
             notices: notices.expect("the function starts"),
             link,
@@ -523,7 +529,7 @@ impl<'a> Office<'a> {
     /// Returns what is wrong with an event for a user whose settings have not changed.
     fn of_event(&self, mailroom: &Mailroom, number: usize, passed: &Passed) -> Option<&'static str> {
         let addressee = &mailroom.people[number];
-        let key = waiting_key(&passed.event);
+        let key = pending_key(&passed.event);
         let is_test = passed.event.kind() == EventKind::WebhookTest;
         let Some(settled) = mailroom.settled.get(&(addressee.person.clone(), key.clone())) else {
             // An event without an owner is distributed to users after its message is processed.
@@ -584,11 +590,11 @@ impl<'a> Office<'a> {
             return None;
         }
         let person = &addressee.person;
-        let of_mail = |((of, _), settled): &(&(PersonId, String), &Settled)| of == person && settled.step == mail.step;
+        let of_mail = |((of, _), settled): &(&(UserId, String), &Settled)| of == person && settled.step == mail.step;
         let settled: Vec<_> = mailroom.settled.iter().filter(of_mail).collect();
-        let is_over = |((_, key), settled): &&(&(PersonId, String), &Settled)| {
+        let is_over = |((_, key), settled): &&(&(UserId, String), &Settled)| {
             let mut passed = mailroom.passed.iter();
-            let passed = passed.find(|passed| waiting_key(&passed.event) == *key);
+            let passed = passed.find(|passed| pending_key(&passed.event) == *key);
             passed.is_some_and(|passed| passed.is_over(settled.clock))
         };
         // These approval requests were decided while the mail was on its way.
@@ -614,7 +620,11 @@ impl<'a> Office<'a> {
 
 /// Runs the function once.
 async fn invoke(environment: Environment, mapping: usize, batch: Value, step: usize) -> Ran {
-    let end = End::invoke(&environment.link, environment.notices.run(batch.clone(), TIME)).await;
+    let end = End::invoke(
+        &environment.link,
+        environment.notices.process_batch(batch.clone(), TIME),
+    )
+    .await;
     Ran {
         environment,
         mapping,
@@ -646,7 +656,7 @@ fn frozen(owner: u8, number: u64, at: Timestamp) -> Event {
     new_event(EventKind::AgentFrozen, number, at, subject, Some(person(owner)))
 }
 
-fn new_event(kind: EventKind, number: u64, at: Timestamp, subject: EventSubject, owner: Option<PersonId>) -> Event {
+fn new_event(kind: EventKind, number: u64, at: Timestamp, subject: EventSubject, owner: Option<UserId>) -> Event {
     let data = match kind {
         EventKind::AgentFrozen => EventData::new().text("by", "operator"),
         _ => EventData::new(),

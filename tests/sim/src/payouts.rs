@@ -11,8 +11,10 @@ use crate::stored::StoredState;
 use crate::tables::{bytes, number, text};
 use axum::body::Body;
 use axum::http::Request;
-use purser_api::{AskedPayout, DIRECT_PATH, NamedPayoutAddress, PaymentsRequest, PayoutAnswer, PayoutOwner};
-use purser_domain::{Acting, Actor, Address, Amount, Fingerprint, PayoutAmount, PersonId, RequestSource};
+use purser_api::{
+    DIRECT_PATH, NewWithdrawalAddress, PaymentsRequest, RequestedWithdrawal, WithdrawalOwner, WithdrawalResponse,
+};
+use purser_domain::{Acting, Actor, Address, Amount, Fingerprint, RequestSource, UserId, WithdrawalAmount};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -55,11 +57,11 @@ impl World {
 
 impl Run {
     /// Returns the owner of an agent, who requests the withdrawal.
-    fn asker(&self, agent: u8) -> PayoutOwner {
+    fn asker(&self, agent: u8) -> WithdrawalOwner {
         let id = agent_id(agent);
         let stored = self.world.record().stored.clone();
         let owner = stored.agent(&id.to_string()).map(|row| text(row, "owner").to_owned());
-        let id_of_owner = owner.as_deref().and_then(PersonId::parse).expect("an owner");
+        let id_of_owner = owner.as_deref().and_then(UserId::parse).expect("an owner");
         let acting = Acting {
             actor: Actor::Person {
                 id: id_of_owner,
@@ -67,10 +69,14 @@ impl Run {
             },
             source: RequestSource::new(None, None, "simulation"),
         };
-        PayoutOwner::new(id, &acting)
+        WithdrawalOwner::new(id, &acting)
     }
 
-    async fn ask_payments(&self, worker: usize, request: &PaymentsRequest) -> Option<(u16, Option<PayoutAnswer>)> {
+    async fn ask_payments(
+        &self,
+        worker: usize,
+        request: &PaymentsRequest,
+    ) -> Option<(u16, Option<WithdrawalResponse>)> {
         let worker = &self.workers[worker];
         let body = json!({"version": 1, "caller": {"request_id": "simulation", "trace_id": ""}, "request": request});
         let request = Request::post(DIRECT_PATH).header("content-type", "application/json");
@@ -92,7 +98,7 @@ impl Run {
     pub(crate) async fn name_payout(&self, worker: usize, agent: u8, place: Option<u8>, begun: Begun) -> String {
         let of = self.asker(agent);
         let request = match place {
-            Some(place) => PaymentsRequest::NamePayoutAddress(NamedPayoutAddress {
+            Some(place) => PaymentsRequest::NamePayoutAddress(NewWithdrawalAddress {
                 of,
                 address: address(place).to_string(),
             }),
@@ -102,7 +108,7 @@ impl Run {
         let faults_seen = self.ended(worker);
         match answer {
             None => "crashed".to_owned(),
-            Some((200, Some(PayoutAnswer::Done {}))) => {
+            Some((200, Some(WithdrawalResponse::Done {}))) => {
                 let stored = self.world.record().stored.clone();
                 let row = stored.row(&format!("PO#{}", agent_id(agent)), "#");
                 let named = row.map_or("", |row| text(row, "addr"));
@@ -113,8 +119,8 @@ impl Run {
                 }
                 "done".to_owned()
             }
-            Some((200, Some(PayoutAnswer::NotSetUp {}))) if !self.setting.payouts => "not set up".to_owned(),
-            Some((200, Some(PayoutAnswer::NotFound {}))) if !begun.alone => "not found".to_owned(),
+            Some((200, Some(WithdrawalResponse::NotSetUp {}))) if !self.setting.payouts => "not set up".to_owned(),
+            Some((200, Some(WithdrawalResponse::NotFound {}))) if !begun.alone => "not found".to_owned(),
             Some((status, answer)) => {
                 if faults_seen.faults.is_empty() {
                     self.world
@@ -134,11 +140,11 @@ impl Run {
         begun: Begun,
     ) -> String {
         let amount = match units {
-            0 => PayoutAmount::Balance,
-            units => PayoutAmount::Units(Amount::from_units(units.into()).expect("an amount")),
+            0 => WithdrawalAmount::Balance,
+            units => WithdrawalAmount::Units(Amount::from_units(units.into()).expect("an amount")),
         };
         let words = format!("payout {key}");
-        let request = PaymentsRequest::PayOut(AskedPayout::new(self.asker(agent), amount, words.clone()));
+        let request = PaymentsRequest::PayOut(RequestedWithdrawal::new(self.asker(agent), amount, words.clone()));
         self.note_asker(number, &begun);
         let before = self.world.record().stored.clone();
         let answer = self.ask_payments(worker, &request).await;
@@ -152,7 +158,7 @@ impl Run {
             }
             return "failed".to_owned();
         };
-        if let PayoutAnswer::Reserved { settlement_id, .. } = &answer {
+        if let WithdrawalResponse::Reserved { settlement_id, .. } = &answer {
             let id = settlement_id.to_string();
             let place = FIRST_PAYOUT + key;
             let known = self.memory(agent, place, |memory| {
@@ -185,20 +191,20 @@ impl Run {
     }
 }
 
-fn name_of(answer: &PayoutAnswer) -> &'static str {
+fn name_of(answer: &WithdrawalResponse) -> &'static str {
     match answer {
-        PayoutAnswer::Done {} => "done",
-        PayoutAnswer::Reserved { replayed: false, .. } => "reserved",
-        PayoutAnswer::Reserved { replayed: true, .. } => "replayed",
-        PayoutAnswer::NotFound {} => "not found",
-        PayoutAnswer::WrongAddress { .. } => "wrong address",
-        PayoutAnswer::KeyReused { .. } => "key reused",
-        PayoutAnswer::NotSetUp {} => "not set up",
-        PayoutAnswer::Frozen { .. } => "frozen",
-        PayoutAnswer::NoAddress {} => "no address",
-        PayoutAnswer::AddressWaits { .. } => "address waits",
-        PayoutAnswer::PayoutOpen { .. } => "payout open",
-        PayoutAnswer::InsufficientBalance { .. } => "insufficient balance",
+        WithdrawalResponse::Done {} => "done",
+        WithdrawalResponse::Reserved { replayed: false, .. } => "reserved",
+        WithdrawalResponse::Reserved { replayed: true, .. } => "replayed",
+        WithdrawalResponse::NotFound {} => "not found",
+        WithdrawalResponse::WrongAddress { .. } => "wrong address",
+        WithdrawalResponse::KeyReused { .. } => "key reused",
+        WithdrawalResponse::NotSetUp {} => "not set up",
+        WithdrawalResponse::Frozen { .. } => "frozen",
+        WithdrawalResponse::NoAddress {} => "no address",
+        WithdrawalResponse::AddressWaits { .. } => "address waits",
+        WithdrawalResponse::PayoutOpen { .. } => "payout open",
+        WithdrawalResponse::InsufficientBalance { .. } => "insufficient balance",
     }
 }
 

@@ -7,15 +7,15 @@ use crate::run::Run;
 use crate::telling::{owner, person};
 use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
-    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority, FreezeChange,
-    FreezeTarget, Handover, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
-    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, Permission, Result, Rule, RuleId, RuleKind, Schedule,
-    Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, StartingSet, TimeOfDay, Timestamp, TrustStatus,
+    CatalogPayment, Category, DefaultServices, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority,
+    FreezeChange, FreezeTarget, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
+    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Permission, Result, Rule, RuleId,
+    RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, TimeOfDay, Timestamp, TrustStatus,
     UsualPrice, Weekday, ZoneName,
 };
 use purser_store::{
-    ApprovalDecision, CreateAgentResult, EditResult, FreezeChanged, HandedOver, Ledger, RaiseGranted, ResolveResult,
-    StoreServiceResult,
+    ApprovalDecision, ChangeFreezeResult, CreateAgentResult, GrantLimitIncreaseResult, Ledger, ResolveResult,
+    StoreServiceResult, TransferAgentResult, UpdateResult,
 };
 use uuid::Uuid;
 
@@ -125,7 +125,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
             max_per_day: units(per_day),
             require_approval_above: units(above),
             enabled_operations: None,
-            allowed_domains: vec![DomainPattern::any()],
+            allowed_domains: vec![DomainPattern::any_domain()],
             raise: None,
         },
     }
@@ -206,15 +206,15 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
     for number in 0..SERVICES {
         let listed = run
             .catalog
-            .put(&service(number), &purser_testkit::sample::audit())
+            .put_service(&service(number), &purser_testkit::sample::audit())
             .await
             .expect("a catalog");
         assert_eq!(listed, StoreServiceResult::Stored);
     }
     // One agent starts with the last service, but has no row for it.
     let starts_with = |agent: u8, service: u8| agent + 1 == AGENTS && service + 1 == SERVICES;
-    let set = StartingSet::new([service_id(SERVICES - 1)]);
-    let set = ledger.keep_starting_set(&set).await.expect("a set");
+    let set = DefaultServices::new([service_id(SERVICES - 1)]);
+    let set = ledger.store_default_services(&set).await.expect("a set");
     for number in 0..run.agents_in_all() {
         let id = agent_id(number);
         let new = new_key(run, id, now);
@@ -252,7 +252,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             let stored = ledger
                 .put_policy(id, &policy(service, service, true, 1), &purser_testkit::sample::audit())
                 .await;
-            assert_eq!(stored.expect("a policy"), EditResult::Stored);
+            assert_eq!(stored.expect("a policy"), UpdateResult::Stored);
         }
     }
 }
@@ -338,37 +338,39 @@ pub(crate) async fn add_key(run: &Run, ledger: &Ledger, agent: u8, number: u8, n
 
 /// Offers an agent to an owner.
 pub(crate) async fn offer(ledger: &Ledger, agent: u8, to: u8, now: Timestamp) -> Done {
-    let offer = Handover {
+    let offer = OwnershipOffer {
         agent: agent_id(agent),
         to: person(to),
         reason: OperatorReason::parse("why").expect("a reason"),
         by: OperatorName::parse("ann").expect("a name"),
         at: now,
-        ends_at: now.after(Handover::OPEN_FOR),
+        ends_at: now.after(OwnershipOffer::OPEN_FOR),
     };
-    ledger.offer_agent(&offer, &purser_testkit::sample::audit()).await?;
+    ledger
+        .store_agent_offer(&offer, &purser_testkit::sample::audit())
+        .await?;
     Ok("offered")
 }
 
 /// Accepts the offer of an agent, as the user to whom the agent is offered.
 pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp) -> Done {
     let id = agent_id(agent);
-    let Some(offer) = ledger.offer_of(id).await? else {
+    let Some(offer) = ledger.read_agent_offer(id).await? else {
         return Ok("no offer");
     };
-    let read = ledger.agent(id).await?.expect("an agent");
+    let read = ledger.read_agent_by_id(id).await?.expect("an agent");
     if read.owner != offer.to.as_str() {
         if !offer.is_open_to(&offer.to, now) {
             return Ok("too late");
         }
         let entry = purser_testkit::sample::audit();
-        match ledger.hand_over(&read, &offer, now, &entry).await? {
-            HandedOver::Done => {}
-            HandedOver::Conflict => return Ok("conflict"),
-            HandedOver::NoOffer => return Ok("no offer any more"),
+        match ledger.transfer_agent(&read, &offer, now, &entry).await? {
+            TransferAgentResult::Done => {}
+            TransferAgentResult::Conflict => return Ok("conflict"),
+            TransferAgentResult::NoOffer => return Ok("no offer any more"),
         }
     }
-    let owned = ledger.agent(id).await?.expect("an agent");
+    let owned = ledger.read_agent_by_id(id).await?.expect("an agent");
     ledger.fence_windows(&owned).await?;
     ledger.move_approvals(&owned, now).await?;
     run.world.record().known.handed_over(&id.to_string(), owned.version);
@@ -382,10 +384,10 @@ pub(crate) async fn accept(run: &Run, ledger: &Ledger, agent: u8, now: Timestamp
 /// The result of a user's operation.
 pub(crate) type Done = Result<&'static str>;
 
-const fn edited(edited: EditResult) -> &'static str {
+const fn edited(edited: UpdateResult) -> &'static str {
     match edited {
-        EditResult::Stored => "stored",
-        EditResult::Conflict => "conflict",
+        UpdateResult::Stored => "stored",
+        UpdateResult::Conflict => "conflict",
     }
 }
 
@@ -404,7 +406,7 @@ pub(crate) async fn put_policy(ledger: &Ledger, agent: u8, service: u8, caps: u8
 }
 
 async fn edit(ledger: &Ledger, agent: u8, change: impl FnOnce(Agent) -> Option<Agent>) -> Done {
-    let read = ledger.agent(agent_id(agent)).await?.expect("an agent");
+    let read = ledger.read_agent_by_id(agent_id(agent)).await?.expect("an agent");
     let Some(mut next) = change(read.clone()).filter(|next| *next != read) else {
         return Ok("nothing to do");
     };
@@ -451,7 +453,7 @@ pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), f
     }
     let target = FreezeTarget::Agent(id);
     loop {
-        let freezes = ledger.operator_freezes().await?;
+        let freezes = ledger.list_operator_freezes().await?;
         let stored = freezes.into_iter().find(|freeze| freeze.target == target);
         let freeze = OperatorFreeze {
             target: target.clone(),
@@ -461,18 +463,18 @@ pub(crate) async fn operate(run: &Run, ledger: &Ledger, (agent, by): (u8, u8), f
             end_asked_by: None,
         };
         let change = if frozen {
-            FreezeChange::begin(stored, freeze)
+            FreezeChange::begin_freeze(stored, freeze)
         } else {
-            FreezeChange::end(target.clone(), stored, &by, true)
+            FreezeChange::end_freeze(target.clone(), stored, &by, true)
         };
         let Ok(change) = change else {
             return Ok("token required");
         };
         let audit = purser_testkit::sample::audit();
-        if ledger.change_freeze(&change, &audit).await? == FreezeChanged::Conflict {
+        if ledger.change_freeze(&change, &audit).await? == ChangeFreezeResult::Conflict {
             continue;
         }
-        let is_request = change.after().is_some_and(|freeze| freeze.end_asked_by.is_some());
+        let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
         if is_request || !frozen {
             return Ok(if is_request { "requested" } else { "ended" });
         }
@@ -618,7 +620,7 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
     } else {
         ApprovalDecision::Reject
     };
-    let owner = ledger.agent(agent_id(agent)).await?.expect("an agent").owner;
+    let owner = ledger.read_agent_by_id(agent_id(agent)).await?.expect("an agent").owner;
     let ruling = ApprovalResolution {
         at: now,
         by: owner,
@@ -638,9 +640,9 @@ pub(crate) async fn resolve(ledger: &Ledger, agent: u8, approval: ApprovalId, ye
 
 /// Grants the temporary limit increase that an approval requests, as the dashboard does.
 pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Timestamp) -> Done {
-    let approval = ledger.approval(approval).await?.expect("an approval");
+    let approval = ledger.read_approval_by_id(approval).await?.expect("an approval");
     let asked = approval.raise.as_ref().expect("a request for a raise");
-    let owner = ledger.agent(approval.agent).await?.expect("an agent").owner;
+    let owner = ledger.read_agent_by_id(approval.agent).await?.expect("an agent").owner;
     if owner != asked.asked_of {
         return Ok("of another owner");
     }
@@ -652,7 +654,7 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     let raised = EnabledService {
         version: present.version + 1,
         policy: SpendPolicy {
-            raise: Some(asked.grant(approval.id, now)),
+            raise: Some(asked.granted_at(approval.id, now)),
             ..present.policy
         },
         ..present
@@ -663,11 +665,13 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
         note: None,
     };
     let audit = purser_testkit::sample::audit();
-    Ok(match ledger.grant_raise(&approval, &raised, &ruling, &audit).await? {
-        RaiseGranted::Done => "granted",
-        RaiseGranted::Conflict => "conflict",
-        RaiseGranted::NotPending => "not pending",
-    })
+    Ok(
+        match ledger.grant_limit_increase(&approval, &raised, &ruling, &audit).await? {
+            GrantLimitIncreaseResult::Done => "granted",
+            GrantLimitIncreaseResult::Conflict => "conflict",
+            GrantLimitIncreaseResult::NotPending => "not pending",
+        },
+    )
 }
 
 /// The id of a rule, by its number in the run.

@@ -18,10 +18,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use purser_api::WebhookRequest;
 use purser_domain::{
-    Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretTerm, Timestamp, Webhook, WebhookContentType,
-    WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl,
+    Ciphertext, DeliveryId, Event, EventId, EventKind, SecretOf, SecretValidity, Timestamp, Webhook,
+    WebhookContentType, WebhookId, WebhookSecret, WebhookSecretId, WebhookSettings, WebhookUrl,
 };
-use purser_store::{EditResult, NewWebhookSecret, WebhooksTable};
+use purser_store::{NewWebhookSecret, UpdateResult, WebhooksTable};
 use purser_testkit::{Rng, Sqs, sample};
 use purser_webhooks::Webhooks;
 use serde_json::{Value, json};
@@ -138,7 +138,7 @@ impl Queues {
 
 /// Encrypts a secret with its context, as the simulation's KMS does.
 fn encrypt(of: &SecretOf, secret: &[u8]) -> Ciphertext {
-    let sealed = json!({"context": of.context(), "secret": BASE64_STANDARD.encode(secret)});
+    let sealed = json!({"context": of.encryption_context(), "secret": BASE64_STANDARD.encode(secret)});
     Ciphertext::from_bytes(sealed.to_string().into_bytes())
 }
 
@@ -269,7 +269,7 @@ impl<'a> Office<'a> {
             run,
             step,
             mode,
-            table: WebhooksTable::new(purser_store::client(&aws), WEBHOOKS),
+            table: WebhooksTable::new(purser_store::dynamodb_client(&aws), WEBHOOKS),
             began: run.world.now(),
             acts: VecDeque::new(),
             idle: Vec::new(),
@@ -409,11 +409,11 @@ impl<'a> Office<'a> {
         Timestamp::from_micros(self.run.world.now()).expect("an instant")
     }
 
-    async fn create(&mut self, owner: u8, manner: Manner, edit: impl FnOnce(&mut WebhookTerms)) -> usize {
+    async fn create(&mut self, owner: u8, manner: Manner, edit: impl FnOnce(&mut WebhookSettings)) -> usize {
         let number = self.receivers().hooks.len();
         let id = WebhookId::from_uuid(Uuid::from_u128(0x3eb0 << 64 | number as u128));
         let (secret, text) = self.new_secret(owner, id);
-        let mut terms = WebhookTerms {
+        let mut terms = WebhookSettings {
             url: WebhookUrl::parse(&format!("https://hook-{number}.sim/")).expect("a URL"),
             description: None,
             kinds: None,
@@ -430,14 +430,14 @@ impl<'a> Office<'a> {
             version: 1,
             created_at,
             terms: terms.clone(),
-            secrets: vec![SecretTerm {
+            secrets: vec![SecretValidity {
                 id: secret.id,
                 created_at,
                 ends_at: None,
             }],
         };
-        let stored = self.table.create(&webhook, &secret, &sample::audit()).await;
-        assert_eq!(stored.expect("a webhook"), EditResult::Stored);
+        let stored = self.table.create_webhook(&webhook, &secret, &sample::audit()).await;
+        assert_eq!(stored.expect("a webhook"), UpdateResult::Stored);
         self.receivers().hooks.push(Hook {
             webhook,
             manner,
@@ -463,7 +463,7 @@ impl<'a> Office<'a> {
             id,
             secret: encrypt(&of, secret),
         };
-        let text = WebhookSecret::from_random(secret.try_into().expect("32 bytes")).text();
+        let text = WebhookSecret::from_random(secret.try_into().expect("32 bytes")).to_standard_text();
         (stored, text.to_string())
     }
 
@@ -503,29 +503,32 @@ impl<'a> Office<'a> {
         };
         let audit = sample::audit();
         let (edited, stored, secret) = match act {
-            Act::Remove(_) => (webhook.clone(), self.table.remove(&webhook, &audit).await, None),
+            Act::Remove(_) => (webhook.clone(), self.table.remove_webhook(&webhook, &audit).await, None),
             Act::Rotate(_) => {
                 let owner = (0..OWNERS).find(|owner| person(*owner) == webhook.person);
                 let (secret, text) = self.new_secret(owner.expect("an owner"), webhook.id);
                 let (rotated, ended) = webhook.rotate_secret(secret.id, now);
-                let stored = self.table.rotate(&rotated, &secret, &ended, &audit).await;
+                let stored = self
+                    .table
+                    .rotate_webhook_secret(&rotated, &secret, &ended, &audit)
+                    .await;
                 (rotated, stored, Some(text))
             }
             Act::Disable(_) => {
                 let mut terms = webhook.terms.clone();
                 terms.enabled = false;
-                let edited = webhook.with_terms(terms);
-                let stored = self.table.edit(&edited, &audit).await;
+                let edited = webhook.with_settings(terms);
+                let stored = self.table.update_webhook(&edited, &audit).await;
                 (edited, stored, None)
             }
             _ => {
                 self.receivers().edited(hook);
-                let edited = webhook.clone().with_terms(webhook.terms);
-                let stored = self.table.edit(&edited, &audit).await;
+                let edited = webhook.clone().with_settings(webhook.terms);
+                let stored = self.table.update_webhook(&edited, &audit).await;
                 (edited, stored, None)
             }
         };
-        assert_eq!(stored.expect("an edit"), EditResult::Stored);
+        assert_eq!(stored.expect("an edit"), UpdateResult::Stored);
         let now = self.run.world.now();
         let mut receivers = self.receivers();
         let hook = &mut receivers.hooks[hook];
@@ -547,7 +550,7 @@ impl<'a> Office<'a> {
         let request = WebhookRequest {
             person: webhook.person.clone(),
             webhook: webhook.id,
-            id: DeliveryId::at(now, [1; 8]),
+            id: DeliveryId::new_at(now, [1; 8]),
             again: again.as_ref().and_then(|key| DeliveryId::parse(&key.1)),
         };
         let event = again.as_ref().and_then(|key| {
@@ -558,7 +561,7 @@ impl<'a> Office<'a> {
         drop(receivers);
         self.requests.push((hook, event, now.micros()));
         for _ in 0..2 {
-            self.sqs().send(REQUESTS, &request.text());
+            self.sqs().send(REQUESTS, &request.to_json());
         }
     }
 
@@ -662,7 +665,7 @@ impl<'a> Office<'a> {
             invocation: Arc::clone(&invocation),
             step: self.step,
         };
-        let webhooks = Webhooks::boot_over(self.run.boot(&link), |_| Ok(Box::new(internet)));
+        let webhooks = Webhooks::boot_with_receivers(self.run.boot(&link), |_| Ok(Box::new(internet)));
         Environment {
             webhooks: webhooks.expect("the function starts"),
             link,
@@ -844,9 +847,9 @@ async fn invocation(environment: Environment, work: Work) -> Ended {
     let Environment { link, webhooks, .. } = &environment;
     let operation = async {
         match &work {
-            Work::Batch(_, batch) => webhooks.run(batch.clone(), TIME).await,
+            Work::Batch(_, batch) => webhooks.process_batch(batch.clone(), TIME).await,
             Work::Sweep => {
-                webhooks.sweep(TIME).await;
+                webhooks.enqueue_ended_pauses(TIME).await;
                 Ok(Value::Null)
             }
         }

@@ -14,9 +14,9 @@ use crate::tables::{Key, WEBHOOKS, number, text};
 use axum::http::HeaderMap;
 use purser_api::WebhookCallResult;
 use purser_domain::{
-    CallResult, DeliveryId, Event, EventId, EventKind, Timestamp, Webhook, WebhookId, WebhookTerms, WebhookUrl,
+    CallResult, DeliveryId, Event, EventId, EventKind, Timestamp, Webhook, WebhookId, WebhookSettings, WebhookUrl,
 };
-use purser_webhooks::{Posted, Programs};
+use purser_webhooks::{Posted, WebhookReceivers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -138,7 +138,7 @@ pub(crate) struct Hook {
     /// The secrets, each with the time from which it signs.
     pub(crate) secrets: Vec<(i64, String)>,
     /// The settings, each with the time from which every call uses them; `None` once the webhook is removed.
-    pub(crate) settings: Vec<(i64, Option<WebhookTerms>)>,
+    pub(crate) settings: Vec<(i64, Option<WebhookSettings>)>,
     /// Whether the webhook was changed after a 410.
     pub(crate) is_edited: bool,
 }
@@ -157,7 +157,7 @@ impl Hook {
     }
 }
 
-fn wants(terms: &WebhookTerms, event: &Event) -> bool {
+fn wants(terms: &WebhookSettings, event: &Event) -> bool {
     let kinds = terms.kinds.as_ref();
     let of_agent = |agents: &BTreeSet<_>| event.agent().is_some_and(|agent| agents.contains(&agent));
     terms.enabled
@@ -255,7 +255,7 @@ impl Receivers {
         if event.owner() != Some(&hook.webhook.person) {
             complain("which is another person's");
         }
-        let is_removed = |(since, terms): &(i64, Option<WebhookTerms>)| *since < began && terms.is_none();
+        let is_removed = |(since, terms): &(i64, Option<WebhookSettings>)| *since < began && terms.is_none();
         if hook.settings.iter().any(is_removed) {
             complain("though it is removed");
         }
@@ -482,7 +482,7 @@ impl Internet {
     }
 }
 
-impl Programs for Internet {
+impl WebhookReceivers for Internet {
     fn post<'a>(&'a self, url: &'a WebhookUrl, headers: HeaderMap, body: String, now: Timestamp) -> Posted<'a> {
         Box::pin(async move {
             let calling = async {
@@ -492,7 +492,7 @@ impl Programs for Internet {
                     Reply::Broken => CallResult::Unreachable.into(),
                     Reply::Status { millis, status, asked } => {
                         sleep(Duration::from_millis(millis)).await;
-                        let asked = asked.and_then(|secs| purser_domain::retry_after(&secs.to_string(), now));
+                        let asked = asked.and_then(|secs| purser_domain::parse_retry_after(&secs.to_string(), now));
                         let result = CallResult::Status(status);
                         WebhookCallResult { result, asked }
                     }

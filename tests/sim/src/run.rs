@@ -66,7 +66,7 @@ const FUNDS: u64 = 20_000;
 static WALLETS: LazyLock<Vec<Wallet>> = LazyLock::new(|| {
     let seed = purser_chain::WalletSeed::from_hex(WALLET_SEED).expect("a seed");
     let wallet = |number: u8| {
-        let signer = seed.wallet(number.into()).expect("a wallet");
+        let signer = seed.derive_wallet(number.into()).expect("a wallet");
         Wallet {
             key: WalletKey::Seed { index: number.into() },
             address: signer.address(),
@@ -279,7 +279,7 @@ impl Run {
         let setting = plan.setting;
         let boot = |link: &Arc<Link>, nonces| boot(link, number, watch, setting, &rng, nonces);
         let aws = boot(&operator, "nonces").aws;
-        let db = purser_store::client(&aws);
+        let db = purser_store::dynamodb_client(&aws);
         let wallets = if setting.kms {
             kms::wallets(KmsKeys::new(aws), setting.agents()).await
         } else {
@@ -319,7 +319,7 @@ impl Run {
         people::set_up(&run, &ledger, Timestamp::from_micros(start).expect("an instant")).await;
         let events = Events::boot(boot(&operator, "nonces")).expect("the function starts");
         events
-            .sweep(Duration::from_secs(60))
+            .publish_due_events(Duration::from_secs(60))
             .await
             .expect("the payees are attested");
         for worker in 0..WORKERS {
@@ -337,10 +337,10 @@ impl Run {
                 }
             };
             let boot = |nonces| boot(&link, nonces);
-            let payments = purser_payments::routers_over(boot("nonces"), over(&link)).await;
-            let reconcile = Reconcile::boot_over(boot("nonces"), over(&link)).await;
-            let misled = Reconcile::boot_over(boot("wrong nonces"), over(&link)).await;
-            let db = purser_store::client(&boot("nonces").aws);
+            let payments = purser_payments::routers_with_chain(boot("nonces"), over(&link)).await;
+            let reconcile = Reconcile::boot_with_chain(boot("nonces"), over(&link)).await;
+            let misled = Reconcile::boot_with_chain(boot("wrong nonces"), over(&link)).await;
+            let db = purser_store::dynamodb_client(&boot("nonces").aws);
             let payments = payments.expect("the function starts");
             run.workers.push(Worker {
                 payments: payments.gateway,
@@ -354,7 +354,7 @@ impl Run {
             });
         }
         // A deployment also reconciles within its first minute; blocks are watched from this run on.
-        let first = run.workers[0].reconcile.run(Duration::from_secs(60)).await;
+        let first = run.workers[0].reconcile.reconcile_all(Duration::from_secs(60)).await;
         first.expect("the first run");
         let mut record = world.record();
         record.stored = StoredState::read(&world.tables);
@@ -408,7 +408,7 @@ impl Run {
     /// Returns the tables that a replay reads, over the first environment's connection.
     pub(crate) fn readers(&self) -> (&Ledger, UsageTable) {
         let worker = &self.workers[0];
-        let db = purser_store::client(&self.boot(&worker.link).aws);
+        let db = purser_store::dynamodb_client(&self.boot(&worker.link).aws);
         (&worker.ledger, UsageTable::new(db, USAGE))
     }
 
@@ -1178,7 +1178,7 @@ impl Run {
         let read = tokio::select! {
             biased;
             () = link.crashed() => None,
-            read = ledger.approval(approval) => Some(read),
+            read = ledger.read_approval_by_id(approval) => Some(read),
         };
         let faults_seen = self.ended(worker);
         let status = match read {
@@ -1429,7 +1429,7 @@ impl Run {
         self.world.record().known.reconciling.insert(number);
         let block = Arc::clone(self.world.chain().final_block());
         let which = Part::new(part.into(), of.into()).expect("a part");
-        let running = reconcile.run_part(which, Duration::from_secs(secs.into()));
+        let running = reconcile.reconcile_part(which, Duration::from_secs(secs.into()));
         let ran = tokio::select! {
             biased;
             () = link.crashed() => return { self.ended(worker); "crashed".to_owned() },
@@ -1447,7 +1447,7 @@ impl Run {
             }
         };
         for outcome in Outcomes::ALL {
-            for _ in 0..ran.count(outcome) {
+            for _ in 0..ran.count_outcome(outcome) {
                 self.world.count(format!("reconciled: {}", outcome.name()));
             }
         }
@@ -1807,7 +1807,7 @@ impl Op {
 
 /// Returns the digest by which the duplicate guard identifies a call.
 fn call_of(intent: &Intent, service: u8) -> [u8; 8] {
-    CallDigest::digest(intent, &people::operation(service)).0
+    CallDigest::from_intent(intent, &people::operation(service)).0
 }
 
 /// Returns the bytes by which a service's payee is stored.
@@ -1865,7 +1865,7 @@ fn boot(link: &Arc<Link>, run: u64, watch: u64, setting: Setting, rng: &Arc<Mute
             .chain(limits)
             .chain(facilitator)
             .collect(),
-        Clock::still(link.world.clock(link.worker)),
+        Clock::at_fixed_time(link.world.clock(link.worker)),
     );
     let rng = Arc::clone(rng);
     Boot {

@@ -15,7 +15,7 @@ use crate::plan::{Fault, OWNERS, Silence, WORKERS, owner_of};
 use crate::run::Run;
 use crate::stored::StoredState;
 use crate::tables::{DECISIONS, Item, Key, LEDGER, USAGE, text};
-use purser_domain::{Event, PersonId};
+use purser_domain::{Event, UserId};
 use purser_testkit::{Rng, journal_event};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,13 +33,13 @@ const BATCH: u64 = 30;
 const NAMES: [&str; OWNERS as usize] = ["ann", "bob", "cid", "dan"];
 
 /// Returns an agent's initial owner.
-pub(crate) fn owner(agent: u8) -> PersonId {
+pub(crate) fn owner(agent: u8) -> UserId {
     person(owner_of(agent))
 }
 
 /// Returns an owner's id.
-pub(crate) fn person(owner: u8) -> PersonId {
-    PersonId::derive("https://issuer.sim", NAMES[usize::from(owner)])
+pub(crate) fn person(owner: u8) -> UserId {
+    UserId::derive("https://issuer.sim", NAMES[usize::from(owner)])
 }
 
 /// The expected events of all writes so far.
@@ -304,8 +304,8 @@ impl Run {
             () = link.crashed() => None,
             answer = timeout(TIME, async {
                 match event.get("shardId") {
-                    Some(_) => self.history_on(worker).call(event).await,
-                    None => events.call(event, TIME).await,
+                    Some(_) => self.history_on(worker).handle_event(event).await,
+                    None => events.handle_event(event, TIME).await,
                 }
             }) => Some(answer),
         };
@@ -457,7 +457,7 @@ impl Run {
 
 /// Returns the id of an event's subject as in [`Facts`]; `None` for an event that [`Facts`] does not record.
 fn id_of(event: &Event) -> Option<String> {
-    let member = |name| event.data().get_text(name).map(str::to_owned);
+    let member = |name| event.data().find_text(name).map(str::to_owned);
     let name = event.kind().name();
     match name {
         "purser.payment.authorized.v1"

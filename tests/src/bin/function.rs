@@ -12,7 +12,7 @@ async fn main() -> ExitCode {
         Some("people") => purser_api::serve(purser_people::router).await,
         Some("reconcile") => {
             let run = async |reconcile: &Reconcile, _: &serde_json::Value, time_left| {
-                reconcile.run(time_left).await.map(|_| ())
+                reconcile.reconcile_all(time_left).await.map(|_| ())
             };
             purser_api::serve_schedule(Reconcile::boot, run).await
         }

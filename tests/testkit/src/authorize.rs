@@ -4,9 +4,9 @@
 use crate::sample;
 use purser_domain::{
     Agent, AgentId, Amount, Approval, ApprovalId, ApprovalStatus, B256, Block, CallDescription, Catalog, Decision,
-    DecisionRecord, Denial, Duration, Eviction, Facts, Fingerprint, Freeze, GivenApproval, Grant, Intent, Network,
-    NoncePrefix, Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId, Terms, Timestamp,
-    TransactionId, Window, WindowMeasure, decision_time, evaluate,
+    DecisionRecord, Denial, Duration, EvaluationInputs, Eviction, Fingerprint, Freeze, GivenApproval, Grant, Intent,
+    Network, NoncePrefix, Purchase, Purpose, Reason, RetryAt, RuleId, Service, ServiceId, SettlementId,
+    SettlementTerms, Timestamp, TransactionId, Window, WindowMeasure, decision_time, evaluate,
 };
 use purser_store::{
     Backoff, DecisionInputs, DecisionKeys, EscalateResult, IdempotencyRecord, Ledger, ReserveResult, ServiceState,
@@ -97,7 +97,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
     let mut eviction = Eviction::Eager;
     let purchase = request.purchase();
     loop {
-        let (agent, inputs) = ledger.decision_inputs(request.agent, &ask).await?;
+        let (agent, inputs) = ledger.read_decision_inputs(request.agent, &ask).await?;
         let agent = agent.unwrap();
         if let Some(answer) = replay(&inputs, request, now) {
             return Ok(answer);
@@ -113,13 +113,13 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
         match decide(&agent, service_state, given, &purchase, at, (eviction, frozen)) {
             Decision::NeedsTarget => return Ok(Answer::Blocked),
             Decision::Allow(grant) => {
-                if service_state.is_unwritten && !ledger.write_default(&agent, request.service).await? {
-                    backoff.wait().await?;
+                if service_state.is_unwritten && !ledger.write_default_policy(&agent, request.service).await? {
+                    backoff.wait_for_retry().await?;
                     continue;
                 }
                 let terms = terms(&agent, service_state, request, at, key);
                 match ledger
-                    .reserve(&grant, &terms, &request.fingerprint(), &mut backoff)
+                    .reserve_payment(&grant, &terms, &request.fingerprint(), &mut backoff)
                     .await?
                 {
                     ReserveResult::Done => return Ok(Answer::Allowed(terms.id)),
@@ -128,12 +128,12 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
                     ReserveResult::Raced => eviction = Eviction::Needed,
                 }
             }
-            Decision::Refuse(denial) if denial.escalates() => {
+            Decision::Refuse(denial) if denial.requires_approval() => {
                 let record = record(&agent, &denial, request, at);
                 let expires_at = at.after(Duration::DAY);
                 return Ok(
                     match ledger
-                        .escalate(&key, &record, request.approval, expires_at, MAX_WAITING)
+                        .store_escalation(&key, &record, request.approval, expires_at, MAX_WAITING)
                         .await?
                     {
                         EscalateResult::Staged(approval) | EscalateResult::Joined(approval) => {
@@ -146,7 +146,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
             }
             Decision::Refuse(denial) => match refused(ledger, &agent, service_state, denial, request, at).await? {
                 Some(answer) => return Ok(answer),
-                None => backoff.wait().await?,
+                None => backoff.wait_for_retry().await?,
             },
         }
     }
@@ -154,7 +154,7 @@ pub async fn authorize(ledger: &Ledger, request: &Request, now: Timestamp) -> pu
 
 /// Decides a request and returns the grant without reserving the amount. The inputs are leaked until the test's process
 /// ends.
-pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, Terms) {
+pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant<'static>, SettlementTerms) {
     let key = Fingerprint::for_text(&request.key);
     let ask = DecisionKeys {
         service: Some(request.service),
@@ -162,10 +162,12 @@ pub async fn grant(ledger: &Ledger, request: &Request, now: Timestamp) -> (Grant
         approval: request.approval,
         freezes: true,
     };
-    let (agent, _) = ledger.decision_inputs(request.agent, &ask).await.unwrap();
+    let (agent, _) = ledger.read_decision_inputs(request.agent, &ask).await.unwrap();
     let catalog = Catalog::new(Vec::new());
     ledger.backfill(&agent.unwrap(), &catalog, now).await.unwrap();
-    let (agent, inputs) = Box::leak(Box::new(ledger.decision_inputs(request.agent, &ask).await.unwrap()));
+    let (agent, inputs) = Box::leak(Box::new(
+        ledger.read_decision_inputs(request.agent, &ask).await.unwrap(),
+    ));
     let agent = agent.as_ref().unwrap();
     let purchase = Box::leak(Box::new(request.purchase()));
     let service_state = inputs.service_state.as_ref().unwrap();
@@ -185,7 +187,7 @@ fn windows(service_state: &ServiceState) -> impl Iterator<Item = &Window> {
 fn replay(inputs: &DecisionInputs, request: &Request, now: Timestamp) -> Option<Answer> {
     if let Some(approval) = &inputs.approval {
         match approval.status(now) {
-            ApprovalStatus::Executed => return approval.settlement().map(Answer::ApprovalUsed),
+            ApprovalStatus::Executed => return approval.settlement_id().map(Answer::ApprovalUsed),
             ApprovalStatus::Approved if approval.fingerprint == request.fingerprint() => {
                 return match &inputs.record {
                     Some(IdempotencyRecord::Escalated { fingerprint, .. }) if *fingerprint == request.fingerprint() => {
@@ -218,7 +220,7 @@ fn decide<'a>(
     at: Timestamp,
     (eviction, frozen_by_operators): (Eviction, Option<Freeze>),
 ) -> Decision<'a> {
-    evaluate(&Facts {
+    evaluate(&EvaluationInputs {
         agent,
         intent,
         service,
@@ -237,12 +239,18 @@ fn decide<'a>(
     })
 }
 
-fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Timestamp, key: Fingerprint) -> Terms {
+fn terms(
+    agent: &Agent,
+    service_state: &ServiceState,
+    request: &Request,
+    at: Timestamp,
+    key: Fingerprint,
+) -> SettlementTerms {
     let intent = sample::intent(request.amount, &request.body);
     let random = || getrandom::u64().unwrap().to_be_bytes();
-    Terms {
-        id: SettlementId::at(at, random()),
-        transaction: TransactionId::at(at, random()),
+    SettlementTerms {
+        id: SettlementId::new_at(at, random()),
+        transaction: TransactionId::new_at(at, random()),
         agent: request.agent,
         wallet: agent.wallet.address,
         network: Network::BaseSepolia,
@@ -252,7 +260,7 @@ fn terms(agent: &Agent, service_state: &ServiceState, request: &Request, at: Tim
         valid_before: Timestamp::from_secs(at.secs() + 60).unwrap(),
         idempotency_key: key,
         nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(0x11)),
-        transfers: agent.transfers(),
+        transfers: agent.transfer_count(),
         purpose: Purpose::Purchase(Purchase {
             key: sample::KEY,
             service: request.service,
@@ -279,11 +287,11 @@ fn counted(agent: &Agent, counted: WindowMeasure) -> Vec<RuleId> {
 fn record(agent: &Agent, denial: &Denial, request: &Request, at: Timestamp) -> DecisionRecord {
     let intent = sample::intent(request.amount, &request.body);
     DecisionRecord {
-        transaction: TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes()),
+        transaction: TransactionId::new_at(at, getrandom::u64().unwrap().to_be_bytes()),
         agent: request.agent,
         key: sample::KEY,
         owner: agent.owner.clone(),
-        transfers: agent.transfers(),
+        transfers: agent.transfer_count(),
         service: request.service,
         operation: Some(sample::operation().slug),
         amount: intent.offer.amount(),
@@ -309,14 +317,14 @@ async fn refused(
     request: &Request,
     at: Timestamp,
 ) -> purser_domain::Result<Option<Answer>> {
-    if !denial.rests_on_windows() {
-        ledger.record(&record(agent, &denial, request, at)).await?;
+    if !denial.depends_on_windows() {
+        ledger.add_decision(&record(agent, &denial, request, at)).await?;
         return Ok(Some(Answer::Blocked));
     }
     let mut cleared = false;
     for window in windows(service_state) {
-        if window.hides_expired(at) {
-            ledger.clear_expired(window, at).await?;
+        if window.may_overstate_spend(at) {
+            ledger.evict_expired(window, at).await?;
             cleared = true;
         }
     }
@@ -336,9 +344,12 @@ async fn refused(
     };
     let cap = service_state.enabled.as_ref().unwrap().policy.max_per_day;
     let mut day = service_state.day.clone();
-    while matches!(denial.reason, Reason::DailyLimit { .. }) && day.tells_more(fits) {
-        ledger.read_further(&mut day).await?;
-        (live, fits) = (day.live(at), day.fits(sample::units(request.amount), cap, at));
+    while matches!(denial.reason, Reason::DailyLimit { .. }) && day.needs_more_entries(fits) {
+        ledger.read_further_entries(&mut day).await?;
+        (live, fits) = (
+            day.spent_at(at),
+            day.first_fitting_time(sample::units(request.amount), cap, at),
+        );
     }
     for window in windows(service_state) {
         if !ledger
@@ -348,6 +359,6 @@ async fn refused(
             return Ok(None);
         }
     }
-    ledger.record(&record(agent, &denial, request, at)).await?;
+    ledger.add_decision(&record(agent, &denial, request, at)).await?;
     Ok(Some(Answer::Full { live, fits }))
 }

@@ -332,7 +332,7 @@ impl ScriptedChain {
     fn receipt(&self, asked: &Value) -> Value {
         self.find(asked).map_or(Value::Null, |Mined { failed, block }| {
             let of_block = self.logs.get(&block).into_iter().flatten();
-            let of_it = of_block.filter(|log| json!(log.tx_hash.b256()) == *asked);
+            let of_it = of_block.filter(|log| json!(log.tx_hash.to_b256()) == *asked);
             let logs: Vec<Value> = of_it.map(|log| log.on_the_wire(block)).collect();
             json!({"type": "0x7e", "transactionHash": asked, "status": quantity(u64::from(!failed)), "logs": logs})
         })
@@ -411,7 +411,7 @@ impl ChainLog {
     fn on_the_wire(&self, block: u64) -> Value {
         json!({
             "address": NETWORK.token().address, "topics": self.topics, "data": self.data,
-            "logIndex": format!("{:#x}", self.index), "removed": false, "transactionHash": self.tx_hash.b256(),
+            "logIndex": format!("{:#x}", self.index), "removed": false, "transactionHash": self.tx_hash.to_b256(),
             "blockHash": hash_of(block), "blockNumber": quantity(block), "transactionIndex": "0x0",
         })
     }

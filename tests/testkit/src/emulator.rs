@@ -166,5 +166,5 @@ pub fn client(url: &str) -> Client {
         .endpoint_url(url)
         .credentials_provider(SharedCredentialsProvider::new(credentials))
         .build();
-    purser_store::client(&config)
+    purser_store::dynamodb_client(&config)
 }

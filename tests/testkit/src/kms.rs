@@ -66,7 +66,7 @@ impl Kms {
 
     /// Encrypts a secret as a caller with permission would.
     pub fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Ciphertext {
-        let context = json!(of.context()).to_string();
+        let context = json!(of.encryption_context()).to_string();
         Ciphertext::from_bytes(self.state().seal(&context, secret))
     }
 

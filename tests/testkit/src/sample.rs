@@ -2,14 +2,14 @@
 
 use crate::AUDIT;
 use purser_domain::{
-    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, AnomalyBrake, ApprovalResolution,
-    AuditChanges, AuditKind, AuditOutcome, AuthorizationState, Availability, B256, BlockId, CatalogPayment, Category,
-    DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock, Fingerprint, Intent,
-    KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation, OperationSlug,
-    OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind, Schedule,
-    SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp, TransactionLogs,
-    Transfer, TransferGone, TrustStatus, TxHash, Unusable, Url, UsualPrice, Vendor, Wallet, Weekday, ZoneName,
-    match_transfer, parse_address, reconcile,
+    Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
+    AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CatalogPayment,
+    Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock,
+    Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation,
+    OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind,
+    Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp,
+    TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor,
+    Wallet, Weekday, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -67,7 +67,7 @@ pub fn audit() -> AuditEntry {
     };
     let done = AuditOutcome::Done(AuditChanges::default());
     let act = Act::new(AuditKind::CatalogEdited);
-    AuditEntry::new(AUDIT, &acting.record(start(), number.to_be_bytes(), &act, done))
+    AuditEntry::new(AUDIT, &acting.audit_record(start(), number.to_be_bytes(), &act, done))
 }
 
 /// Returns an approval decision by the owner at `at`, without a note.
@@ -221,7 +221,7 @@ pub fn rules() -> Vec<Rule> {
         ),
         rule(
             13,
-            RuleKind::AnomalyBrake(AnomalyBrake {
+            RuleKind::AnomalyBrake(AutomaticFreeze {
                 times: 10,
                 at_least: units(10_000_000),
             }),
@@ -322,7 +322,7 @@ pub fn intent(amount: u64, body: &str) -> Intent {
         "extra": { "name": "USDC", "version": "2" },
     });
     Intent {
-        offer: Offer::choose(&json!({ "x402Version": 1, "accepts": [offer] }), Network::BaseSepolia).unwrap(),
+        offer: Offer::choose_cheapest(&json!({ "x402Version": 1, "accepts": [offer] }), Network::BaseSepolia).unwrap(),
         max_payment: Amount::MAX,
         request: ProviderRequest {
             method: "GET".to_owned(),
@@ -353,7 +353,7 @@ pub fn expected(settlement: &Settlement) -> ExpectedTransfer {
 /// Returns a settlement's transfer in this transaction. The matcher makes it, because a transfer has no other
 /// constructor.
 pub fn transfer(settlement: &Settlement, tx_hash: TxHash) -> Transfer {
-    match_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
+    find_authorized_transfer(&expected(settlement), &transaction(settlement, tx_hash)).unwrap()
 }
 
 /// Returns a settlement's transfer whose event has this index among the block's logs, from 1 on.
@@ -362,7 +362,7 @@ pub fn transfer_at(settlement: &Settlement, tx_hash: TxHash, log_index: u64) -> 
     for log in &mut transaction.logs {
         log.index += log_index - 1;
     }
-    match_transfer(&expected(settlement), &transaction).unwrap()
+    find_authorized_transfer(&expected(settlement), &transaction).unwrap()
 }
 
 /// The logs of a transaction that pays the settlement.
@@ -408,19 +408,19 @@ pub fn last_block_and_next(settlement: &Settlement) -> [FinalBlock; 2] {
     })
 }
 
-/// Returns evidence that a settlement can never be paid. [`reconcile`] makes it, because there is no other constructor.
-pub fn unusable(settlement: &Settlement) -> Unusable {
+/// Returns evidence that a settlement can never be paid. [`decide_reconciliation`] makes it, because there is no other constructor.
+pub fn unusable(settlement: &Settlement) -> UnusableAuthorization {
     let [_, past] = last_block_and_next(settlement);
-    match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
+    match decide_reconciliation(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
         Reconciliation::Release(unusable) => unusable,
         other => panic!("{other:?}"),
     }
 }
 
 /// Returns evidence that a confirmed settlement's transfer is no longer on chain.
-pub fn transfer_gone(settlement: &Settlement) -> TransferGone {
+pub fn transfer_gone(settlement: &Settlement) -> VanishedTransfer {
     let [_, past] = last_block_and_next(settlement);
-    match reconcile(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
+    match decide_reconciliation(settlement, &expected(settlement), &past, &AuthorizationState::Unused) {
         Reconciliation::RevertConfirmation(transfer_gone) => transfer_gone,
         other => panic!("{other:?}"),
     }

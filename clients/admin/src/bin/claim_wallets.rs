@@ -43,7 +43,7 @@ async fn run(stack: &str) -> Result<bool, Failed> {
         output(&outputs, "LedgerTableName")?,
         output(&outputs, "DecisionsTableName")?,
     );
-    let db = purser_store::client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
+    let db = purser_store::dynamodb_client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
     let ledger = Ledger::new(db, ledger, decisions);
     let done = ledger
         .claim_wallets(|agent| is_attested(&agent.wallet.attestation, agent.id, agent.wallet.address))

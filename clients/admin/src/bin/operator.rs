@@ -58,9 +58,9 @@ fn run(stack: &str, change: &Change, name: &str) -> Result<(), Failed> {
     match change {
         Change::Add if is_there => Err(format!("`{name}` is there; another token takes a --remove first").into()),
         Change::Add => {
-            let random: Zeroizing<[u8; 32]> = Zeroizing::new(purser_api::random()?);
+            let random: Zeroizing<[u8; 32]> = Zeroizing::new(purser_api::random_bytes()?);
             let token = Zeroizing::new(alloy::hex::encode(random.as_slice()));
-            operators.insert(name.to_string(), SecretDigest::digest(token.as_bytes()).to_hex());
+            operators.insert(name.to_string(), SecretDigest::from_secret(token.as_bytes()).to_hex());
             put_secret(&arn, &serde_json::to_string(&operators)?)?;
             eprintln!("operator: `{name}` has this token, which is shown once:");
             println!("{}", *token);

@@ -17,9 +17,9 @@
 
 use purser_admin::{Failed, aws, environment, log_bucket, output, parameter};
 use purser_api::{Boot, Clock};
-use purser_domain::{Agent, AgentId, Day, Duration, PersonId};
+use purser_domain::{Agent, AgentId, Day, Duration, UserId};
 use purser_log::{MissingStatements, ObjectStore};
-use purser_store::{Ledger, Rebuilt, UsageTable, WalletPart};
+use purser_store::{Ledger, RebuildResult, UsageTable, WalletPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
@@ -62,29 +62,31 @@ async fn run(stack: &str, (first, last): (Day, Day), names: bool) -> Result<(), 
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let [ledger, decisions, usage] =
         ["LedgerTableName", "DecisionsTableName", "UsageTableName"].map(|name| output(&outputs, name));
-    let db = purser_store::client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
+    let db = purser_store::dynamodb_client(&Boot::new(environment(&outputs)?, Clock::system()).aws);
     let ledger = Ledger::new(db.clone(), ledger?, decisions?);
     let days = parameter(&outputs, "JournalDays").and_then(|days| days.parse::<u32>().ok());
     let kept = days.filter(|days| *days > 0);
     let kept = kept.map(|days| Duration::from_secs_u32(days.saturating_mul(86_400)));
-    let usage = UsageTable::new(db, usage?).keeping_journal(kept);
-    let (mut sum, mut renamed) = (Rebuilt::default(), 0_u64);
+    let usage = UsageTable::new(db, usage?).with_history_retention(kept);
+    let (mut sum, mut renamed) = (RebuildResult::default(), 0_u64);
     for (owner, agents) in owners(&ledger).await? {
         let mut day = first;
         while day <= last {
             let rebuilt = usage
-                .rebuild(&ledger, &owner, &agents, day, Clock::system().now())
+                .rebuild_day(&ledger, &owner, &agents, day, Clock::system().now())
                 .await?;
-            sum = Rebuilt {
+            sum = RebuildResult {
                 entries: sum.entries.saturating_add(rebuilt.entries),
                 young: sum.young.saturating_add(rebuilt.young),
                 unreadable: sum.unreadable.saturating_add(rebuilt.unreadable),
             };
             if names {
-                let of_day = usage.rename(&owner, &agents, day, Clock::system().now()).await?;
+                let of_day = usage
+                    .rename_agents_in_day(&owner, &agents, day, Clock::system().now())
+                    .await?;
                 renamed = renamed.saturating_add(of_day);
             }
-            day = day.plus(1);
+            day = day.days_later(1);
         }
     }
     println!(
@@ -108,18 +110,20 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let [ledger, decisions] = ["LedgerTableName", "DecisionsTableName"].map(|name| output(&outputs, name));
     let aws = Boot::new(environment(&outputs)?, Clock::system()).aws;
-    let ledger = Ledger::new(purser_store::client(&aws), ledger?, decisions?);
+    let ledger = Ledger::new(purser_store::dynamodb_client(&aws), ledger?, decisions?);
     let objects = ObjectStore::open(&aws, &log_bucket(stack)?);
     let (mut missing, mut unreadable) = (MissingStatements::default(), 0_u64);
     for agent in agents(&ledger).await? {
         let mut day = first;
         while day <= last {
-            let (decisions, of_day) = ledger.decisions_of_day(agent, day).await?;
+            let (decisions, of_day) = ledger.read_decisions_of_day(agent, day).await?;
             let decisions = decisions.into_iter().map(|(decision, row)| (decision, row.to_string()));
             let decisions: Vec<_> = decisions.collect();
-            missing.find(&objects, &decisions, Clock::system().now()).await?;
+            missing
+                .requeue_missing(&objects, &decisions, Clock::system().now())
+                .await?;
             unreadable = unreadable.saturating_add(of_day);
-            day = day.plus(1);
+            day = day.days_later(1);
         }
     }
     println!(
@@ -137,20 +141,20 @@ async fn state(stack: &str, (first, last): (Day, Day)) -> Result<(), Failed> {
 
 /// Returns the ids of all agents.
 async fn agents(ledger: &Ledger) -> purser_domain::Result<BTreeSet<AgentId>> {
-    let wallets = ledger.wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
+    let wallets = ledger.read_wallets(WalletPart { index: 0, of: 1 }).await?.into_iter();
     let wallets: Vec<_> = wallets.collect::<purser_domain::Result<_>>()?;
     Ok(wallets.into_iter().map(|(_, agent)| agent).collect())
 }
 
 /// Returns all current and former owners with their agents.
-async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<PersonId, Vec<Agent>>> {
+async fn owners(ledger: &Ledger) -> purser_domain::Result<BTreeMap<UserId, Vec<Agent>>> {
     let ids = agents(ledger).await?;
-    let mut owners: BTreeMap<PersonId, Vec<Agent>> = BTreeMap::new();
-    for agent in ledger.agents(ids).await? {
+    let mut owners: BTreeMap<UserId, Vec<Agent>> = BTreeMap::new();
+    for agent in ledger.read_agents(ids).await? {
         let former = agent.former_owners.iter().map(|former| &former.owner);
-        let all: BTreeSet<PersonId> = former
+        let all: BTreeSet<UserId> = former
             .chain([&agent.owner])
-            .filter_map(|owner| PersonId::parse(owner))
+            .filter_map(|owner| UserId::parse(owner))
             .collect();
         for owner in all {
             owners.entry(owner).or_default().push(agent.clone());

@@ -67,7 +67,7 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
 
     let text = match source {
         Source::New { backup } => {
-            let random: Zeroizing<[u8; 64]> = Zeroizing::new(purser_api::random()?);
+            let random: Zeroizing<[u8; 64]> = Zeroizing::new(purser_api::random_bytes()?);
             let text = Zeroizing::new(alloy::hex::encode(random.as_slice()));
             // The backup is written first, so that no wallet depends on a seed without a backup.
             write_copy(backup, &text)?;
@@ -81,7 +81,10 @@ fn run(stack: &str, source: &Source) -> Result<(), Failed> {
     let seed = WalletSeed::from_hex(&text)?;
     put_secret(&seed_arn, &text)?;
     println!("wallet: the seed is stored");
-    println!("wallet: the first agent's wallet will be {}", seed.wallet(0)?.address());
+    println!(
+        "wallet: the first agent's wallet will be {}",
+        seed.derive_wallet(0)?.address()
+    );
     if let Source::New { backup } = source {
         println!("wallet: keep {} where no computer can reach it", backup.display());
     }

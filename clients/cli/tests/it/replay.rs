@@ -55,8 +55,11 @@ fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     let statement = key
         .sign(StatementKind::Decision, payload.to_string().as_bytes())
         .unwrap();
-    let head = Edge::empty().append(&[&statement]).unwrap().head;
-    let checkpoint = Checkpoint::new("log.example", head).unwrap().sign(&log).unwrap();
+    let head = Edge::empty().append_entries(&[&statement]).unwrap().head;
+    let checkpoint = Checkpoint::new("log.example", head)
+        .unwrap()
+        .sign_as_note(&log)
+        .unwrap();
     let proof = TlogProof::new(Some(statement.as_bytes()), 0, Vec::new(), &checkpoint).unwrap();
     let decision = json!({"statement": statement, "proof": proof.to_string(), "index": 0});
     let file = json!({
@@ -64,7 +67,7 @@ fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     });
     let trust = json!({
         "jwks": JwkSet::new(key.jwk().clone(), []),
-        "logs": [{"vkey": log.verifier().to_string(), "origin": "log.example"}],
+        "logs": [{"vkey": log.verifier_key().to_string(), "origin": "log.example"}],
     });
     (file, trust)
 }

@@ -39,12 +39,12 @@ fn home() -> Home {
     let payload = json!({"settlement": settlement}).to_string();
     let statement = key.sign(StatementKind::Receipt, payload.as_bytes()).unwrap();
     let log = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
-    let head = Edge::empty().append(&[&statement]).unwrap().head;
-    let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign(&log).unwrap();
+    let head = Edge::empty().append_entries(&[&statement]).unwrap().head;
+    let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign_as_note(&log).unwrap();
     let proof = TlogProof::new(Some(statement.as_bytes()), 0, Vec::new(), &checkpoint).unwrap();
     let trust = json!({
         "jwks": JwkSet::new(key.jwk().clone(), []),
-        "logs": [{"vkey": log.verifier().to_string(), "origin": ORIGIN}],
+        "logs": [{"vkey": log.verifier_key().to_string(), "origin": ORIGIN}],
     });
     let files = [
         ("statement", statement),
@@ -93,8 +93,8 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     let sign = |kind, payload: &Value| key.sign(kind, payload.to_string().as_bytes()).unwrap();
     // Each statement is the only entry of the log at its time.
     let stated = |statement: String| {
-        let head = Edge::empty().append(&[&statement]).unwrap().head;
-        let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign(&log).unwrap();
+        let head = Edge::empty().append_entries(&[&statement]).unwrap().head;
+        let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign_as_note(&log).unwrap();
         let proof = TlogProof::new(Some(statement.as_bytes()), 0, Vec::new(), &checkpoint).unwrap();
         json!({"statement": statement, "proof": proof.to_string(), "index": 0})
     };
@@ -112,7 +112,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     });
     let trust = json!({
         "jwks": JwkSet::new(key.jwk().clone(), []),
-        "logs": [{"vkey": log.verifier().to_string(), "origin": ORIGIN}],
+        "logs": [{"vkey": log.verifier_key().to_string(), "origin": ORIGIN}],
     });
     (statements, read, trust)
 }
@@ -405,9 +405,12 @@ struct ServedLog(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
 impl ServedLog {
     /// Replaces the served log with a log of these entries, and returns the checkpoint.
     fn put(&self, entries: &[String]) -> String {
-        let appended = Edge::empty().append(entries).unwrap();
+        let appended = Edge::empty().append_entries(entries).unwrap();
         let signer = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(2)).unwrap();
-        let note = Checkpoint::new(ORIGIN, appended.head).unwrap().sign(&signer).unwrap();
+        let note = Checkpoint::new(ORIGIN, appended.head)
+            .unwrap()
+            .sign_as_note(&signer)
+            .unwrap();
         let tiles = appended
             .tiles
             .into_iter()

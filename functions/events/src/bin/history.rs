@@ -7,7 +7,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let build = async |boot| History::boot(boot);
     purser_api::serve_schedule(build, async |history: &History, event, _time_left| {
-        history.call(event).await
+        history.handle_event(event).await
     })
     .await
 }

@@ -3,8 +3,8 @@
 
 use crate::world::{SHARD, World, agent, at, owner};
 use purser_domain::{
-    Act, Acting, Actor, Agent, AgentStatus, AnomalyBrake, AuditChanges, AuditFilter, AuditKind, AuditOutcome,
-    AuditScope, Day, EditReason, EventKind, RequestSource, Rule, RuleId, RuleKind, Timestamp,
+    Act, Acting, Actor, Agent, AgentStatus, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditScope,
+    AutomaticFreeze, Day, EditReason, EventKind, RequestSource, Rule, RuleId, RuleKind, Timestamp,
 };
 use purser_store::{AuditEntry, AuditLog, AuditRow, PageRequest};
 use purser_testkit::{AUDIT, sample};
@@ -19,7 +19,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     let rule = Rule {
         id: RuleId::from_uuid(Uuid::from_u128(1)),
         version: 1,
-        kind: RuleKind::AnomalyBrake(AnomalyBrake {
+        kind: RuleKind::AnomalyBrake(AutomaticFreeze {
             times,
             at_least: sample::units(50),
         }),
@@ -32,7 +32,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
 
 /// Returns a midnight after every world's start.
 fn midnight() -> Timestamp {
-    Day::containing(at(0)).plus(20).start()
+    Day::containing(at(0)).days_later(20).start_time()
 }
 
 impl World {
@@ -54,10 +54,10 @@ impl World {
             },
             source: RequestSource::default(),
         };
-        let act = Act::new(AuditKind::AgentRenamed).on(agent.id);
+        let act = Act::new(AuditKind::AgentRenamed).on_agent(agent.id);
         let random = agent.version.to_be_bytes();
         let done = AuditOutcome::Done(AuditChanges::default());
-        let row = AuditEntry::new(AUDIT, &acting.record(sample::start(), random, &act, done));
+        let row = AuditEntry::new(AUDIT, &acting.audit_record(sample::start(), random, &act, done));
         self.ledger.put_agent(agent, &row).await.unwrap();
     }
 
@@ -86,7 +86,12 @@ impl World {
 
     /// Returns the status and version of the agent's record.
     async fn now(&self) -> (AgentStatus, u64) {
-        let agent = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let agent = self
+            .ledger
+            .read_agent_by_id(sample::agent_id(1))
+            .await
+            .unwrap()
+            .unwrap();
         (agent.status, agent.version)
     }
 
@@ -100,7 +105,7 @@ impl World {
             limit: 10,
         };
         let log = AuditLog::new(self.emulator.client.clone(), AUDIT);
-        log.page(&AuditScope::Person(owner()), filter, slice)
+        log.read_page(&AuditScope::Person(owner()), filter, slice)
             .await
             .unwrap()
             .items
@@ -135,20 +140,20 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     assert_eq!(record.act.agent, Some(sample::agent_id(1)));
     let (_, mark) = world
         .ledger
-        .read_agent_and_mark(sample::agent_id(1))
+        .read_agent_with_update_mark(sample::agent_id(1))
         .await
         .unwrap()
         .unwrap();
-    assert!(mark.is_by_rule() && mark.audit_id == Some(record.id), "{mark:?}");
+    assert!(mark.was_made_by_rule() && mark.audit_id == Some(record.id), "{mark:?}");
     let told = world.told();
     let told: Vec<_> = told
         .iter()
         .filter(|event| event.kind() == EventKind::AgentFrozen)
         .collect();
     let [told] = told[..] else { panic!("{told:?}") };
-    assert_eq!(told.data().get_text("reason"), Some(reason));
+    assert_eq!(told.data().find_text("reason"), Some(reason));
     assert_eq!(
-        (told.data().get_text("by"), told.owner()),
+        (told.data().find_text("by"), told.owner()),
         (Some("owner"), Some(&owner()))
     );
 
@@ -172,7 +177,7 @@ async fn a_burst_freezes_the_agent_once_for_its_hour() {
     let (owner, agents, later) = (owner(), [braked(10, 4, ACTIVE)], burst.after(sample::secs(30 * HOUR)));
     let rebuilt = world
         .usage
-        .rebuild(&world.ledger, &owner, &agents, Day::containing(burst), later);
+        .rebuild_day(&world.ledger, &owner, &agents, Day::containing(burst), later);
     rebuilt.await.unwrap();
     world.fold(SHARD, &repeated).await.unwrap();
     assert_eq!(world.now().await, (ACTIVE, 4));

@@ -3,10 +3,12 @@
 use crate::world::{FOLDED, RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, Handover, JournalEntry, Labels, OperatorName,
-    OperatorReason, PersonId, SettlementId, SettlementState, Timestamp,
+    Agent, AgentId, AgentStatus, Amount, Day, DecisionResult, HistoryEntry, Labels, OperatorName, OperatorReason,
+    OwnershipOffer, SettlementId, SettlementState, Timestamp, UserId,
 };
-use purser_store::{Change, Corrupt, Filter, HandedOver, JournalChange, JournalPart, PageRequest, SequenceNumber};
+use purser_store::{
+    Change, Corrupt, Filter, HistoryChange, HistoryPart, PageRequest, SequenceNumber, TransferAgentResult,
+};
 use purser_testkit::{
     DECISIONS, Fate, LEDGER, Moment, Rng, USAGE, authorize::Answer, invariants::scan, journal_event, sample,
 };
@@ -19,8 +21,8 @@ use tokio::sync::Notify;
 const DAY: u32 = 86_400;
 
 /// Returns the word for an entry's state in these tests.
-fn letter(entry: &JournalEntry) -> &'static str {
-    match (entry.state(), entry.result) {
+fn letter(entry: &HistoryEntry) -> &'static str {
+    match (entry.settlement_state(), entry.result) {
         (Some(SettlementState::Authorized), _) => "authorized",
         (Some(SettlementState::Confirmed { .. }), _) => "confirmed",
         (Some(SettlementState::Expired), _) => "released",
@@ -39,7 +41,7 @@ impl World {
             self.fold(SHARD, &batch).await.unwrap();
         }
         self.assert_folded().await;
-        let entries = self.journal(JournalPart::All).await.into_iter().rev();
+        let entries = self.journal(HistoryPart::All).await.into_iter().rev();
         entries.map(|entry| (entry.amount.units(), letter(&entry))).collect()
     }
 }
@@ -75,15 +77,15 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
         &[(30, "confirmed"), (10, "reverted")],
     ];
     assert_eq!(world.folded().await, expected.concat());
-    let confirmed = &world.journal(JournalPart::All).await[5];
+    let confirmed = &world.journal(HistoryPart::All).await[5];
     let SettlementState::Confirmed {
         tx_hash, settled_at, ..
-    } = confirmed.state().unwrap()
+    } = confirmed.settlement_state().unwrap()
     else {
         panic!()
     };
     assert_eq!((*tx_hash, *settled_at), (sample::tx_hash(1), at(DAY)));
-    assert_eq!(confirmed.settlement(), Some(first));
+    assert_eq!(confirmed.settlement_id(), Some(first));
     // All amounts count on the day of the decisions.
     let days = world.days().await;
     assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::containing(at(0))]);
@@ -99,14 +101,14 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
 async fn an_entry_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
     // Two payments at most one second from a midnight.
-    let midnight = Day::containing(at(0)).plus(1).start();
+    let midnight = Day::containing(at(0)).days_later(1).start_time();
     let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
     let after = world.paid_at(20, "after", midnight).await;
     world.confirm(before, 1, midnight.after(sample::secs(5))).await;
     world.release(after).await;
     world.folded().await;
     let days = world.days().await;
-    let sums = [Day::containing(at(0)), Day::containing(at(0)).plus(1)].map(|day| days[&day].total);
+    let sums = [Day::containing(at(0)), Day::containing(at(0)).days_later(1)].map(|day| days[&day].total);
     assert_eq!(sums.map(|sums| sums.authorized.units()), [10, 20]);
     assert_eq!(sums.map(|sums| sums.confirmed.units()), [10, 0]);
     assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
@@ -126,10 +128,10 @@ async fn refusals_are_in_both_parts() {
         found
     };
     let refusals = [("blocked", 1), ("escalated", 1), ("reverted", 1)];
-    assert_eq!(of(JournalPart::Refusals).await, refusals.into());
+    assert_eq!(of(HistoryPart::Refusals).await, refusals.into());
     let payments = [("authorized", 2), ("confirmed", 2), ("released", 1)];
     assert_eq!(
-        of(JournalPart::All).await,
+        of(HistoryPart::All).await,
         refusals.into_iter().chain(payments).collect()
     );
 }
@@ -137,15 +139,15 @@ async fn refusals_are_in_both_parts() {
 impl World {
     /// Aggregates `count` payments of the agent, one per second, which are copies of one payment. Returns that
     /// payment's change.
-    async fn many(&self, count: u32) -> JournalChange {
+    async fn many(&self, count: u32) -> HistoryChange {
         self.paid(10, "copied").await;
         let batches = self.records();
         let changes = batches.iter().flatten().filter_map(|record| Change::parse(record).ok());
-        let mut changes = changes.filter_map(|change| self.ledger.journal_change(&change).unwrap());
+        let mut changes = changes.filter_map(|change| self.ledger.decision_history_change(&change).unwrap());
         let change = changes.next().unwrap();
-        let owners = self.ledger.owners(&[sample::agent_id(1)].into()).await.unwrap();
+        let owners = self.ledger.read_owners(&[sample::agent_id(1)].into()).await.unwrap();
         let copies = (0..count).map(|n| copy(&change, sample::agent_id(1), n));
-        self.usage.fold(copies.collect(), &owners).await.unwrap();
+        self.usage.add_history_changes(copies.collect(), &owners).await.unwrap();
         change
     }
 }
@@ -155,7 +157,7 @@ impl World {
 async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
     let world = World::start().await;
     let change = world.many(1).await;
-    let bob = PersonId::derive("https://issuer.example", "bob");
+    let bob = UserId::derive("https://issuer.example", "bob");
     let other = Agent {
         id: sample::agent_id(2),
         owner: bob.to_string(),
@@ -174,17 +176,17 @@ async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
     }
     assert!(spoiled >= 1);
     let owners = [sample::agent_id(1), sample::agent_id(2)].into();
-    let owners = world.ledger.owners(&owners).await.unwrap();
+    let owners = world.ledger.read_owners(&owners).await.unwrap();
     let copies = [(1, 7), (2, 8)].map(|(agent, n)| copy(&change, sample::agent_id(agent), n));
-    let unreadable = world.usage.fold(copies.to_vec(), &owners).await.unwrap();
+    let unreadable = world.usage.add_history_changes(copies.to_vec(), &owners).await.unwrap();
     assert!(!unreadable.is_empty() && unreadable.iter().all(Corrupt::is_cause_of));
     let day = Day::containing(at(0));
-    let sums = world.usage.days(&bob, day, day).await.unwrap();
+    let sums = world.usage.read_days(&bob, day, day).await.unwrap();
     let allowed: Vec<u64> = sums.iter().map(|(_, day)| day.total.allowed).collect();
     assert_eq!(allowed, [1]);
     assert!(
         world
-            .journal(JournalPart::All)
+            .journal(HistoryPart::All)
             .await
             .iter()
             .any(|entry| entry.at == at(7))
@@ -197,7 +199,7 @@ async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
 }
 
 /// Returns a copy of an authorized payment's change: `n` seconds later, with the amount `n + 1`.
-fn copy(change: &JournalChange, agent: AgentId, n: u32) -> JournalChange {
+fn copy(change: &HistoryChange, agent: AgentId, n: u32) -> HistoryChange {
     let mut copy = change.clone();
     let purser_domain::LoggedDecision::Allowed(settlement) = &mut copy.new else {
         panic!("{change:?}")
@@ -205,7 +207,7 @@ fn copy(change: &JournalChange, agent: AgentId, n: u32) -> JournalChange {
     let terms = &mut settlement.terms;
     terms.agent = agent;
     terms.authorized_at = at(n);
-    terms.id = SettlementId::at(at(n), u64::from(n).to_be_bytes());
+    terms.id = SettlementId::new_at(at(n), u64::from(n).to_be_bytes());
     terms.amount = sample::units(u64::from(n) + 1);
     copy.agent = agent;
     copy.sequence = SequenceNumber::parse(&(n + 1).to_string()).unwrap();
@@ -221,7 +223,7 @@ async fn pages_have_every_matching_entry_once_in_order() {
     for limit in [1, 7, 99] {
         let (mut found, mut before, mut pages) = (Vec::new(), None, 0);
         loop {
-            let page = world.page(JournalPart::All, before, limit).await;
+            let page = world.page(HistoryPart::All, before, limit).await;
             found.extend(page.items.iter().map(|entry| entry.amount.units()));
             pages += 1;
             before = page.next;
@@ -231,9 +233,9 @@ async fn pages_have_every_matching_entry_once_in_order() {
         }
         assert_eq!((found, pages), (all.clone(), 500_u32.div_ceil(limit)), "{limit}");
     }
-    let keep = |entry: &JournalEntry| match entry.amount.units() {
+    let keep = |entry: &HistoryEntry| match entry.amount.units() {
         ..=9 => Filter::Stop,
-        amount => Filter::by(amount % 200 < 5),
+        amount => Filter::keep_if(amount % 200 < 5),
     };
     let (mut found, mut before, mut pages) = (Vec::new(), None, Vec::new());
     loop {
@@ -241,7 +243,7 @@ async fn pages_have_every_matching_entry_once_in_order() {
         world.proxies[0].calls().take();
         let (_, usage) = world.behind();
         let page = usage
-            .journal(&owner(), JournalPart::All, slice, Some(keep))
+            .read_history_page(&owner(), HistoryPart::All, slice, Some(keep))
             .await
             .unwrap();
         assert!(world.proxies[0].calls().take().len() <= 2);
@@ -258,11 +260,11 @@ async fn pages_have_every_matching_entry_once_in_order() {
         "{pages:?}"
     );
     // The history of a different owner is separate.
-    let other = PersonId::derive("https://issuer.example", "bob");
+    let other = UserId::derive("https://issuer.example", "bob");
     let slice = PageRequest { before: None, limit: 4 };
     let page = world
         .usage
-        .journal(&other, JournalPart::All, slice, Some(keep))
+        .read_history_page(&other, HistoryPart::All, slice, Some(keep))
         .await
         .unwrap();
     assert_eq!(page, purser_store::Page::default());
@@ -281,7 +283,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
         };
         world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    let owners = world.ledger.owners(&agents).await.unwrap();
+    let owners = world.ledger.read_owners(&agents).await.unwrap();
     let copies = (1..=12_u32).map(|n| {
         let mut copy = copy(&change, sample::agent_id(n.into()), n);
         let purser_domain::LoggedDecision::Allowed(settlement) = &mut copy.new else {
@@ -293,7 +295,11 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
         purchase.service = sample::service_id(u128::from(n % 3));
         copy
     });
-    world.usage.fold(copies.collect(), &owners).await.unwrap();
+    world
+        .usage
+        .add_history_changes(copies.collect(), &owners)
+        .await
+        .unwrap();
     let day = &world.days().await[&Day::containing(at(0))];
     assert_eq!((day.agents, day.total.allowed), (12, 12));
     let biggest = day
@@ -311,7 +317,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
     assert_eq!(services, [4, 4, 4]);
     let by_agent = world
         .usage
-        .by_agent(&owner(), Day::containing(at(0)), Day::containing(at(0)))
+        .read_sums_by_agent(&owner(), Day::containing(at(0)), Day::containing(at(0)))
         .await
         .unwrap();
     assert_eq!(by_agent.len(), 12);
@@ -471,11 +477,13 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
         };
         world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    let owners = Arc::new(world.ledger.owners(&agents).await.unwrap());
+    let owners = Arc::new(world.ledger.read_owners(&agents).await.unwrap());
     let calls = (0..80_u32).map(|n| {
         let agent = sample::agent_id(1 + 16 * u128::from(n / 10));
         let (usage, owners, copy) = (world.usage.clone(), Arc::clone(&owners), copy(&change, agent, n));
-        (agent, async move { usage.fold(vec![copy], &owners).await.unwrap() })
+        (agent, async move {
+            usage.add_history_changes(vec![copy], &owners).await.unwrap()
+        })
     });
     // The batches of one agent arrive one after the other.
     let mut by_agent: BTreeMap<AgentId, Vec<_>> = BTreeMap::new();
@@ -495,7 +503,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
     let day = &world.days().await[&Day::containing(at(0))];
     assert_eq!((day.agents, day.total.allowed), (8, 80));
     assert_eq!(day.total.authorized.units(), (1..=80).sum::<u64>());
-    assert_eq!(world.journal(JournalPart::All).await.len(), 80);
+    assert_eq!(world.journal(HistoryPart::All).await.len(), 80);
 }
 
 /// A batch has the payments of 150 owners. Each call is killed after more of its writes, until all writes are done.
@@ -503,7 +511,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
 async fn a_large_batch_that_is_killed_is_folded_once() {
     let world = World::start().await;
     let change = world.many(0).await;
-    let owner_of = |n: u32| PersonId::derive("https://issuer.example", &format!("owner {n}"));
+    let owner_of = |n: u32| UserId::derive("https://issuer.example", &format!("owner {n}"));
     let agents: BTreeSet<AgentId> = (100..250).map(sample::agent_id).collect();
     for (id, n) in agents.iter().zip(0..) {
         let agent = Agent {
@@ -513,8 +521,8 @@ async fn a_large_batch_that_is_killed_is_folded_once() {
         };
         world.ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    let owners = world.ledger.owners(&agents).await.unwrap();
-    let changes: Vec<JournalChange> = (0..600_u32)
+    let owners = world.ledger.read_owners(&agents).await.unwrap();
+    let changes: Vec<HistoryChange> = (0..600_u32)
         .map(|n| copy(&change, sample::agent_id(u128::from(100 + n % 150)), n))
         .collect();
     let (_, table) = world.behind();
@@ -532,7 +540,7 @@ async fn a_large_batch_that_is_killed_is_folded_once() {
         });
         tokio::select! {
             () = kill.notified() => killed += 1,
-            done = table.fold(changes.clone(), &owners) => {
+            done = table.add_history_changes(changes.clone(), &owners) => {
                 done.unwrap();
                 break;
             }
@@ -542,7 +550,7 @@ async fn a_large_batch_that_is_killed_is_folded_once() {
     world.behave();
     let day = Day::containing(at(0));
     for n in 0..150 {
-        let days = world.usage.days(&owner_of(n), day, day).await.unwrap();
+        let days = world.usage.read_days(&owner_of(n), day, day).await.unwrap();
         let amounts = (0..600).filter(|other| other % 150 == n).map(|n| u64::from(n) + 1);
         assert_eq!(days[0].1.total.authorized.units(), amounts.sum::<u64>(), "{n}");
         assert_eq!((days[0].1.total.allowed, days[0].1.agents), (4, 1), "{n}");
@@ -565,8 +573,8 @@ impl World {
             let mut records: Vec<(String, String)> = Vec::new();
             for record in batch {
                 let change = Change::parse(record).unwrap();
-                if let Some(change) = self.ledger.journal_change(&change).unwrap() {
-                    let entry = JournalEntry::new(&change.new, "", &Labels::default());
+                if let Some(change) = self.ledger.decision_history_change(&change).unwrap() {
+                    let entry = HistoryEntry::new(&change.new, "", &Labels::default());
                     records.push((change.sequence.to_string(), entry.place.to_string()));
                 }
             }
@@ -621,13 +629,17 @@ async fn events_and_the_journal_survive_a_kill_at_any_step() {
 }
 
 /// Returns an owner's history, oldest first: amount, state and agent name.
-async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, String)> {
+async fn history(world: &World, owner: &UserId) -> Vec<(u64, &'static str, String)> {
     let slice = PageRequest {
         before: None,
         limit: 99,
     };
-    let none = None::<fn(&JournalEntry) -> Filter>;
-    let page = world.usage.journal(owner, JournalPart::All, slice, none).await.unwrap();
+    let none = None::<fn(&HistoryEntry) -> Filter>;
+    let page = world
+        .usage
+        .read_history_page(owner, HistoryPart::All, slice, none)
+        .await
+        .unwrap();
     let entries = page.items.into_iter().rev();
     entries
         .map(|entry| (entry.amount.units(), letter(&entry), entry.agent_name))
@@ -635,18 +647,23 @@ async fn history(world: &World, owner: &PersonId) -> Vec<(u64, &'static str, Str
 }
 
 /// Returns the agent's `n`-th owner, counted from 0.
-fn nth_owner(n: usize) -> PersonId {
+fn nth_owner(n: usize) -> UserId {
     match n {
         0 => owner(),
-        n => PersonId::derive("https://issuer.example", &format!("owner {n}")),
+        n => UserId::derive("https://issuer.example", &format!("owner {n}")),
     }
 }
 
 impl World {
     /// Transfers the agent to the next owner, who renames the agent.
     async fn transfer(&self, to: usize) {
-        let old = self.ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
-        let offer = Handover {
+        let old = self
+            .ledger
+            .read_agent_by_id(sample::agent_id(1))
+            .await
+            .unwrap()
+            .unwrap();
+        let offer = OwnershipOffer {
             agent: old.id,
             to: nth_owner(to),
             reason: OperatorReason::parse("left").unwrap(),
@@ -654,14 +671,14 @@ impl World {
             at: at(0),
             ends_at: at(DAY),
         };
-        self.ledger.offer_agent(&offer, &sample::audit()).await.unwrap();
+        self.ledger.store_agent_offer(&offer, &sample::audit()).await.unwrap();
         let handed = self
             .ledger
-            .hand_over(&old, &offer, at(0), &sample::audit())
+            .transfer_agent(&old, &offer, at(0), &sample::audit())
             .await
             .unwrap();
-        assert_eq!(handed, HandedOver::Done);
-        let accepted = self.ledger.agent(old.id).await.unwrap().unwrap();
+        assert_eq!(handed, TransferAgentResult::Done);
+        let accepted = self.ledger.read_agent_by_id(old.id).await.unwrap().unwrap();
         let renamed = Agent {
             name: format!("name {to}"),
             version: accepted.version + 1,
@@ -713,7 +730,7 @@ async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     let sums = async |owner: usize| -> (u64, u64, u64, u64) {
         let days = world
             .usage
-            .days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
+            .read_days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
             .await
             .unwrap();
         let total = days[0].1.total;
@@ -804,7 +821,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
             };
             let days = world
                 .usage
-                .days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
+                .read_days(&nth_owner(owner), Day::containing(at(0)), Day::containing(at(0)))
                 .await
                 .unwrap();
             let total = days.first().map(|day| day.1.total).unwrap_or_default();
@@ -841,7 +858,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     of_age(&mut batch, [10, 3]);
     world.fold(SHARD, &batch).await.unwrap();
     assert_eq!(world.rows("LAG").await, BTreeMap::new());
-    assert_eq!(world.usage.complete_until(now).await.unwrap(), None);
+    assert_eq!(world.usage.read_complete_until(now).await.unwrap(), None);
 
     of_age(&mut batch, [11, 3]);
     world.fold(SHARD, &batch).await.unwrap();
@@ -849,7 +866,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     for (after, expected) in [(0, Some(since)), (119, Some(since)), (121, None)] {
         let complete = world
             .usage
-            .complete_until(now.after(sample::secs(after)))
+            .read_complete_until(now.after(sample::secs(after)))
             .await
             .unwrap();
         assert_eq!(complete, expected, "{after}");
@@ -867,7 +884,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
     });
     of_age(&mut batch, [600, 3]);
     assert!(world.fold(SHARD, &batch).await.is_none());
-    let complete = world.usage.complete_until(now).await.unwrap();
+    let complete = world.usage.read_complete_until(now).await.unwrap();
     assert_eq!(complete, Some(now.before(sample::secs(600))));
 }
 
@@ -879,11 +896,14 @@ async fn an_unreadable_entry_fails_the_list() {
     world.folded().await;
     let put = world.emulator.client.put_item().table_name(USAGE);
     let text = |text: String| AttributeValue::S(text);
-    let place = SettlementId::at(at(100), [0; 8]).to_string();
+    let place = SettlementId::new_at(at(100), [0; 8]).to_string();
     let put = put.item("pk", text(format!("J#{}", owner()))).item("sk", text(place));
     put.send().await.unwrap();
     let slice = PageRequest { before: None, limit: 9 };
-    let none = None::<fn(&JournalEntry) -> Filter>;
-    let page = world.usage.journal(&owner(), JournalPart::All, slice, none).await;
+    let none = None::<fn(&HistoryEntry) -> Filter>;
+    let page = world
+        .usage
+        .read_history_page(&owner(), HistoryPart::All, slice, none)
+        .await;
     assert!(page.is_err(), "{page:?}");
 }

@@ -5,9 +5,9 @@ use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::Clock;
 use purser_domain::{
     Agent, AgentStatus, ApprovalId, ApprovalResolution, Day, Event, EventKind, FreezeChange, FreezeTarget, NextPricing,
-    OperatorFreeze, OperatorName, OperatorReason, PersonId, Timestamp,
+    OperatorFreeze, OperatorName, OperatorReason, Timestamp, UserId,
 };
-use purser_store::{ApprovalDecision, FreezeChanged, JournalPart, Reminder, ReminderKind, ResolveResult};
+use purser_store::{ApprovalDecision, ChangeFreezeResult, HistoryPart, Reminder, ReminderKind, ResolveResult};
 use purser_testkit::{
     CATALOG, DECISIONS, Fate, Fault, LEDGER, Moment, USAGE, authorize::Answer, invariants::scan, sample,
 };
@@ -119,7 +119,7 @@ async fn a_database_failure_delays_events_and_the_journal() {
     assert_eq!(world.bus.taken(), [], "an approval's end is remembered first");
     assert!(world.fold(SHARD, settlements).await.is_none());
     world.proxies[0].behave();
-    assert_eq!(world.journal(JournalPart::All).await, []);
+    assert_eq!(world.journal(HistoryPart::All).await, []);
     assert_eq!(world.days().await, BTreeMap::new());
     for batch in &batches {
         world.pass(batch).await.unwrap();
@@ -198,7 +198,7 @@ async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
     let told = world.told();
     let of = |kind| -> Vec<_> {
         let told = told.iter().filter(|event| event.kind() == kind);
-        told.map(|event| (event.time(), event.data().get_text("approval_id").map(str::to_owned)))
+        told.map(|event| (event.time(), event.data().find_text("approval_id").map(str::to_owned)))
             .collect()
     };
     assert_eq!(of(EventKind::ApprovalDecided).len(), 2);
@@ -217,7 +217,13 @@ async fn only_unused_approvals_publish_an_expiry_event() {
         panic!()
     };
     assert_eq!(world.deliver().await, 0);
-    let end = world.ledger.approval(unused).await.unwrap().unwrap().expires_at;
+    let end = world
+        .ledger
+        .read_approval_by_id(unused)
+        .await
+        .unwrap()
+        .unwrap()
+        .expires_at;
     let expired = || -> Vec<Event> {
         let told = world.told().into_iter();
         told.filter(|event| event.kind() == EventKind::ApprovalExpired)
@@ -229,19 +235,19 @@ async fn only_unused_approvals_publish_an_expiry_event() {
         world
             .bus
             .set_fault(if after == 120 { Fault::LosesAnswers } else { Fault::None });
-        let swept = world.events.call(&json!({"detail": "{}"}), TIME).await;
+        let swept = world.events.handle_event(&json!({"detail": "{}"}), TIME).await;
         assert_eq!(swept.is_err(), after == 120, "{after}");
         assert_eq!(expired().len(), count, "{after}");
     }
     let told = expired();
     assert_eq!(
-        told[0].data().get_text("approval_id"),
+        told[0].data().find_text("approval_id"),
         Some(unused.to_string().as_str())
     );
-    assert_eq!(told[0].data().get_text("was"), Some("pending"));
+    assert_eq!(told[0].data().find_text("was"), Some("pending"));
     assert_eq!(told[0].time(), end);
     let before = world.bus.taken().len();
-    world.events.sweep(TIME).await.unwrap();
+    world.events.publish_due_events(TIME).await.unwrap();
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
 }
 
@@ -261,7 +267,7 @@ async fn unreadable_reminders_do_not_block_others() {
             of: ReminderKind::Expiry(approval),
             at: at(n),
         };
-        world.usage.remind(reminder).await.unwrap();
+        world.usage.store_reminder(reminder).await.unwrap();
         let (pk, sk) = (format!("AP#{}", approval.lineage()), format!("{n:010}"));
         let put = world.emulator.client.put_item().table_name(LEDGER);
         put.item("pk", text(pk)).item("sk", text(sk)).send().await.unwrap();
@@ -269,7 +275,13 @@ async fn unreadable_reminders_do_not_block_others() {
         let put = put.item("pk", text("REMINDERS".to_owned()));
         put.item("sk", text(format!("{n:016}#poison"))).send().await.unwrap();
     }
-    let end = world.ledger.approval(unused).await.unwrap().unwrap().expires_at;
+    let end = world
+        .ledger
+        .read_approval_by_id(unused)
+        .await
+        .unwrap()
+        .unwrap()
+        .expires_at;
     world.clock.store(end.after(sample::secs(120)).micros(), SeqCst);
     let expired = || {
         let told = world.told().into_iter();
@@ -277,7 +289,7 @@ async fn unreadable_reminders_do_not_block_others() {
     };
     for _ in 0..2 {
         assert!(
-            world.events.sweep(TIME).await.is_err(),
+            world.events.publish_due_events(TIME).await.is_err(),
             "it is not passed over in silence"
         );
         assert_eq!(expired(), 1);
@@ -290,7 +302,7 @@ async fn events_after_a_handover_reach_the_new_owner() {
     let world = World::start().await;
     let before = world.paid(10, "before").await;
     assert_eq!(world.deliver().await, 0);
-    let new_owner = PersonId::derive("https://issuer.example", "bob");
+    let new_owner = UserId::derive("https://issuer.example", "bob");
     let agent = Agent {
         owner: new_owner.to_string(),
         ..agent(2, AgentStatus::Active)
@@ -301,7 +313,7 @@ async fn events_after_a_handover_reach_the_new_owner() {
     assert_eq!(world.deliver().await, 0);
     let told = world.told();
     let of = |kind: EventKind| -> Vec<&Event> { told.iter().filter(|event| event.kind() == kind).collect() };
-    let owners = |kind| -> Vec<&PersonId> { of(kind).into_iter().filter_map(Event::owner).collect() };
+    let owners = |kind| -> Vec<&UserId> { of(kind).into_iter().filter_map(Event::owner).collect() };
     assert_eq!(owners(EventKind::PaymentAuthorized), [&owner(), &new_owner]);
     assert_eq!(owners(EventKind::PaymentConfirmed), [&new_owner]);
     assert_eq!(owners(EventKind::AgentAccepted), [&new_owner]);
@@ -334,18 +346,18 @@ async fn freeze_events_reach_the_affected_owner() {
         // Writing the same freeze again publishes no new event.
         let (by, stored) = (freeze.by.clone(), Some(freeze.clone()));
         for change in [
-            FreezeChange::begin(None, freeze.clone()),
-            FreezeChange::begin(stored.clone(), freeze),
-            FreezeChange::end(target, stored, &by, false),
+            FreezeChange::begin_freeze(None, freeze.clone()),
+            FreezeChange::begin_freeze(stored.clone(), freeze),
+            FreezeChange::end_freeze(target, stored, &by, false),
         ] {
             let changed = world.ledger.change_freeze(&change.unwrap(), &sample::audit()).await;
-            assert_eq!(changed.unwrap(), FreezeChanged::Stored);
+            assert_eq!(changed.unwrap(), ChangeFreezeResult::Stored);
         }
     }
     assert_eq!(world.deliver().await, 0);
     let told = world.told();
     let freezes = told.iter().filter(|event| event.kind().name().contains("frozen"));
-    let by = |event: &Event| event.data().get_text("by").map(str::to_owned);
+    let by = |event: &Event| event.data().find_text("by").map(str::to_owned);
     let freezes: Vec<_> = freezes
         .map(|event| (event.kind(), by(event), event.owner().is_some()))
         .collect();
@@ -374,7 +386,7 @@ async fn catalog_edits_publish_openings_payees_and_prices() {
     let catalog = world.emulator.catalog();
     let mut service = sample::service(sample::service_id(2), "shop");
     let put = async |service: &purser_domain::Service| {
-        catalog.put(service, &sample::audit()).await.unwrap();
+        catalog.put_service(service, &sample::audit()).await.unwrap();
     };
     put(&service).await;
     let edit = |service: &mut purser_domain::Service, change: &dyn Fn(&mut purser_domain::Operation)| {
@@ -401,7 +413,7 @@ async fn catalog_edits_publish_openings_payees_and_prices() {
     let told = world.told();
     let of_services: Vec<EventKind> = told
         .iter()
-        .filter(|event| event.data().get_text("slug") == Some("shop"))
+        .filter(|event| event.data().find_text("slug") == Some("shop"))
         .map(Event::kind)
         .collect();
     assert_eq!(
@@ -415,7 +427,7 @@ async fn catalog_edits_publish_openings_payees_and_prices() {
     );
     assert!(
         told.iter()
-            .filter(|event| event.data().get_text("slug").is_some())
+            .filter(|event| event.data().find_text("slug").is_some())
             .all(|event| event.owner().is_none())
     );
 }
@@ -443,7 +455,7 @@ async fn delayed_changes_are_published_once_effective() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let put = async |service: &purser_domain::Service| {
-        catalog.put(service, &sample::audit()).await.unwrap();
+        catalog.put_service(service, &sample::audit()).await.unwrap();
     };
     // The stream's records have this machine's time.
     let now = Clock::system().now();
@@ -480,12 +492,12 @@ async fn delayed_changes_are_published_once_effective() {
         world
             .bus
             .set_fault(if after == 120 { Fault::LosesAnswers } else { Fault::None });
-        let swept = world.events.call(&json!({"detail": "{}"}), TIME).await;
+        let swept = world.events.handle_event(&json!({"detail": "{}"}), TIME).await;
         assert_eq!(swept.is_err(), after == 120, "{after}");
         assert_eq!(told(EventKind::ServicePayeeChanged).len(), count, "{after}");
     }
     // A later update publishes the same event.
-    let mut later = next_of(&next_of(&shops[2].1)).at(from);
+    let mut later = next_of(&next_of(&shops[2].1)).at_time(from);
     later.name = "another name".to_owned();
     put(&later).await;
     let mut batch = world.records().concat();
@@ -498,12 +510,12 @@ async fn delayed_changes_are_published_once_effective() {
     let changed = told(EventKind::ServicePayeeChanged);
     let slugs: BTreeSet<_> = changed
         .iter()
-        .filter_map(|event| event.data().get_text("slug"))
+        .filter_map(|event| event.data().find_text("slug"))
         .collect();
     assert_eq!((changed.len(), slugs), (2, ["edited", "stays"].into()));
     for event in &changed {
         assert_eq!(event.time(), from);
-        let pay_to = event.data().get_text("pay_to").unwrap();
+        let pay_to = event.data().find_text("pay_to").unwrap();
         assert_eq!(pay_to, sample::wallet(0xe1).to_string());
     }
 }

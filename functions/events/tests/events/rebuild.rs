@@ -3,8 +3,8 @@
 
 use crate::world::{RowKey, SHARD, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
-use purser_domain::{Agent, AgentId, AgentStatus, Day, JournalEntry, Timestamp, UsageTotals};
-use purser_store::{DaySums, JournalPart, Ledger, Rebuilt, UsageTable};
+use purser_domain::{Agent, AgentId, AgentStatus, Day, HistoryEntry, Timestamp, UsageTotals};
+use purser_store::{DaySums, HistoryPart, Ledger, RebuildResult, UsageTable};
 use purser_testkit::USAGE;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ fn later() -> Timestamp {
 
 /// The part of a decision history that its owner can read: entries, sums per day and sums per agent.
 type Seen = (
-    [Vec<JournalEntry>; 2],
+    [Vec<HistoryEntry>; 2],
     BTreeMap<Day, DaySums>,
     BTreeMap<AgentId, UsageTotals>,
 );
@@ -27,23 +27,31 @@ type Seen = (
 impl World {
     async fn seen(&self) -> Seen {
         let parts = [
-            self.journal(JournalPart::All).await,
-            self.journal(JournalPart::Refusals).await,
+            self.journal(HistoryPart::All).await,
+            self.journal(HistoryPart::Refusals).await,
         ];
-        let days = (Day::containing(at(0)).minus(1), Day::containing(at(0)).plus(1));
-        let agents = self.usage.by_agent(&owner(), days.0, days.1).await.unwrap();
+        let days = (
+            Day::containing(at(0)).days_earlier(1),
+            Day::containing(at(0)).days_later(1),
+        );
+        let agents = self.usage.read_sums_by_agent(&owner(), days.0, days.1).await.unwrap();
         (parts, self.days().await, agents)
     }
 
     /// Rebuilds the day on which [`World::live`] made its changes.
-    async fn rebuild(&self, now: Timestamp) -> Rebuilt {
+    async fn rebuild(&self, now: Timestamp) -> RebuildResult {
         self.rebuild_by(&self.ledger, &self.usage, now).await.unwrap()
     }
 
-    async fn rebuild_by(&self, ledger: &Ledger, usage: &UsageTable, now: Timestamp) -> purser_domain::Result<Rebuilt> {
+    async fn rebuild_by(
+        &self,
+        ledger: &Ledger,
+        usage: &UsageTable,
+        now: Timestamp,
+    ) -> purser_domain::Result<RebuildResult> {
         let agents = [agent(1, AgentStatus::Active)];
         usage
-            .rebuild(ledger, &owner(), &agents, Day::containing(at(0)), now)
+            .rebuild_day(ledger, &owner(), &agents, Day::containing(at(0)), now)
             .await
     }
 
@@ -99,16 +107,16 @@ async fn a_rebuild_restores_lost_entries_and_sums() {
         world.lose_sums(|index| index % sums == 0).await;
         let rebuilt = world.rebuild(later()).await;
         assert!(lost > 0);
-        let expected = Rebuilt {
+        let expected = RebuildResult {
             entries: lost,
-            ..Rebuilt::default()
+            ..RebuildResult::default()
         };
         assert_eq!(rebuilt, expected);
         assert_eq!(world.seen().await, before);
         world.assert_folded().await;
         // A second run changes nothing.
         let rows = [world.rows("J#").await, world.rows("O#").await];
-        assert_eq!(world.rebuild(later()).await, Rebuilt::default());
+        assert_eq!(world.rebuild(later()).await, RebuildResult::default());
         assert_eq!(world.rows("J#").await, rows[0]);
         assert_eq!(world.seen().await, before);
     }
@@ -128,7 +136,11 @@ async fn former_names_are_replaced() {
     let day = Day::containing(at(0));
     let rename = async |agent: &Agent, now| {
         let agents = std::slice::from_ref(agent);
-        world.usage.rename(&owner(), agents, day, now).await.unwrap()
+        world
+            .usage
+            .rename_agents_in_day(&owner(), agents, day, now)
+            .await
+            .unwrap()
     };
     let before = world.seen().await;
     assert!(rename(&former, later()).await > 0);
@@ -169,7 +181,7 @@ async fn entries_end_a_fixed_time_after_their_decision() {
     let usage = world
         .usage
         .clone()
-        .keeping_journal(Some(purser_domain::Duration::from_secs_u32(kept)));
+        .with_history_retention(Some(purser_domain::Duration::from_secs_u32(kept)));
     for (pk, sk) in world.rows("J#").await.into_keys() {
         world.delete((pk, sk)).await;
     }
@@ -194,9 +206,9 @@ async fn a_rebuild_updates_outdated_entries() {
     let rebuilt = world.rebuild(later()).await;
     assert_eq!(
         rebuilt,
-        Rebuilt {
+        RebuildResult {
             entries: 2,
-            ..Rebuilt::default()
+            ..RebuildResult::default()
         }
     );
     world.assert_folded().await;
@@ -220,9 +232,9 @@ async fn a_rebuild_leaves_the_last_day_to_the_streams() {
     let rebuilt = world.rebuild(at(HOUR)).await;
     assert_eq!(
         rebuilt,
-        Rebuilt {
+        RebuildResult {
             young: 8,
-            ..Rebuilt::default()
+            ..RebuildResult::default()
         }
     );
     assert_eq!(world.rows("J#").await, BTreeMap::new());
@@ -234,9 +246,9 @@ async fn a_rebuild_leaves_the_last_day_to_the_streams() {
     let rebuilt = world.rebuild(at(25 * HOUR + 100)).await;
     assert_eq!(
         rebuilt,
-        Rebuilt {
+        RebuildResult {
             entries: 8,
-            ..Rebuilt::default()
+            ..RebuildResult::default()
         }
     );
     world.assert_folded().await;
@@ -324,7 +336,7 @@ async fn a_rebuild_counts_unreadable_rows() {
     let world = World::start().await;
     world.live().await;
     let text = |text: String| AttributeValue::S(text);
-    let place = purser_domain::SettlementId::at(at(1), [7; 8]).to_string();
+    let place = purser_domain::SettlementId::new_at(at(1), [7; 8]).to_string();
     for (table, pk) in [
         (
             purser_testkit::LEDGER,
@@ -342,11 +354,11 @@ async fn a_rebuild_counts_unreadable_rows() {
     let rebuilt = world.rebuild(later()).await;
     assert_eq!(
         rebuilt,
-        Rebuilt {
+        RebuildResult {
             entries: 8,
             unreadable: 2,
-            ..Rebuilt::default()
+            ..RebuildResult::default()
         }
     );
-    assert_eq!(world.journal(JournalPart::All).await.len(), 8);
+    assert_eq!(world.journal(HistoryPart::All).await.len(), 8);
 }

@@ -4,12 +4,12 @@
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, JournalEntry, Labels, PersonId,
-    SettlementId, Timestamp, TransactionId, UsageTotals,
+    Agent, AgentStatus, Amount, ApprovalResolution, Day, Event, EventKind, HistoryEntry, Labels, SettlementId,
+    Timestamp, TransactionId, UsageTotals, UserId,
 };
 use purser_events::{Events, History};
 use purser_store::{
-    AgentLimit, ApprovalDecision, Claim, DaySums, Filter, JournalPart, Ledger, Page, PageRequest, TransitionResult,
+    AgentLimit, ApprovalDecision, Claim, DaySums, Filter, HistoryPart, Ledger, Page, PageRequest, TransitionResult,
     UsageTable,
 };
 use purser_testkit::{
@@ -49,8 +49,8 @@ pub(crate) struct World {
     pub(crate) clock: Arc<AtomicI64>,
 }
 
-pub(crate) fn owner() -> PersonId {
-    PersonId::derive("https://issuer.example", "ann")
+pub(crate) fn owner() -> UserId {
+    UserId::derive("https://issuer.example", "ann")
 }
 
 pub(crate) fn at(secs: u32) -> Timestamp {
@@ -85,7 +85,7 @@ impl World {
         ]);
         let variables: Vec<_> = variables.collect();
         let env = || variables.iter().cloned().collect::<Env>();
-        let boot = || Boot::new(env(), Clock::still(Arc::clone(&clock)));
+        let boot = || Boot::new(env(), Clock::at_fixed_time(Arc::clone(&clock)));
         let (events, history) = (Events::boot(boot()).unwrap(), History::boot(boot()).unwrap());
         let world = Self {
             ledger: emulator.ledger(),
@@ -131,24 +131,41 @@ impl World {
     }
 
     pub(crate) async fn confirm(&self, id: SettlementId, byte: u8, now: Timestamp) {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
         let transfer = sample::transfer(&settlement, sample::tx_hash(byte));
-        let confirmed = self.ledger.confirm(&settlement, &transfer, Claim::Transaction, now);
+        let confirmed = self
+            .ledger
+            .confirm_settlement(&settlement, &transfer, Claim::Transaction, now);
         confirmed.await.unwrap();
     }
 
     pub(crate) async fn take_back(&self, id: SettlementId) {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
-        let decision = TransactionId::at(at(20), getrandom::u64().unwrap().to_be_bytes());
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
+        let decision = TransactionId::new_at(at(20), getrandom::u64().unwrap().to_be_bytes());
         let gone = sample::transfer_gone(&settlement);
         let moved = self.ledger.revert_confirmation(&settlement, &gone, decision, at(20));
         assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
     pub(crate) async fn release(&self, id: SettlementId) {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
         let unusable = sample::unusable(&settlement);
-        let moved = self.ledger.release(&settlement, &unusable);
+        let moved = self.ledger.release_hold(&settlement, &unusable);
         assert!(matches!(moved.await.unwrap(), TransitionResult::Done(_)));
     }
 
@@ -189,8 +206,8 @@ impl World {
     /// Passes an event to the function whose event source mapping would deliver it.
     pub(crate) async fn call(&self, event: Value) -> Option<Value> {
         match event.get("shardId") {
-            Some(_) => self.history.call(&event).await.ok(),
-            None => self.events.call(&event, TIME).await.ok(),
+            Some(_) => self.history.handle_event(&event).await.ok(),
+            None => self.events.handle_event(&event, TIME).await.ok(),
         }
     }
 
@@ -241,14 +258,14 @@ impl World {
     }
 
     /// Returns an unfiltered page of the owner's decision history.
-    pub(crate) async fn page(&self, part: JournalPart, before: Option<Uuid>, limit: u32) -> Page<JournalEntry, Uuid> {
-        let none = None::<fn(&JournalEntry) -> Filter>;
+    pub(crate) async fn page(&self, part: HistoryPart, before: Option<Uuid>, limit: u32) -> Page<HistoryEntry, Uuid> {
+        let none = None::<fn(&HistoryEntry) -> Filter>;
         let slice = PageRequest { before, limit };
-        self.usage.journal(&owner(), part, slice, none).await.unwrap()
+        self.usage.read_history_page(&owner(), part, slice, none).await.unwrap()
     }
 
     /// Returns the owner's decision history.
-    pub(crate) async fn journal(&self, part: JournalPart) -> Vec<JournalEntry> {
+    pub(crate) async fn journal(&self, part: HistoryPart) -> Vec<HistoryEntry> {
         let page = self.page(part, None, 100).await;
         assert_eq!(page.next, None);
         page.items
@@ -256,15 +273,21 @@ impl World {
 
     /// Returns the owner's sums per day.
     pub(crate) async fn days(&self) -> BTreeMap<Day, DaySums> {
-        let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
-        let days = self.usage.days(&owner(), first, last).await.unwrap();
+        let (first, last) = (
+            Day::containing(at(0)).days_earlier(10),
+            Day::containing(at(0)).days_later(10),
+        );
+        let days = self.usage.read_days(&owner(), first, last).await.unwrap();
         days.into_iter().collect()
     }
 
     /// Returns the owner's sums over all days, and asserts that the sums per agent have the same total.
     pub(crate) async fn sums(&self) -> UsageTotals {
-        let (first, last) = (Day::containing(at(0)).minus(10), Day::containing(at(0)).plus(10));
-        let by_agent = self.usage.by_agent(&owner(), first, last).await.unwrap();
+        let (first, last) = (
+            Day::containing(at(0)).days_earlier(10),
+            Day::containing(at(0)).days_later(10),
+        );
+        let by_agent = self.usage.read_sums_by_agent(&owner(), first, last).await.unwrap();
         let total = |sums: Vec<UsageTotals>| sums.into_iter().fold(UsageTotals::default(), UsageTotals::plus);
         let sums = total(self.days().await.into_values().map(|sums| sums.total).collect());
         assert_eq!(total(by_agent.into_values().collect()), sums);
@@ -274,23 +297,27 @@ impl World {
     /// Asserts that the decision history has an entry for each decision in the ledger, and that the sums equal the
     /// entries' amounts.
     pub(crate) async fn assert_folded(&self) {
-        let decisions = self.ledger.decisions(sample::agent_id(1), None, 100).await.unwrap();
+        let decisions = self
+            .ledger
+            .read_decisions(sample::agent_id(1), None, 100)
+            .await
+            .unwrap();
         let name = agent(1, AgentStatus::Active).name;
-        let expected: Vec<JournalEntry> = decisions
+        let expected: Vec<HistoryEntry> = decisions
             .iter()
-            .map(|one| JournalEntry::new(one, &name, &Labels::default()))
+            .map(|one| HistoryEntry::new(one, &name, &Labels::default()))
             .collect();
-        assert_eq!(self.journal(JournalPart::All).await, expected);
-        let refusals: Vec<JournalEntry> = expected.iter().filter(|one| one.payment.is_none()).cloned().collect();
-        assert_eq!(self.journal(JournalPart::Refusals).await, refusals);
+        assert_eq!(self.journal(HistoryPart::All).await, expected);
+        let refusals: Vec<HistoryEntry> = expected.iter().filter(|one| one.payment.is_none()).cloned().collect();
+        assert_eq!(self.journal(HistoryPart::Refusals).await, refusals);
 
         let mut days: BTreeMap<Day, DaySums> = BTreeMap::new();
         for entry in &expected {
             let day = days.entry(entry.day()).or_default();
-            day.total = day.total.plus(entry.sums());
+            day.total = day.total.plus(entry.usage_sums());
             if let Some(service) = entry.service {
                 let of_service = day.services.entry(service).or_default();
-                *of_service = of_service.plus(entry.sums());
+                *of_service = of_service.plus(entry.usage_sums());
             }
             if let Some(refusal) = &entry.refusal {
                 *day.reasons.entry(refusal.error.clone()).or_default() += 1;

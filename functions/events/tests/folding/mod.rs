@@ -4,9 +4,9 @@
 #![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
 
 use purser_api::{Boot, Clock, Env};
-use purser_domain::{Agent, AgentId, Amount, Day, JournalEntry, PersonId, SettlementId};
+use purser_domain::{Agent, AgentId, Amount, Day, HistoryEntry, SettlementId, UserId};
 use purser_events::History;
-use purser_store::{Claim, Filter, JournalPart, PageRequest, UsageTable};
+use purser_store::{Claim, Filter, HistoryPart, PageRequest, UsageTable};
 use purser_testkit::{
     Emulator, Proxy, ProxyConfig, Rng, USAGE, Units,
     authorize::{Answer, Request, authorize},
@@ -81,7 +81,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let now = sample::start().after(sample::secs(60));
     let env: Env = environment(&proxy.url, "http://127.0.0.1:9").collect();
-    let clock = Clock::still(Arc::new(AtomicI64::new(now.micros())));
+    let clock = Clock::at_fixed_time(Arc::new(AtomicI64::new(now.micros())));
     let history = History::boot(Boot::new(env, clock)).unwrap();
 
     let ledger = emulator.ledger();
@@ -107,9 +107,9 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let Answer::Allowed(id) = authorize(&ledger, &request, sample::start()).await.unwrap() else {
         panic!("it is allowed");
     };
-    let settlement = ledger.settlement(agent, id).await.unwrap().unwrap();
+    let settlement = ledger.read_settlement_by_id(agent, id).await.unwrap().unwrap();
     let transfer = sample::transfer(&settlement, sample::tx_hash(1));
-    let confirmed = ledger.confirm(&settlement, &transfer, Claim::Transaction, now);
+    let confirmed = ledger.confirm_settlement(&settlement, &transfer, Claim::Transaction, now);
     confirmed.await.unwrap();
     let records: Vec<Value> = std::iter::from_fn(|| Some(streams.next_batches()).filter(|batches| !batches.is_empty()))
         .flatten()
@@ -123,7 +123,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let mut bytes = 0;
     for n in 0..fleet.payments {
         let agent = ids[usize::try_from(n % fleet.agents).unwrap()];
-        let id = SettlementId::at(sample::start(), n.to_be_bytes());
+        let id = SettlementId::new_at(sample::start(), n.to_be_bytes());
         for (index, record) in records.iter().enumerate() {
             let record = copy(record, agent, id, 2 * n + u64::try_from(index).unwrap() + 1);
             let size = record.to_string().len();
@@ -138,7 +138,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     proxy.calls().take();
     for batch in &batches {
         let event = journal_event(batch, SHARD);
-        let answer = history.call(&event).await.unwrap();
+        let answer = history.handle_event(&event).await.unwrap();
         assert!(answer["state"].is_object());
     }
     let calls = proxy.calls().take();
@@ -159,15 +159,18 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
     let checked = fleet.payments / tenth;
     for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
-        for (_, sums) in usage.days(&owner(n), day, day).await.unwrap() {
+        for (_, sums) in usage.read_days(&owner(n), day, day).await.unwrap() {
             assert_eq!(sums.total.authorized, sums.total.confirmed);
             sum = sum.plus(sums.total.confirmed).unwrap();
         }
         let mut before = None;
         loop {
-            let none = None::<fn(&JournalEntry) -> Filter>;
+            let none = None::<fn(&HistoryEntry) -> Filter>;
             let slice = PageRequest { before, limit: 99 };
-            let page = usage.journal(&owner(n), JournalPart::All, slice, none).await.unwrap();
+            let page = usage
+                .read_history_page(&owner(n), HistoryPart::All, slice, none)
+                .await
+                .unwrap();
             entries += u64::try_from(page.items.len()).unwrap();
             before = page.next;
             if before.is_none() {
@@ -185,8 +188,8 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     }
 }
 
-fn owner(n: u64) -> PersonId {
-    PersonId::derive("https://issuer.example", &format!("owner {n}"))
+fn owner(n: u64) -> UserId {
+    UserId::derive("https://issuer.example", &format!("owner {n}"))
 }
 
 fn copy(record: &Value, agent: AgentId, id: SettlementId, place: u64) -> Value {

@@ -11,7 +11,7 @@ use crate::Folder;
 use crate::stating::{Stating, TIME};
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{SettlementId, TransactionId};
-use purser_evidence::{Checkpoint, Note, TreeHead, Trust, consistency_proof, verify};
+use purser_evidence::{Checkpoint, Note, TreeHead, Trust, build_consistency_proof, verify_document};
 use purser_log::{LogReader, ObjectStore};
 use purser_store::ApprovalDecision;
 use purser_testkit::{DECISIONS, LEDGER, USAGE, invariants::scan};
@@ -383,14 +383,14 @@ async fn rewritten_and_removed_rows_are_found() {
         .filter(|row| row["pk"].as_s().unwrap().starts_with("AP#"));
     let approvals = approvals.collect();
     rig.change(&cases).await;
-    events.state(TIME).await.unwrap();
+    events.sign_pending_statements(TIME).await.unwrap();
     // A fact that can't be stated does not block other facts.
     let log = LogReader::new(folder.log());
     let rows = rig.rows(Kind::Payment).await;
     let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
     let transaction = TransactionId::parse(row.unwrap()["txid"].as_s().unwrap()).unwrap();
     assert!(
-        log.decision(transaction, other.authorized_at())
+        log.find_decision(transaction, other.authorized_at())
             .await
             .unwrap()
             .is_some()
@@ -411,7 +411,7 @@ async fn rewritten_and_removed_rows_are_found() {
     note(&mut found, &cases, after, "stream", &lines.alarms());
     rig.stating.sleep();
     rig.stating.sleep();
-    events.state(TIME).await.unwrap();
+    events.sign_pending_statements(TIME).await.unwrap();
     note(&mut found, &cases, after, "daily check", &lines.alarms());
 
     let table = table(&found);
@@ -446,15 +446,15 @@ async fn rows_that_are_rewritten_after_they_were_signed_ahead_are_found() {
         rig.stating.pass(Some(&events)).await;
         assert!(folder.log().list("signed/", None, 1).await.unwrap().len() == 1);
         if when == "stated" {
-            events.state(TIME).await.unwrap();
+            events.sign_pending_statements(TIME).await.unwrap();
         }
         assert_eq!(lines.alarms(), [Value::Null; 0]);
         rig.change(&cases).await;
         rig.stating.pass(Some(&events)).await;
-        events.state(TIME).await.unwrap();
+        events.sign_pending_statements(TIME).await.unwrap();
         rig.stating.sleep();
         rig.stating.sleep();
-        events.state(TIME).await.unwrap();
+        events.sign_pending_statements(TIME).await.unwrap();
         note(&mut found, &cases, when, "somebody", &lines.alarms());
     }
     let of = |wanted: &str| {
@@ -517,7 +517,7 @@ struct Kept {
 
 fn head_of(checkpoint: &[u8]) -> TreeHead {
     let note = Note::parse(std::str::from_utf8(checkpoint).unwrap()).unwrap();
-    Checkpoint::parse(note.unverified_text()).unwrap().head()
+    Checkpoint::parse(note.unverified_text()).unwrap().tree_head()
 }
 
 impl Kept {
@@ -525,9 +525,9 @@ impl Kept {
     async fn proves_all(&self, objects: &ObjectStore) -> bool {
         let log = LogReader::new(objects.clone());
         for (settlement, transaction) in &self.decisions {
-            let found = log.decision(*transaction, settlement.authorized_at()).await;
+            let found = log.find_decision(*transaction, settlement.authorized_at()).await;
             let Ok(Some(found)) = found else { return false };
-            if !verify(&found.proof, &self.trust).is_ok_and(|report| report.is_verified()) {
+            if !verify_document(&found.proof, &self.trust).is_ok_and(|report| report.is_verified()) {
                 return false;
             }
         }
@@ -546,7 +546,7 @@ impl Kept {
             return false;
         }
         let head = head_of(&checkpoint.bytes);
-        head.size >= self.head.size && consistency_proof(objects, &self.head, &head).await.is_ok()
+        head.size >= self.head.size && build_consistency_proof(objects, &self.head, &head).await.is_ok()
     }
 }
 
@@ -609,7 +609,7 @@ async fn rewritten_removed_and_restored_objects_are_found() {
     let forked = fork(&folder, &stating, older, 5).await;
     let trust = Trust::parse(std::str::from_utf8(&forked["trust.json"]).unwrap()).unwrap();
     let note = std::str::from_utf8(&forked["checkpoint"]).unwrap();
-    trust.policy.open(&Note::parse(note).unwrap()).unwrap();
+    trust.policy.open_checkpoint(&Note::parse(note).unwrap()).unwrap();
     assert!(head_of(&forked["checkpoint"]).size > kept.head.size);
     // Without the archive, the writer continues, and only a reader with a saved checkpoint finds the fork.
     assert_eq!(lines.alarms(), [Value::Null; 0]);
@@ -627,7 +627,7 @@ async fn rewritten_removed_and_restored_objects_are_found() {
         stating.pay(1, &format!("after {number}")).await.unwrap();
         events = stating.function(None);
         stating.pass(Some(&events)).await;
-        if events.state(TIME).await.is_err() {
+        if events.sign_pending_statements(TIME).await.is_err() {
             finders.insert("`events` stops");
         }
         stating.now();
@@ -635,7 +635,7 @@ async fn rewritten_removed_and_restored_objects_are_found() {
         readers.1 &= kept.is_grown(&store).await;
         stating.sleep();
         stating.sleep();
-        if events.state(TIME).await.is_err() {
+        if events.sign_pending_statements(TIME).await.is_err() {
             finders.insert("`events` stops");
         }
         if !lines.alarms().is_empty() {

@@ -8,11 +8,14 @@
 
 use purser_api::{Boot, Clock, Env};
 use purser_domain::{
-    Agent, AgentStatus, Approval, ApprovalId, ApprovalResolution, Fingerprint, LabelKey, LabelValue, Labels, Payout,
-    PayoutAmount, PayoutFacts, PersonId, Purpose, SettlementId, Terms, Timestamp, TransactionId, decide_payout,
+    Agent, AgentStatus, Approval, ApprovalId, ApprovalResolution, Fingerprint, LabelKey, LabelValue, Labels, Purpose,
+    SettlementId, SettlementTerms, Timestamp, TransactionId, UserId, WithdrawalAmount, WithdrawalInputs,
+    WithdrawalPurpose, decide_withdrawal,
 };
 use purser_events::{Events, History};
-use purser_store::{ApprovalDecision, Backoff, Claim, Ledger, PayoutReserved, ResolveResult, TransitionResult};
+use purser_store::{
+    ApprovalDecision, Backoff, Claim, Ledger, ReserveWithdrawalResult, ResolveResult, TransitionResult,
+};
 use purser_testkit::{
     Emulator, EventBus, Kms, Proxy, ProxyConfig, SecretsManager, Streams,
     authorize::{Answer, Request, authorize},
@@ -82,7 +85,7 @@ impl Stating {
         let label = LabelKey::parse("town").zip(LabelValue::parse(label)).unwrap();
         let agent = Agent {
             name: name.to_owned(),
-            owner: PersonId::derive("https://issuer.example", "owner").to_string(),
+            owner: UserId::derive("https://issuer.example", "owner").to_string(),
             labels: Labels::from_pairs([label]).unwrap(),
             status: AgentStatus::Active,
             ..sample::agent(1, Vec::new())
@@ -110,7 +113,7 @@ impl Stating {
         let Answer::Waits(id) = answer else {
             panic!("{answer:?}")
         };
-        self.ledger.approval(id).await.unwrap().unwrap()
+        self.ledger.read_approval_by_id(id).await.unwrap().unwrap()
     }
 
     /// Decides an approval request as the agent's owner.
@@ -130,7 +133,7 @@ impl Stating {
     fn resolution(&self) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
-            by: PersonId::derive("https://issuer.example", "owner").to_string(),
+            by: UserId::derive("https://issuer.example", "owner").to_string(),
             note: Some(NAMES[1].to_owned()),
         }
     }
@@ -148,7 +151,7 @@ impl Stating {
             .cloned()
             .chain([(name, value.to_owned())])
             .collect();
-        Events::boot(Boot::new(env, Clock::still(Arc::clone(&self.clock)))).unwrap()
+        Events::boot(Boot::new(env, Clock::at_fixed_time(Arc::clone(&self.clock)))).unwrap()
     }
 
     /// Replaces the secret from which the keys are derived.
@@ -159,7 +162,7 @@ impl Stating {
     fn boot(&self, key: Option<&str>) -> Boot {
         let key = key.map(|key| ("STATEMENTS_KEY_ARN", key.to_owned()));
         let env: Env = self.variables.iter().cloned().chain(key).collect();
-        Boot::new(env, Clock::still(Arc::clone(&self.clock)))
+        Boot::new(env, Clock::at_fixed_time(Arc::clone(&self.clock)))
     }
 
     /// Returns the time and moves the clock by a second.
@@ -184,19 +187,29 @@ impl Stating {
 
     /// Confirms a payment.
     pub(crate) async fn confirm(&self, id: SettlementId, byte: u8) {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
         let transfer = sample::transfer(&settlement, sample::tx_hash(byte));
         let confirmed = self
             .ledger
-            .confirm(&settlement, &transfer, Claim::Transaction, self.now());
+            .confirm_settlement(&settlement, &transfer, Claim::Transaction, self.now());
         confirmed.await.unwrap();
     }
 
     /// Reverts a payment's confirmation, as after a reorganization. Returns the decision's id.
     pub(crate) async fn revert(&self, id: SettlementId) -> TransactionId {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
         let now = self.now();
-        let decision = TransactionId::at(now, id.uuid().as_u64_pair().1.to_be_bytes());
+        let decision = TransactionId::new_at(now, id.uuid().as_u64_pair().1.to_be_bytes());
         let gone = sample::transfer_gone(&settlement);
         let reverted = self.ledger.revert_confirmation(&settlement, &gone, decision, now).await;
         assert!(matches!(reverted.unwrap(), TransitionResult::Done(_)));
@@ -205,60 +218,73 @@ impl Stating {
 
     /// Authorizes a withdrawal of one unit to the owner's address. The first call sets the address.
     pub(crate) async fn pay_out(&self) -> SettlementId {
-        let (agent, owner) = (sample::agent_id(1), PersonId::derive("https://issuer.example", "owner"));
-        let mut record = self.ledger.payout_record(agent).await.unwrap();
+        let (agent, owner) = (sample::agent_id(1), UserId::derive("https://issuer.example", "owner"));
+        let mut record = self.ledger.read_withdrawal_record(agent).await.unwrap();
         if record.address.is_none() {
             let at_once = purser_domain::Duration::from_secs_u32(0);
             record = record
                 .with_address(sample::wallet(9), &owner, self.now(), at_once)
                 .unwrap();
             let audit = sample::audit();
-            let put = self.ledger.put_payout_record(agent, &record, &audit);
+            let put = self.ledger.put_withdrawal_record(agent, &record, &audit);
             put.await.unwrap();
         }
         let now = self.now();
-        let facts = PayoutFacts {
+        let facts = WithdrawalInputs {
             agent,
             owner: &owner,
             record: &record,
             frozen_by_operators: None,
             open: None,
             balance: sample::units(9),
-            asked: PayoutAmount::units(sample::units(1)).unwrap(),
+            asked: WithdrawalAmount::from_amount(sample::units(1)).unwrap(),
             now,
         };
-        let grant = decide_payout(&facts).unwrap();
+        let grant = decide_withdrawal(&facts).unwrap();
         let purchase = self.pay(1, &now.to_string()).await.unwrap();
-        let purchase = self.ledger.settlement(agent, purchase).await.unwrap().unwrap();
-        let terms = Terms {
-            id: SettlementId::at(now, [7; 8]),
-            transaction: TransactionId::at(now, [8; 8]),
+        let purchase = self
+            .ledger
+            .read_settlement_by_id(agent, purchase)
+            .await
+            .unwrap()
+            .unwrap();
+        let terms = SettlementTerms {
+            id: SettlementId::new_at(now, [7; 8]),
+            transaction: TransactionId::new_at(now, [8; 8]),
             amount: grant.amount(),
-            pay_to: grant.to(),
+            pay_to: grant.recipient(),
             authorized_at: now,
             idempotency_key: Fingerprint::for_text(&now.to_string()),
-            purpose: Purpose::Payout(Payout { by: owner.clone() }),
+            purpose: Purpose::Payout(WithdrawalPurpose { by: owner.clone() }),
             ..purchase.terms
         };
         let (fingerprint, audit, mut backoff) = (Fingerprint::for_text("request"), sample::audit(), Backoff::new());
         let reserve = self
             .ledger
-            .reserve_payout(&grant, &terms, &fingerprint, &audit, &mut backoff);
-        assert_eq!(reserve.await.unwrap(), PayoutReserved::Done);
+            .reserve_withdrawal(&grant, &terms, &fingerprint, &audit, &mut backoff);
+        assert_eq!(reserve.await.unwrap(), ReserveWithdrawalResult::Done);
         terms.id
     }
 
     /// Releases the amount of a payment that was never paid.
     pub(crate) async fn release(&self, id: SettlementId) {
-        let settlement = self.ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
-        let released = self.ledger.release(&settlement, &sample::unusable(&settlement)).await;
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(sample::agent_id(1), id)
+            .await
+            .unwrap()
+            .unwrap();
+        let released = self
+            .ledger
+            .release_hold(&settlement, &sample::unusable(&settlement))
+            .await;
         assert!(matches!(released.unwrap(), TransitionResult::Done(_)));
     }
 
     /// Passes the streams to `history`; then `events` states and archives the changes.
     pub(crate) async fn state(&self, events: &Events) {
         self.fold().await;
-        events.state(TIME).await.unwrap();
+        events.sign_pending_statements(TIME).await.unwrap();
         self.now();
     }
 
@@ -277,9 +303,9 @@ impl Stating {
             }
             for batch in &batches {
                 // Shards of different streams may have the same id.
-                history.call(&journal_event(batch, "shardId-1")).await.unwrap();
+                history.handle_event(&journal_event(batch, "shardId-1")).await.unwrap();
                 if let Some(events) = events {
-                    events.call(&json!({"Records": batch}), TIME).await.unwrap();
+                    events.handle_event(&json!({"Records": batch}), TIME).await.unwrap();
                 }
             }
         }

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
 use purser_evidence::{
-    Checkpoint, Hash, KeyType, Note, NoteSigner, Outcome, Seed, StepName, TreeHead, Trust, VerifierKey, verify,
+    Checkpoint, Hash, KeyType, Note, NoteSigner, Outcome, Seed, StepName, TreeHead, Trust, VerifierKey, verify_document,
 };
 use purser_log::LogReader;
 use std::sync::{Arc, Mutex};
@@ -55,7 +55,7 @@ impl Witness {
         let witness = self.clone();
         let router = axum::Router::new().route("/witness/add-checkpoint", post(add_checkpoint));
         let url = purser_testkit::serve(router.with_state(witness)).await;
-        format!("{} {url}/witness/", self.0.lock().unwrap().signer.verifier())
+        format!("{} {url}/witness/", self.0.lock().unwrap().signer.verifier_key())
     }
 
     fn behave(&self, behaviour: Behaviour) {
@@ -82,24 +82,26 @@ async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (Status
     let size: u64 = lines.next().unwrap().strip_prefix("old ").unwrap().parse().unwrap();
     let hashes: Vec<Hash> = lines.map(|line| line.parse().unwrap()).collect();
     let note = Note::parse(checkpoint).unwrap();
-    let Ok(opened) = Checkpoint::open(&note, &kept.log, ORIGIN) else {
+    let Ok(opened) = Checkpoint::from_note(&note, &kept.log, ORIGIN) else {
         return (StatusCode::FORBIDDEN, String::new());
     };
     if size != kept.tree.size {
         return (StatusCode::CONFLICT, format!("{}\n", kept.tree.size));
     }
-    let is_same = opened.head() == kept.tree && hashes.is_empty();
-    if !is_same && opened.head().verify_consistency(&kept.tree, &hashes).is_err() {
+    let is_same = opened.tree_head() == kept.tree && hashes.is_empty();
+    if !is_same && opened.tree_head().verify_consistency(&kept.tree, &hashes).is_err() {
         return (StatusCode::UNPROCESSABLE_ENTITY, String::new());
     }
-    kept.tree = opened.head();
+    kept.tree = opened.tree_head();
     let text = match behaviour {
         Behaviour::Forges => "another text\n",
         _ => note.unverified_text(),
     };
-    let line = kept.signer.cosign(text, 1_800_000_000).unwrap();
+    let line = kept.signer.cosign_checkpoint(text, 1_800_000_000).unwrap();
     // A line by an unknown key, which the log must ignore.
-    let other = signer("other.example", 98).cosign(note.unverified_text(), 1).unwrap();
+    let other = signer("other.example", 98)
+        .cosign_checkpoint(note.unverified_text(), 1)
+        .unwrap();
     (StatusCode::OK, format!("{other}{line}"))
 }
 
@@ -142,7 +144,11 @@ impl Witnessed {
     }
 
     async fn checkpoint(&self) -> String {
-        let checkpoint = LogReader::new(self.folder.log()).checkpoint().await.unwrap().unwrap();
+        let checkpoint = LogReader::new(self.folder.log())
+            .read_checkpoint()
+            .await
+            .unwrap()
+            .unwrap();
         String::from_utf8(checkpoint).unwrap()
     }
 
@@ -158,7 +164,7 @@ impl Witnessed {
     async fn cosigned(&self) -> usize {
         let note = Note::parse(&self.checkpoint().await).unwrap();
         let trust = self.trust(0);
-        assert_eq!(trust.policy.open(&note).unwrap().origin(), ORIGIN);
+        assert_eq!(trust.policy.open_checkpoint(&note).unwrap().origin(), ORIGIN);
         trust.policy.verify_cosignatures(&note).unwrap().len()
     }
 }
@@ -183,20 +189,25 @@ async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
     deployment.stating.confirm(id, 1).await;
     deployment.state().await;
     let reader = LogReader::new(deployment.folder.log());
-    let proof = reader.receipt(id, id.authorized_at()).await.unwrap().unwrap().proof;
-    assert!(verify(&proof, &deployment.trust(2)).unwrap().is_verified());
+    let proof = reader
+        .find_receipt(id, id.authorized_at())
+        .await
+        .unwrap()
+        .unwrap()
+        .proof;
+    assert!(verify_document(&proof, &deployment.trust(2)).unwrap().is_verified());
     for witness in ["one.example", "two.example"] {
         let lines = proof
             .lines()
             .filter(|line| !line.starts_with(&format!("\u{2014} {witness} ")));
         let without = format!("{}\n", lines.collect::<Vec<_>>().join("\n"));
-        let report = verify(&without, &deployment.trust(2)).unwrap();
+        let report = verify_document(&without, &deployment.trust(2)).unwrap();
         let failed = report
             .steps()
             .iter()
             .find(|step| matches!(step.outcome, Outcome::Failed(_)));
         assert_eq!(failed.map(|step| step.step), Some(StepName::Witnesses));
-        assert!(verify(&without, &deployment.trust(1)).unwrap().is_verified());
+        assert!(verify_document(&without, &deployment.trust(1)).unwrap().is_verified());
     }
 }
 
@@ -244,11 +255,11 @@ async fn a_witness_cosigns_no_log_that_was_cut() {
 
 #[test]
 fn malformed_witnesses_are_rejected_at_the_start() {
-    let vkey = signer("one.example", 1).verifier().to_string();
-    let other = signer("two.example", 2).verifier().to_string();
+    let vkey = signer("one.example", 1).verifier_key().to_string();
+    let other = signer("two.example", 2).verifier_key().to_string();
     let log = NoteSigner::new("one.example", KeyType::Ed25519, &Seed::new(Zeroizing::new([1; 32]))).unwrap();
-    let log = log.verifier();
-    let many = (1..10).map(|seed| format!("{} https://w.example", signer("w", seed).verifier()));
+    let log = log.verifier_key();
+    let many = (1..10).map(|seed| format!("{} https://w.example", signer("w", seed).verifier_key()));
     let many = many.collect::<Vec<_>>().join(" ");
     let rows = [
         (format!("{vkey} https://one.example/w"), true),

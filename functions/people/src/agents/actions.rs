@@ -1,77 +1,77 @@
 //! The forms that rename, label, freeze, unfreeze, archive and restore an agent.
 
 use crate::agents::form::AgentForm;
-use crate::agents::operations::AgentEdit;
+use crate::agents::operations::AgentUpdate;
 use crate::ui::form::FormName;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::AgentStatus;
 
 /// Handles `POST …/rename`, which changes the agent's name.
-pub(crate) async fn rename(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::Rename);
-    let Some((name, if_match)) = form.agent_name().zip(form.version()) else {
-        return sent.again(form).await;
+pub(crate) async fn submit_agent_name(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::Rename);
+    let Some((name, if_match)) = form.parse_agent_name().zip(form.parse_version()) else {
+        return sent.show_form_again(form).await;
     };
-    let edit = AgentEdit {
+    let edit = AgentUpdate {
         name: Some(name),
-        ..AgentEdit::NONE
+        ..AgentUpdate::NONE
     };
-    let renamed = sent.people.edit_agent(sent.owned.clone(), if_match, &edit).await;
-    sent.answer(form, renamed, Notice::AgentRenamed).await
+    let renamed = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
+    sent.respond_to_form(form, renamed, PageMessage::AgentRenamed).await
 }
 
 /// Handles `POST …/labels`, which replaces all of the agent's labels by the labels in the form, one per line.
-pub(crate) async fn label(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::Labels);
-    let Some((labels, if_match)) = form.labels().zip(form.version()) else {
-        return sent.again(form).await;
+pub(crate) async fn submit_agent_labels(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::Labels);
+    let Some((labels, if_match)) = form.parse_labels().zip(form.parse_version()) else {
+        return sent.show_form_again(form).await;
     };
-    let edit = AgentEdit {
+    let edit = AgentUpdate {
         labels: Some(labels),
-        ..AgentEdit::NONE
+        ..AgentUpdate::NONE
     };
-    let labelled = sent.people.edit_agent(sent.owned.clone(), if_match, &edit).await;
-    sent.answer(form, labelled, Notice::AgentLabelled).await
+    let labelled = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
+    sent.respond_to_form(form, labelled, PageMessage::AgentLabelled).await
 }
 
 /// Handles `POST …/archive`, which archives the agent.
-pub(crate) async fn archive(sent: AgentForm) -> Reply {
-    set_archived(sent, true, Notice::AgentArchived).await
+pub(crate) async fn archive_agent(sent: AgentForm) -> Reply {
+    set_agent_archived(sent, true, PageMessage::AgentArchived).await
 }
 
 /// Handles `POST …/restore`, which restores an archived agent. The agent stays frozen.
-pub(crate) async fn restore(sent: AgentForm) -> Reply {
-    set_archived(sent, false, Notice::AgentRestored).await
+pub(crate) async fn restore_agent(sent: AgentForm) -> Reply {
+    set_agent_archived(sent, false, PageMessage::AgentRestored).await
 }
 
-async fn set_archived(sent: AgentForm, archived: bool, notice: Notice) -> Reply {
-    let edit = AgentEdit {
+async fn set_agent_archived(sent: AgentForm, archived: bool, notice: PageMessage) -> Reply {
+    let edit = AgentUpdate {
         archived: Some(archived),
-        ..AgentEdit::NONE
+        ..AgentUpdate::NONE
     };
-    let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
-    Ok(done(&paths::agent(edited.agent().id), notice))
+    let edited = sent.people.update_agent(sent.owned, Precondition::Any, &edit).await?;
+    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), notice))
 }
 
 /// Handles `POST …/freeze`, which freezes the agent.
-pub(crate) async fn freeze(sent: AgentForm) -> Reply {
-    set_status(sent, AgentStatus::Frozen, Notice::AgentFrozen).await
+pub(crate) async fn freeze_agent(sent: AgentForm) -> Reply {
+    set_agent_status(sent, AgentStatus::Frozen, PageMessage::AgentFrozen).await
 }
 
 /// Handles `POST …/unfreeze`, which makes the agent active again.
-pub(crate) async fn unfreeze(sent: AgentForm) -> Reply {
-    set_status(sent, AgentStatus::Active, Notice::AgentUnfrozen).await
+pub(crate) async fn unfreeze_agent(sent: AgentForm) -> Reply {
+    set_agent_status(sent, AgentStatus::Active, PageMessage::AgentUnfrozen).await
 }
 
 /// Sets the agent's status without a version check, because a freeze must take effect at once, even while another user
 /// updates the agent.
-async fn set_status(sent: AgentForm, status: AgentStatus, notice: Notice) -> Reply {
-    let edit = AgentEdit {
+async fn set_agent_status(sent: AgentForm, status: AgentStatus, notice: PageMessage) -> Reply {
+    let edit = AgentUpdate {
         status: Some(status),
-        ..AgentEdit::NONE
+        ..AgentUpdate::NONE
     };
-    let edited = sent.people.edit_agent(sent.owned, Precondition::Any, &edit).await?;
-    Ok(done(&paths::agent(edited.agent().id), notice))
+    let edited = sent.people.update_agent(sent.owned, Precondition::Any, &edit).await?;
+    Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), notice))
 }

@@ -1,19 +1,19 @@
 //! The `/agents` routes, which list, create, read and update the caller's agents.
 
 use crate::agents::listing::AgentFilter;
-use crate::agents::operations::{AgentEdit, NewAgentLimits};
+use crate::agents::operations::{AgentUpdate, NewAgentLimits};
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{created_response, with_version};
+use crate::request::{body_with_version, created_response};
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    Body, CallerIds, Failure, IfMatch, Member as _, Place, Problems, Query, SessionToken, errors, labels_by_key,
-    with_etag,
+    Body, BodyPath, CallerIds, Failure, IfMatch, Member as _, Query, SessionToken, ValidationErrors, errors,
+    labels_by_key, with_etag,
 };
 use purser_domain::{Agent, AgentName, FollowedTemplate, OperatorFreeze, Result, StartingLimits, TemplateName};
 use purser_store::{AgentOrder, Page, READ_AT_ONCE};
@@ -99,7 +99,7 @@ impl AgentView {
             version: agent.version,
             template: agent.template.as_ref().map(FollowedView::new),
             frozen_by_operators: freeze.map(|freeze| FreezeView {
-                scope: freeze.target.scope(),
+                scope: freeze.target.scope_name(),
                 reason: freeze.reason.as_str().to_owned(),
                 frozen_at: freeze.at.to_string(),
             }),
@@ -136,16 +136,16 @@ purser_api::body! {
 }
 
 /// Parses the request body for a new agent.
-pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
-    let mut problems = Problems::default();
-    let new = NewAgent::read(body, Place::Body, &mut problems).map(|new| {
+pub(crate) fn parse_new_agent(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
+    let mut problems = ValidationErrors::default();
+    let new = NewAgent::read(body, BodyPath::Body, &mut problems).map(|new| {
         let limits = match (new.limits, new.template) {
             (None, None) => NewAgentLimits::Default,
             (Some(limits), None) => NewAgentLimits::Starting(limits),
             (limits, Some(template)) => {
                 if limits.is_some() {
-                    let place = Place::Member(&Place::Body, "template");
-                    problems.note(place, "must not be combined with `limits`");
+                    let place = BodyPath::Member(&BodyPath::Body, "template");
+                    problems.add_at(place, "must not be combined with `limits`");
                 }
                 NewAgentLimits::Template(template)
             }
@@ -158,7 +158,7 @@ pub(crate) fn parse_new(body: &Value) -> Result<(AgentName, NewAgentLimits)> {
 impl People {
     /// Returns the 200 response with the agent's JSON and with the agent's version as `ETag`.
     pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
-        let freeze = self.freeze_of(agent).await?;
+        let freeze = self.find_operator_freeze(agent).await?;
         Ok(with_etag(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
     }
 }
@@ -179,19 +179,21 @@ impl People {
     ),
     responses((status = 200, body = AgentList, description = "Oldest first."))
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_agents(
     State(people): State<Arc<People>>,
     person: Caller,
     uri: Uri,
 ) -> Result<Json<AgentList>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let from = query.read("cursor", cursor::read_agent, cursor::FORM);
-    let limit = query.limit("limit", READ_AT_ONCE, READ_AT_ONCE);
+    let from = query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM);
+    let limit = query.parse_limit("limit", READ_AT_ONCE, READ_AT_ONCE);
     let filter = AgentFilter::from_query(&mut query);
     query.finish()?;
     let oldest_first = AgentOrder::OldestFirst;
     let Page { items: agents, next } = people.list_agents(&person, &filter, oldest_first, from, limit).await?;
-    let freezes = people.freezes_of(agents.iter().map(OwnedAgent::agent)).await?;
+    let freezes = people
+        .read_freezes_by_agent(agents.iter().map(OwnedAgent::agent))
+        .await?;
     let agents = agents.iter().map(OwnedAgent::agent);
     let agents: Vec<AgentView> = agents
         .map(|agent| AgentView::new(agent, freezes.get(&agent.id)))
@@ -199,7 +201,7 @@ pub(crate) async fn list(
     Ok(Json(AgentList {
         count: agents.len(),
         agents,
-        next_cursor: next.map(cursor::write_agent),
+        next_cursor: next.map(cursor::format_agent_cursor),
     }))
 }
 
@@ -221,13 +223,13 @@ pub(crate) async fn list(
             )),
     )
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_agent(
     State(people): State<Arc<People>>,
     person: Caller,
     caller: CallerIds,
     body: Body<NewAgent>,
 ) -> Result<Response, Failure> {
-    let (name, limits) = parse_new(&body.json()?)?;
+    let (name, limits) = parse_new_agent(&body.json()?)?;
     let owned = people.create_agent(&person, &name, limits, caller).await?;
     Ok(created_response(people.agent_response(owned.agent()).await?))
 }
@@ -239,7 +241,7 @@ pub(crate) async fn create(
         (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+pub(crate) async fn read_agent(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
     Ok(people.agent_response(owned.agent()).await?)
 }
 
@@ -252,17 +254,17 @@ pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn edit(
+pub(crate) async fn update_agent(
     State(people): State<Arc<People>>,
     token: SessionToken,
     if_match: IfMatch,
     Path(agent): Path<String>,
-    body: Body<AgentEdit>,
+    body: Body<AgentUpdate>,
 ) -> Result<Response, Failure> {
     let edit = body.parse();
-    let stops = edit.as_ref().is_ok_and(AgentEdit::stops);
-    let owned = people.authenticate_for(token, &agent, stops).await?;
-    let (edit, if_match) = with_version(edit, if_match.precondition())?;
-    let owned = people.edit_agent(owned, if_match, &edit).await?;
+    let stops = edit.as_ref().is_ok_and(AgentUpdate::stops_payments);
+    let owned = people.authenticate_for_agent(token, &agent, stops).await?;
+    let (edit, if_match) = body_with_version(edit, if_match.into_precondition())?;
+    let owned = people.update_agent(owned, if_match, &edit).await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

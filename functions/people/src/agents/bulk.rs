@@ -8,19 +8,19 @@ use crate::agents::operations::ARCHIVED;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
-use crate::rules::operations::refusal_error;
-use crate::several::several;
+use crate::rules::operations::rule_rejection_error;
+use crate::several::run_concurrently;
 use crate::state::People;
 use crate::templates::apply::ApplyTo;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, PolicyEdit, Problem,
-    Result, RuleId, StartingLimits, TemplateName,
+    Act, Agent, AgentId, AgentStatus, AuditKind, Error, LabelFilter, LabelKey, Labels, Overrides, PolicyUpdate, Result,
+    RuleId, StartingLimits, TemplateName, ValidationError,
 };
-use purser_store::{AgentOrder, AgentPlace};
+use purser_store::{AgentCursor, AgentOrder};
 use std::sync::Arc;
 
-/// The limits that [`BulkAct::Limit`] sets.
+/// The limits that [`BulkOperation::Limit`] sets.
 const LIMITS: StartingLimits = StartingLimits::Safe;
 /// The maximum number of agents in one bulk call.
 pub(crate) const MAX_AGENTS: usize = 100;
@@ -31,7 +31,7 @@ pub(crate) const MAX_LIMITED: usize = 25;
 
 /// An operation on many agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum BulkAct {
+pub(crate) enum BulkOperation {
     Freeze,
     Unfreeze,
     Archive,
@@ -48,8 +48,8 @@ pub(crate) enum BulkAct {
     Unfollow,
 }
 
-impl BulkAct {
-    const fn kind(&self) -> AuditKind {
+impl BulkOperation {
+    const fn audit_kind(&self) -> AuditKind {
         match self {
             Self::Freeze => AuditKind::AgentFrozen,
             Self::Unfreeze => AuditKind::AgentUnfrozen,
@@ -63,13 +63,13 @@ impl BulkAct {
     }
 
     /// Whether the operation stops the agents' payments.
-    pub(crate) const fn stops(&self) -> bool {
+    pub(crate) const fn stops_payments(&self) -> bool {
         matches!(self, Self::Freeze | Self::Archive)
     }
 
     /// The maximum number of agents in one call. The limit is lower for operations on limits, because they update each
     /// service.
-    pub(crate) const fn most_agents(&self) -> usize {
+    pub(crate) const fn max_agents(&self) -> usize {
         match self {
             Self::Freeze
             | Self::Unfreeze
@@ -82,23 +82,25 @@ impl BulkAct {
         }
     }
 
-    /// Returns the agent after the operation. `ids` are the ids for the rules that [`BulkAct::Limit`] adds.
+    /// Returns the agent after the operation. `ids` are the ids for the rules that [`BulkOperation::Limit`] adds.
     fn apply(&self, agent: Agent, ids: &[RuleId]) -> Result<Agent> {
         match self {
             Self::Freeze => Ok(Agent {
                 status: AgentStatus::Frozen,
                 ..agent
             }),
-            Self::Unfreeze if agent.archived => Err(Error::invalid(vec![Problem::at("/status", ARCHIVED)])),
+            Self::Unfreeze if agent.archived => {
+                Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
+            }
             Self::Unfreeze => Ok(Agent {
                 status: AgentStatus::Active,
                 ..agent
             }),
             Self::Archive => Ok(agent.archive()),
             Self::Restore => Ok(agent.restore()),
-            Self::Label(added) => match agent.labels.with(added) {
+            Self::Label(added) => match agent.labels.with_added(added) {
                 Some(labels) => Ok(Agent { labels, ..agent }),
-                None => Err(Error::invalid(vec![Problem::at("/labels", Labels::FORM)])),
+                None => Err(Error::invalid(vec![ValidationError::at_path("/labels", Labels::FORM)])),
             },
             Self::Unlabel(keys) => Ok(Agent {
                 labels: agent.labels.without(keys),
@@ -111,11 +113,11 @@ impl BulkAct {
                 ..agent
             }),
             Self::Limit => {
-                let rules = LIMITS.rules().into_iter().zip(ids);
+                let rules = LIMITS.to_rules().into_iter().zip(ids);
                 rules
                     .filter(|(kind, _)| !agent.rules.iter().any(|own| own.kind.is_as_strict_as(kind)))
                     .try_fold(agent.clone(), |agent, (kind, id)| {
-                        agent.with_rule(*id, kind).map_err(refusal_error)
+                        agent.with_rule(*id, kind).map_err(rule_rejection_error)
                     })
             }
         }
@@ -127,11 +129,11 @@ impl BulkAct {
 pub(crate) enum BulkTarget {
     /// The agents with these ids. The ids are distinct.
     Agents(Vec<AgentId>),
-    /// All agents, or all agents with a label, starting at the position `from`. Only [`BulkAct::Restore`] selects
+    /// All agents, or all agents with a label, starting at the position `from`. Only [`BulkOperation::Restore`] selects
     /// archived agents, and it selects no others.
     All {
         label: Option<LabelFilter>,
-        from: Option<AgentPlace>,
+        from: Option<AgentCursor>,
     },
 }
 
@@ -140,64 +142,67 @@ pub(crate) enum BulkTarget {
 pub(crate) struct BulkResult {
     pub(crate) outcomes: Vec<(AgentId, BulkOutcome)>,
     /// The position at which the next call must continue; `None` if no agents remain.
-    pub(crate) next: Option<AgentPlace>,
+    pub(crate) next: Option<AgentCursor>,
 }
 
 impl People {
     /// Applies the operation to up to [`MAX_AGENTS`] agents. Unfreezing requires a recent sign-in, even if no agent is
     /// frozen.
-    pub(crate) async fn edit_agents(
+    pub(crate) async fn update_agents(
         self: &Arc<Self>,
         person: &Caller,
         target: BulkTarget,
-        act: &BulkAct,
+        act: &BulkOperation,
     ) -> Result<BulkResult> {
-        if *act == BulkAct::Unfreeze {
-            let recently = async { self.limits.recently(person.signed_in_at, self.now()) };
-            self.audit_rejection(&person.acting, &Act::new(act.kind()), recently)
+        if *act == BulkOperation::Unfreeze {
+            let recently = async { self.limits.require_recent_sign_in(person.signed_in_at, self.now()) };
+            self.audit_rejection(&person.acting, &Act::new(act.audit_kind()), recently)
                 .await?;
         }
         let template = match act {
-            BulkAct::Follow(name, overrides) => Some((self.find_template(person, name).await?, *overrides)),
+            BulkOperation::Follow(name, overrides) => Some((self.find_template(person, name).await?, *overrides)),
             _ => None,
         };
         let filter = AgentFilter {
-            archived: *act == BulkAct::Restore,
+            archived: *act == BulkOperation::Restore,
             ..AgentFilter::default()
         };
-        let (agents, next) = self.bulk_agents(person, target, filter, act.most_agents()).await?;
+        let (agents, next) = self
+            .select_bulk_agents(person, target, filter, act.max_agents())
+            .await?;
         if let Some((template, overrides)) = template {
-            let applied = Box::pin(self.apply_to(person, agents, template, overrides, ApplyTo::Any)).await?;
+            let applied =
+                Box::pin(self.apply_template_to_agents(person, agents, template, overrides, ApplyTo::Any)).await?;
             let outcomes = applied.into_iter().map(|applied| (applied.agent, applied.outcome));
             return Ok(BulkResult {
                 outcomes: outcomes.collect(),
                 next,
             });
         }
-        let outcomes = several(agents, |(id, owned)| {
+        let outcomes = run_concurrently(agents, |(id, owned)| {
             let (people, act) = (Arc::clone(self), act.clone());
-            async move { Ok((id, people.edit_one(owned, &act).await)) }
+            async move { Ok((id, people.update_agent_in_bulk(owned, &act).await)) }
         });
-        let outcomes = if act.stops() {
+        let outcomes = if act.stops_payments() {
             // Stopping agents needs no slot for long operations, so that a user can stop agents while all slots are taken.
             outcomes.await?
         } else {
-            self.run_long(person.id.as_str(), outcomes).await?
+            self.run_in_user_slot(person.id.as_str(), outcomes).await?
         };
         Ok(BulkResult { outcomes, next })
     }
 
     /// Reads the target's agents: the agents with the listed ids, or a page of the agents that the filter accepts.
-    pub(crate) async fn bulk_agents(
+    pub(crate) async fn select_bulk_agents(
         &self,
         person: &Caller,
         target: BulkTarget,
         filter: AgentFilter,
         most: usize,
-    ) -> Result<(Vec<(AgentId, Option<OwnedAgent>)>, Option<AgentPlace>)> {
+    ) -> Result<(Vec<(AgentId, Option<OwnedAgent>)>, Option<AgentCursor>)> {
         match target {
             BulkTarget::Agents(ids) => {
-                let found = self.own_agents(person, ids.clone()).await?;
+                let found = self.read_own_agents(person, ids.clone()).await?;
                 let agent = |id: AgentId| (id, found.iter().find(|owned| owned.agent().id == id).cloned());
                 Ok((ids.into_iter().map(agent).collect(), None))
             }
@@ -212,12 +217,12 @@ impl People {
         }
     }
 
-    async fn edit_one(self: &Arc<Self>, owned: Option<OwnedAgent>, act: &BulkAct) -> BulkOutcome {
+    async fn update_agent_in_bulk(self: &Arc<Self>, owned: Option<OwnedAgent>, act: &BulkOperation) -> BulkOutcome {
         let Some(owned) = owned else {
             return BulkOutcome::Failed(purser_domain::ErrorKind::NotFound.into());
         };
         let id = owned.agent().id;
-        match self.changes(owned, act).await {
+        match self.update_if_changed(owned, act).await {
             Ok(false) => BulkOutcome::Unchanged,
             Ok(true) => BulkOutcome::Done,
             Err(error) => {
@@ -229,31 +234,31 @@ impl People {
 
     /// Updates the agent and returns whether anything changed. Rules are added before services are limited, because
     /// rules apply to all services.
-    async fn changes(self: &Arc<Self>, owned: OwnedAgent, act: &BulkAct) -> Result<bool> {
+    async fn update_if_changed(self: &Arc<Self>, owned: OwnedAgent, act: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();
-        if *act == BulkAct::Limit {
-            for _ in LIMITS.rules() {
+        if *act == BulkOperation::Limit {
+            for _ in LIMITS.to_rules() {
                 ids.push(RuleId::from_uuid(
-                    uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid(),
+                    uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid(),
                 ));
             }
         }
         let change = |agent: Agent| act.apply(agent, &ids);
         let changed = self
-            .change(owned, Precondition::Any, Act::new(act.kind()), change)
+            .update_agent_record(owned, Precondition::Any, Act::new(act.audit_kind()), change)
             .await?;
         let is_changed = changed.agent().version != version;
-        let Some(caps) = LIMITS.caps().filter(|_| *act == BulkAct::Limit) else {
+        let Some(caps) = LIMITS.to_caps().filter(|_| *act == BulkOperation::Limit) else {
             return Ok(is_changed);
         };
-        let edit = PolicyEdit {
+        let edit = PolicyUpdate {
             max_per_call: Some(caps.max_per_call),
             max_per_day: Some(caps.max_per_day),
             require_approval_above: Some(caps.require_approval_above),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         };
-        let limited = self.limit_unlimited(&changed, &edit).await?;
+        let limited = self.limit_unlimited_services(&changed, &edit).await?;
         Ok(is_changed || !limited.is_empty())
     }
 }

@@ -1,16 +1,16 @@
 //! `POST /agents/bulk`, which applies one operation to many of the caller's agents.
 
-use crate::agents::bulk::{BulkAct, BulkResult, BulkTarget, MAX_AGENTS};
+use crate::agents::bulk::{BulkOperation, BulkResult, BulkTarget, MAX_AGENTS};
 use crate::agents::outcome::BulkOutcome;
 use crate::cursor;
 use crate::preview::api::AskedReason;
-use crate::request::together;
+use crate::request::combine_results;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use purser_api::{Body, ErrorBody, Failure, Listed, Member as _, Nullable, Parameters, SessionToken, errors};
-use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Problem, Result, TemplateName};
-use purser_store::AgentPlace;
+use purser_domain::{AgentId, Error, LabelFilter, LabelKey, Labels, Overrides, Result, TemplateName, ValidationError};
+use purser_store::AgentCursor;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -27,15 +27,15 @@ purser_api::field! {
 impl Listed for BulkAgent {
     const NAME: &'static str = "BulkAgent";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "The ID of an agent that you own."})
     }
 }
 
 purser_api::field! {
     /// The position at which a bulk call continues.
-    pub(crate) struct BulkCursor(AgentPlace):
-    |value| value.as_str().and_then(cursor::read_agent).ok_or_else(|| cursor::FORM.to_owned()),
+    pub(crate) struct BulkCursor(AgentCursor):
+    |value| value.as_str().and_then(cursor::parse_agent_cursor).ok_or_else(|| cursor::FORM.to_owned()),
     json!({"type": "string", "pattern": "^0[0-2][0-9a-f]{46}$"})
 }
 
@@ -132,30 +132,33 @@ impl From<BulkAgents> for BulkTarget {
 }
 
 /// Parses the request body of a bulk call.
-pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
+pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperation)> {
     let (agents, act) = match BulkBody::parse(body)? {
-        BulkBody::Freeze { agents } => (agents, BulkAct::Freeze),
-        BulkBody::Unfreeze { agents } => (agents, BulkAct::Unfreeze),
-        BulkBody::Archive { agents } => (agents, BulkAct::Archive),
-        BulkBody::Restore { agents } => (agents, BulkAct::Restore),
-        BulkBody::Label { agents, labels } => (agents, BulkAct::Label(labels)),
-        BulkBody::Unlabel { agents, keys } => (agents, BulkAct::Unlabel(keys)),
-        BulkBody::Limit { agents } => (agents, BulkAct::Limit),
+        BulkBody::Freeze { agents } => (agents, BulkOperation::Freeze),
+        BulkBody::Unfreeze { agents } => (agents, BulkOperation::Unfreeze),
+        BulkBody::Archive { agents } => (agents, BulkOperation::Archive),
+        BulkBody::Restore { agents } => (agents, BulkOperation::Restore),
+        BulkBody::Label { agents, labels } => (agents, BulkOperation::Label(labels)),
+        BulkBody::Unlabel { agents, keys } => (agents, BulkOperation::Unlabel(keys)),
+        BulkBody::Limit { agents } => (agents, BulkOperation::Limit),
         BulkBody::Follow {
             agents,
             template: Nullable::Value(name),
             overrides,
-        } => (agents, BulkAct::Follow(name, overrides.unwrap_or(Overrides::Keep))),
+        } => (
+            agents,
+            BulkOperation::Follow(name, overrides.unwrap_or(Overrides::Keep)),
+        ),
         BulkBody::Follow {
             agents,
             template: Nullable::Null,
             overrides: _,
-        } => (agents, BulkAct::Unfollow),
+        } => (agents, BulkOperation::Unfollow),
         BulkBody::Follow {
             template: Nullable::Absent,
             ..
         } => {
-            return Err(Error::invalid(vec![Problem::at(
+            return Err(Error::invalid(vec![ValidationError::at_path(
                 "/template",
                 "is required: a name, or null for none",
             )]));
@@ -164,10 +167,10 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
     let mut problems = Vec::new();
     let target = BulkTarget::from(agents);
     if let BulkTarget::Agents(ids) = &target {
-        problems.extend(list_problems("/agents/ids", ids, act.most_agents()));
+        problems.extend(list_errors("/agents/ids", ids, act.max_agents()));
     }
-    if let BulkAct::Unlabel(keys) = &act {
-        problems.extend(list_problems("/keys", keys, Labels::MAX));
+    if let BulkOperation::Unlabel(keys) = &act {
+        problems.extend(list_errors("/keys", keys, Labels::MAX));
     }
     if problems.is_empty() {
         Ok((target, act))
@@ -177,14 +180,14 @@ pub(crate) fn parse(body: &Value) -> Result<(BulkTarget, BulkAct)> {
 }
 
 /// Returns the validation errors of a list that must have 1 to `most` distinct entries.
-pub(crate) fn list_problems<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<Problem> {
+pub(crate) fn list_errors<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<ValidationError> {
     if entries.is_empty() || entries.len() > most {
-        return vec![Problem::at(path, format!("must have 1 to {most} entries"))];
+        return vec![ValidationError::at_path(path, format!("must have 1 to {most} entries"))];
     }
     let mut seen = BTreeSet::new();
     let repeated = entries.iter().enumerate().filter(|(_, entry)| !seen.insert(*entry));
     repeated
-        .map(|(index, _)| Problem::at(format!("{path}/{index}"), "must not be repeated"))
+        .map(|(index, _)| ValidationError::at_path(format!("{path}/{index}"), "must not be repeated"))
         .collect()
 }
 
@@ -238,7 +241,7 @@ impl From<BulkResult> for BulkAnswer {
         Self {
             count: results.len(),
             results,
-            next_cursor: result.next.map(cursor::write_agent),
+            next_cursor: result.next.map(cursor::format_agent_cursor),
         }
     }
 }
@@ -255,16 +258,18 @@ impl From<BulkResult> for BulkAnswer {
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn edit(
+pub(crate) async fn update_agents(
     State(people): State<Arc<People>>,
     token: SessionToken,
     reason: Parameters<AskedReason>,
     body: Body<BulkBody>,
 ) -> Result<Json<BulkAnswer>, Failure> {
-    let parsed = body.json().and_then(|body| parse(&body));
-    let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops());
-    let mut person = people.person(token.into_token()?, stops).await?;
-    let ((target, act), reason) = together(parsed, reason.0)?;
+    let parsed = body.json().and_then(|body| parse_bulk_update(&body));
+    let stops = parsed.as_ref().is_ok_and(|(_, act)| act.stops_payments());
+    let mut person = people.authenticate_user(token.into_token()?, stops).await?;
+    let ((target, act), reason) = combine_results(parsed, reason.0)?;
     person.acting.source.reason = reason.edit_reason;
-    Ok(Json(Box::pin(people.edit_agents(&person, target, &act)).await?.into()))
+    Ok(Json(
+        Box::pin(people.update_agents(&person, target, &act)).await?.into(),
+    ))
 }

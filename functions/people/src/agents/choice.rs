@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use maud::{Markup, html};
 use purser_api::Query;
-use purser_domain::{AgentId, Result, visible};
+use purser_domain::{AgentId, Result, escape_hidden_characters};
 use purser_store::AgentOrder;
 
 /// The agent in a query string.
@@ -23,11 +23,11 @@ pub(crate) struct NamedAgent {
 }
 
 impl NamedAgent {
-    /// Reads the parameters that [`AgentChoice::field`] sends.
+    /// Reads the parameters that [`AgentChoice::search_field`] sends.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
-            id: query.read("agent_id", AgentId::parse, "must be a UUID"),
-            text: query.text("agent"),
+            id: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
+            text: query.parse_text("agent"),
         }
     }
 }
@@ -36,7 +36,7 @@ impl NamedAgent {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentChoice {
     /// The agent's id. `None` means all agents, or that the text does not identify one agent
-    /// ([`AgentChoice::is_open`]).
+    /// ([`AgentChoice::is_ambiguous`]).
     pub(crate) id: Option<AgentId>,
     /// The agent's record; `None` if the agent does not belong to the user.
     pub(crate) agent: Option<OwnedAgent>,
@@ -47,12 +47,12 @@ pub(crate) struct AgentChoice {
 
 impl AgentChoice {
     /// Whether the text does not identify one agent, so that the page cannot show anything yet.
-    pub(crate) const fn is_open(&self) -> bool {
+    pub(crate) const fn is_ambiguous(&self) -> bool {
         self.found.is_some()
     }
 
     /// Renders the text field.
-    pub(crate) fn field(&self, label: &str) -> Markup {
+    pub(crate) fn search_field(&self, label: &str) -> Markup {
         html! {
             @if let Some(id) = self.id { input type="hidden" name="agent_id" value=(id); }
             div.field {
@@ -64,14 +64,14 @@ impl AgentChoice {
     }
 
     /// Renders the list of matching agents from which the user chooses. `address` returns the page's URL for an agent.
-    pub(crate) fn question(&self, address: impl Fn(AgentId) -> String) -> Markup {
+    pub(crate) fn matching_agents(&self, address: impl Fn(AgentId) -> String) -> Markup {
         html! {
             @match self.found.as_deref() {
                 None => {},
                 Some([]) => p.message.warn { "None of your newest agents matches “" (self.text) "”. An older one is found by its ID." },
                 Some(found) => div.message.warn {
                     p { "Which agent?" }
-                    ul { @for owned in found { li { a href=(address(owned.agent().id)) { (visible(&owned.agent().name)) } } } }
+                    ul { @for owned in found { li { a href=(address(owned.agent().id)) { (escape_hidden_characters(&owned.agent().name)) } } } }
                 },
             }
         }
@@ -87,7 +87,7 @@ impl People {
             id = Some(typed);
         }
         let before = match id {
-            Some(id) => self.own_agents(person, vec![id]).await?.pop(),
+            Some(id) => self.read_own_agents(person, vec![id]).await?.pop(),
             None => None,
         };
         let name = before.as_ref().map(|owned| owned.agent().name.clone());

@@ -1,7 +1,7 @@
 //! The data that an agent's page shows.
 
 use crate::keys::operations::ListedKey;
-use crate::payouts::operations::Payouts;
+use crate::payouts::operations::Withdrawals;
 use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
 use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, Timestamp};
@@ -18,7 +18,7 @@ pub(crate) struct AgentPage<'a> {
     /// The wallet's balance; `None` while the chain can't be reached.
     pub(crate) balance: Option<Amount>,
     pub(crate) network: Network,
-    pub(crate) payouts: Payouts,
+    pub(crate) payouts: Withdrawals,
     /// The idempotency key that the page's withdrawal form sends.
     pub(crate) payout_key: String,
     /// The operator's freeze of the agent, if any.

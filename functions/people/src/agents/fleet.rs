@@ -13,12 +13,12 @@ use crate::cursor;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::relative;
+use crate::ui::datetime::relative_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::{
-    Column, ListPage, columns, filter_problem, filter_select, filters, nothing_shown, page_number, page_text, paging,
-    search_field,
+    Column, ListPage, column_headings, filter_error, filter_form, filter_select, first_and_next_links,
+    format_page_number, invalid_filter_text, parse_page_number, search_field,
 };
 use crate::ui::paths;
 use axum::extract::State;
@@ -26,8 +26,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result, visible};
-use purser_store::{AgentOrder, AgentPlace};
+use purser_domain::{Agent, AgentId, AgentStatus, LabelFilter, OperatorFreeze, Result, escape_hidden_characters};
+use purser_store::{AgentCursor, AgentOrder};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,14 +40,14 @@ const ROWS: u32 = 25;
 
 /// The table's sort order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Order {
+enum AgentSortOrder {
     #[default]
     Newest,
     Oldest,
     Name,
 }
 
-impl Order {
+impl AgentSortOrder {
     const ALL: [Self; 3] = [Self::Newest, Self::Oldest, Self::Name];
 
     const fn name(self) -> &'static str {
@@ -58,7 +58,7 @@ impl Order {
         }
     }
 
-    const fn label(self) -> &'static str {
+    const fn label_text(self) -> &'static str {
         match self {
             Self::Newest => "Newest first",
             Self::Oldest => "Oldest first",
@@ -75,9 +75,9 @@ impl Order {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FleetView {
     filter: AgentFilter,
-    order: Order,
+    order: AgentSortOrder,
     /// The position at which the page begins; `None` for the first page.
-    from: Option<AgentPlace>,
+    from: Option<AgentCursor>,
     /// The page number, used only if the agents are sorted by name.
     page: usize,
 }
@@ -87,14 +87,16 @@ impl FleetView {
     pub(crate) fn from_query(query: &mut Query) -> Self {
         Self {
             filter: AgentFilter::from_query(query),
-            order: query.read("sort", Order::from_name, "is unknown").unwrap_or_default(),
-            from: query.read("cursor", cursor::read_agent, cursor::FORM),
-            page: page_number(query),
+            order: query
+                .parse_with("sort", AgentSortOrder::from_name, "is unknown")
+                .unwrap_or_default(),
+            from: query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM),
+            page: parse_page_number(query),
         }
     }
 
     /// The view's query parameters.
-    fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+    fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let filter = &self.filter;
         let is_set = |text: &String| !text.is_empty();
         vec![
@@ -104,21 +106,21 @@ impl FleetView {
             ("archived", filter.archived.then(|| "true".to_owned())),
             (
                 "sort",
-                (self.order != Order::default()).then(|| self.order.name().to_owned()),
+                (self.order != AgentSortOrder::default()).then(|| self.order.name().to_owned()),
             ),
-            ("cursor", self.cursor()),
-            ("page", page_text(self.page)),
+            ("cursor", self.start_cursor_text()),
+            ("page", format_page_number(self.page)),
         ]
     }
 
     /// Returns the URL of `path` with this view's parameters.
-    pub(crate) fn address(&self, path: &str) -> String {
-        crate::address::address(path, self.parameters())
+    pub(crate) fn url(&self, path: &str) -> String {
+        crate::address::path_with_query(path, self.query_parameters())
     }
 
     /// Returns a view that begins at this position and has only this view's label as its filter.
-    pub(crate) fn rest(&self, place: AgentPlace) -> Self {
-        let all = self.label().cloned().map(Self::of_label).unwrap_or_default();
+    pub(crate) fn remaining_view(&self, place: AgentCursor) -> Self {
+        let all = self.label_filter().cloned().map(Self::for_label).unwrap_or_default();
         Self {
             from: Some(place),
             ..all
@@ -126,7 +128,7 @@ impl FleetView {
     }
 
     /// Returns the view of the agents with this label.
-    pub(crate) fn of_label(label: LabelFilter) -> Self {
+    pub(crate) fn for_label(label: LabelFilter) -> Self {
         let filter = AgentFilter {
             label: Some(label),
             ..AgentFilter::default()
@@ -138,20 +140,20 @@ impl FleetView {
     }
 
     /// The label by which the view is filtered.
-    pub(crate) const fn label(&self) -> Option<&LabelFilter> {
+    pub(crate) const fn label_filter(&self) -> Option<&LabelFilter> {
         self.filter.label.as_ref()
     }
 
-    pub(crate) const fn from(&self) -> Option<AgentPlace> {
+    pub(crate) const fn start_cursor(&self) -> Option<AgentCursor> {
         self.from
     }
 
     /// The position at which the view begins, as a cursor in text form.
-    pub(crate) fn cursor(&self) -> Option<String> {
-        self.from.map(cursor::write_agent)
+    pub(crate) fn start_cursor_text(&self) -> Option<String> {
+        self.from.map(cursor::format_agent_cursor)
     }
 
-    fn first(&self) -> Self {
+    fn first_page(&self) -> Self {
         Self {
             from: None,
             page: 0,
@@ -160,7 +162,7 @@ impl FleetView {
     }
 
     fn is_filtered(&self) -> bool {
-        self.filter != AgentFilter::default() || self.order != Order::default()
+        self.filter != AgentFilter::default() || self.order != AgentSortOrder::default()
     }
 }
 
@@ -176,42 +178,42 @@ pub(crate) struct Fleet {
 /// The pagination of the table.
 enum Next {
     /// The position at which the next page begins; `None` on the last page.
-    At(Option<AgentPlace>),
+    At(Option<AgentCursor>),
     /// Numbered pages, because the agents are sorted by name.
     Pages(ListPage<()>),
     /// The position at which the next page begins. The newest agents are first, because there are too many agents to
     /// sort by name.
-    TooMany(Option<AgentPlace>),
+    TooMany(Option<AgentCursor>),
 }
 
 impl Fleet {
     /// Reads the page that the view selects.
-    pub(crate) async fn read(people: &People, person: &Caller, view: FleetView) -> Result<Self> {
+    pub(crate) async fn load(people: &People, person: &Caller, view: FleetView) -> Result<Self> {
         let list = async |order, from, limit| people.list_agents(person, &view.filter, order, from, limit).await;
         let (rows, next) = match view.order {
-            Order::Oldest => {
+            AgentSortOrder::Oldest => {
                 let page = list(AgentOrder::OldestFirst, view.from, ROWS).await?;
                 (page.items, Next::At(page.next))
             }
-            Order::Newest => {
+            AgentSortOrder::Newest => {
                 let page = list(AgentOrder::NewestFirst, view.from, ROWS).await?;
                 (page.items, Next::At(page.next))
             }
-            Order::Name => {
+            AgentSortOrder::Name => {
                 let mut all = list(AgentOrder::NewestFirst, view.from, MAX_READ).await?;
                 if view.from.is_none() && all.next.is_none() {
                     all.items
                         .sort_by_cached_key(|owned| (owned.agent().name.to_lowercase(), owned.agent().id));
                     let mut page = ListPage::new(all.items, view.page);
                     let rows = std::mem::take(&mut page.rows);
-                    (rows, Next::Pages(page.with(Vec::new())))
+                    (rows, Next::Pages(page.with_rows(Vec::new())))
                 } else {
                     let page = list(AgentOrder::NewestFirst, view.from, ROWS).await?;
                     (page.items, Next::TooMany(page.next))
                 }
             }
         };
-        let freezes = people.freezes_of(rows.iter().map(OwnedAgent::agent)).await?;
+        let freezes = people.read_freezes_by_agent(rows.iter().map(OwnedAgent::agent)).await?;
         Ok(Self {
             view,
             rows,
@@ -222,41 +224,46 @@ impl Fleet {
 }
 
 /// Handles `GET /dashboard/agents`.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
+pub(crate) async fn show_fleet_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
+    let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let layout = Layout {
-        problem: filter_problem(query),
+        problem: filter_error(query),
         ..layout
     };
     let fleet = if layout.problem.is_none() {
-        Some(Fleet::read(&people, &session.person, view.clone()).await?)
+        Some(Fleet::load(&people, &session.person, view.clone()).await?)
     } else {
         None
     };
-    Ok(page(&layout, &view, fleet.as_ref(), report.as_ref()))
+    Ok(fleet_page_response(&layout, &view, fleet.as_ref(), report.as_ref()))
 }
 
 /// Renders the page with the report of a bulk operation. If a filter is invalid, the page has no rows and the status is
 /// 400.
-pub(crate) fn page(layout: &Layout, view: &FleetView, fleet: Option<&Fleet>, report: Option<&Report>) -> Response {
+pub(crate) fn fleet_page_response(
+    layout: &Layout,
+    view: &FleetView,
+    fleet: Option<&Fleet>,
+    report: Option<&BulkReport>,
+) -> Response {
     let status = if layout.problem.is_none() {
         StatusCode::OK
     } else {
         StatusCode::BAD_REQUEST
     };
-    let page = layout.page(
+    let page = layout.html_page(
         "Agents",
         NavItem::Agents,
         &html! {
             h1 { "Agents" }
             p { a href=(paths::TEMPLATES) { "Policy templates" } }
-            @if let Some(report) = report { (report.message(layout, view)) }
+            @if let Some(report) = report { (report.message_markup(layout, view)) }
             (fleet_filters(view, layout.problem.is_some()))
             @match fleet {
-                Some(fleet) => (section(layout, fleet)),
-                None => (nothing_shown()),
+                Some(fleet) => (fleet_section(layout, fleet)),
+                None => (invalid_filter_text()),
             }
         },
     );
@@ -277,12 +284,12 @@ fn fleet_filters(view: &FleetView, open: bool) -> Markup {
         div.field {
             label for="filter-sort" { "Order" }
             select id="filter-sort" name="sort" {
-                @for order in Order::ALL { option value=(order.name()) selected[order == view.order] { (order.label()) } }
+                @for order in AgentSortOrder::ALL { option value=(order.name()) selected[order == view.order] { (order.label_text()) } }
             }
         }
         label.check { input type="checkbox" name="archived" value="true" checked[filter.archived]; " Archived" }
     };
-    filters(PATH, open, view.is_filtered().then_some(PATH), &fields)
+    filter_form(PATH, open, view.is_filtered().then_some(PATH), &fields)
 }
 
 /// Renders the text field of the label filter.
@@ -297,7 +304,7 @@ pub(crate) fn label_field(label: Option<&LabelFilter>) -> Markup {
 }
 
 /// Renders the table, the form around the table, and the links to other pages.
-pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
+pub(crate) fn fleet_section(layout: &Layout, fleet: &Fleet) -> Markup {
     let view = &fleet.view;
     html! {
         @if matches!(fleet.next, Next::TooMany(_)) {
@@ -311,24 +318,24 @@ pub(crate) fn section(layout: &Layout, fleet: &Fleet) -> Markup {
                 @else { "You have no agent yet." }
             }
         } @else {
-            (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
-                (buttons(view))
+            (layout.post_form(&view.url(&format!("{PATH}/bulk")), &html! {
+                (bulk_buttons(view))
                 table.list.fleet {
                     caption.sr { "Agents" }
-                    (columns(&["Agent", "Labels", "State", "Created", "Action"].map(Column::Text)))
+                    (column_headings(&["Agent", "Labels", "State", "Created", "Action"].map(Column::Text)))
                     tbody {
-                        @for owned in &fleet.rows { (row(layout, owned.agent(), fleet.freezes.contains_key(&owned.agent().id))) }
+                        @for owned in &fleet.rows { (agent_row(layout, owned.agent(), fleet.freezes.contains_key(&owned.agent().id))) }
                     }
                 }
             }))
         }
-        (pages(fleet))
+        (page_links(fleet))
     }
 }
 
 /// Renders the buttons for the selected agents. Enter in a checkbox activates the first button, so the first button
 /// changes nothing by itself.
-fn buttons(view: &FleetView) -> Markup {
+fn bulk_buttons(view: &FleetView) -> Markup {
     let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
     html! {
         div.row-actions role="group" aria-labelledby="selected" {
@@ -342,33 +349,33 @@ fn buttons(view: &FleetView) -> Markup {
                 (button("archive", "Archive"))
                 (button("limit", "Set safe limits"))
                 (button("template", "Follow a template…"))
-                @if let Some(label) = view.label() {
-                    a href=(FleetView::of_label(label.clone()).address(FREEZE_ALL)) { "Freeze all with " (visible(&label.to_string())) }
+                @if let Some(label) = view.label_filter() {
+                    a href=(FleetView::for_label(label.clone()).url(FREEZE_ALL)) { "Freeze all with " (escape_hidden_characters(&label.to_string())) }
                 }
             }
         }
     }
 }
 
-fn row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
+fn agent_row(layout: &Layout, agent: &Agent, is_frozen_by_operator: bool) -> Markup {
     let one = |act: &str, text: &str| {
         html! {
-            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (visible(&agent.name)) } }
+            button type="submit" name=(act) value=(agent.id) { (text) span.sr { " " (escape_hidden_characters(&agent.name)) } }
         }
     };
     html! {
         tr {
             th scope="row" {
-                label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (visible(&agent.name)) } }
-                " " (labels::agent(agent.id, &agent.name))
+                label.check { input type="checkbox" name="agent" value=(agent.id); span.sr { "Select " (escape_hidden_characters(&agent.name)) } }
+                " " (labels::agent_link(agent.id, &agent.name))
             }
             td data-label="Labels" { (label_chips(agent)) }
             td data-label="State" {
-                (labels::status(agent.status))
+                (labels::status_chip(agent.status))
                 @if is_frozen_by_operator { " " span.chip.bad { "frozen by an operator" } }
                 @if agent.archived { " " span.chip { "archived" } }
             }
-            td data-label="Created" { (relative(agent.created_at, layout.now)) }
+            td data-label="Created" { (relative_time(agent.created_at, layout.now)) }
             td data-label="Action" {
                 @match (agent.archived, agent.status) {
                     (true, _) => (one("restore", "Restore")),
@@ -386,38 +393,38 @@ pub(crate) fn label_chips(agent: &Agent) -> Markup {
         @if agent.labels.is_empty() { span.muted { "none" } }
         @for (key, value) in agent.labels.iter() {
             @let label = LabelFilter { key: key.clone(), value: Some(value.clone()) };
-            a.chip href=(FleetView::of_label(label.clone()).address(PATH)) { (visible(&label.to_string())) } " "
+            a.chip href=(FleetView::for_label(label.clone()).url(PATH)) { (escape_hidden_characters(&label.to_string())) } " "
         }
     }
 }
 
-fn pages(fleet: &Fleet) -> Markup {
+fn page_links(fleet: &Fleet) -> Markup {
     let view = &fleet.view;
     let next = match &fleet.next {
         Next::Pages(page) => {
-            return page.paging("Pages of agents", "agent", |page| {
-                FleetView { page, ..view.clone() }.address(PATH)
+            return page.position_and_page_links("Pages of agents", "agent", |page| {
+                FleetView { page, ..view.clone() }.url(PATH)
             });
         }
         Next::At(next) | Next::TooMany(next) => *next,
     };
     let is_full = u32::try_from(fleet.rows.len()).is_ok_and(|rows| rows >= ROWS);
     let text = if is_full { "Next" } else { "Search further" };
-    let first = view.from.map(|_| ("First page", view.first().address(PATH)));
+    let first = view.from.map(|_| ("First page", view.first_page().url(PATH)));
     let next = next.map(|from| {
         let next = FleetView {
             from: Some(from),
             ..view.clone()
         };
-        (text, next.address(PATH))
+        (text, next.url(PATH))
     });
-    paging("Pages of agents", first, next)
+    first_and_next_links("Pages of agents", first, next)
 }
 
 /// The outcome of a bulk operation, which the page shows after the redirect.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Report {
-    act: Option<Done>,
+pub(crate) struct BulkReport {
+    act: Option<CompletedOperation>,
     done: usize,
     unchanged: usize,
     failed: usize,
@@ -427,7 +434,7 @@ pub(crate) struct Report {
 
 /// The operations that a report names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
+pub(crate) enum CompletedOperation {
     Frozen,
     Unfrozen,
     Archived,
@@ -438,7 +445,7 @@ pub(crate) enum Done {
     Unfollowed,
 }
 
-impl Done {
+impl CompletedOperation {
     const ALL: [Self; 8] = [
         Self::Frozen,
         Self::Unfrozen,
@@ -464,7 +471,7 @@ impl Done {
     }
 
     /// Returns the end of the sentence about agents that already were in the requested state.
-    const fn before(self) -> &'static str {
+    const fn already_done_text(self) -> &'static str {
         match self {
             Self::Frozen => "already frozen",
             Self::Unfrozen => "already active",
@@ -476,15 +483,15 @@ impl Done {
     }
 }
 
-impl Report {
+impl BulkReport {
     /// Counts the outcomes of a bulk operation.
-    pub(crate) fn new(act: Done, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
+    pub(crate) fn new(act: CompletedOperation, outcomes: &[(AgentId, BulkOutcome)]) -> Self {
         let mut report = Self {
             act: Some(act),
             ..Self::default()
         };
-        report.add(outcomes);
-        if act == Done::Frozen {
+        report.add_outcomes(outcomes);
+        if act == CompletedOperation::Frozen {
             let done = outcomes
                 .iter()
                 .filter(|(_, outcome)| matches!(outcome, BulkOutcome::Done));
@@ -494,7 +501,7 @@ impl Report {
     }
 
     /// Adds the counts of further outcomes.
-    pub(crate) fn add(&mut self, outcomes: &[(AgentId, BulkOutcome)]) {
+    pub(crate) fn add_outcomes(&mut self, outcomes: &[(AgentId, BulkOutcome)]) {
         for (_, outcome) in outcomes {
             let count = match outcome {
                 BulkOutcome::Done => &mut self.done,
@@ -508,29 +515,29 @@ impl Report {
     /// Reads the report from a query string. Only numbers, ids and operation names are read, so that no text from the
     /// URL appears on the page.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
-        let act = |text: &str| Done::ALL.into_iter().find(|act| act.name() == text);
+        let act = |text: &str| CompletedOperation::ALL.into_iter().find(|act| act.name() == text);
         let mut number = |name: &str| {
             query
-                .read(name, |text| text.parse().ok(), "is no number")
+                .parse_with(name, |text| text.parse().ok(), "is no number")
                 .unwrap_or_default()
         };
         let (done, unchanged, failed) = (number("done"), number("unchanged"), number("failed"));
         let ids = |text: &str| text.split('.').map(AgentId::parse).collect::<Option<Vec<_>>>();
         Some(Self {
-            act: Some(query.read("act", act, "is unknown")?),
+            act: Some(query.parse_with("act", act, "is unknown")?),
             done,
             unchanged,
             failed,
-            frozen: query.read("frozen", ids, "is unknown").unwrap_or_default(),
+            frozen: query.parse_with("frozen", ids, "is unknown").unwrap_or_default(),
         })
     }
 
-    pub(crate) const fn count(&self) -> usize {
+    pub(crate) const fn total_count(&self) -> usize {
         self.done.saturating_add(self.unchanged).saturating_add(self.failed)
     }
 
     /// The report's query parameters.
-    pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+    pub(crate) fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         let number = |number: usize| (number > 0).then(|| number.to_string());
         let ids: Vec<String> = self.frozen.iter().map(ToString::to_string).collect();
         vec![
@@ -543,26 +550,26 @@ impl Report {
     }
 
     /// Returns the URL of the table with this report.
-    pub(crate) fn address(&self, view: &FleetView) -> String {
-        let parameters = [view.parameters(), self.parameters()].concat();
-        crate::address::address(PATH, parameters)
+    pub(crate) fn url_with_report(&self, view: &FleetView) -> String {
+        let parameters = [view.query_parameters(), self.query_parameters()].concat();
+        crate::address::path_with_query(PATH, parameters)
     }
 
-    fn message(&self, layout: &Layout, view: &FleetView) -> Markup {
+    fn message_markup(&self, layout: &Layout, view: &FleetView) -> Markup {
         let Some(act) = self.act else { return html! {} };
         let were = |count: usize| if count == 1 { "was" } else { "were" };
         html! {
             div.message.good[self.failed == 0].bad[self.failed > 0] role="status" {
                 p {
                     (count_with_noun(self.done, "agent")) " " (were(self.done)) " " (act.name()) "."
-                    @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (act.before()) "." }
+                    @if self.unchanged > 0 { " " (self.unchanged) " " (were(self.unchanged)) " " (act.already_done_text()) "." }
                     @if self.failed > 0 {
                         " " (self.failed) " could not be changed. Try again: an archived agent must be restored before it is "
                         "unfrozen, and an agent has at most 10 labels."
                     }
                 }
                 @if !self.frozen.is_empty() {
-                    (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                    (layout.post_form(&view.url(&format!("{PATH}/bulk")), &html! {
                         @for id in &self.frozen { input type="hidden" name="agent" value=(id); }
                         button type="submit" name="act" value="unfreeze" {
                             "Undo: unfreeze " (count_with_noun(self.frozen.len(), "agent"))

@@ -1,17 +1,17 @@
 //! The forms of the table of agents: operations on the selected agents or on one row, and "Freeze all".
 
-use crate::agents::bulk::{BulkAct, BulkTarget, MAX_AGENTS, MAX_LIMITED};
-use crate::agents::fleet::{self, Done, FREEZE_ALL, Fleet, FleetView, PATH, Report, label_field};
+use crate::agents::bulk::{BulkOperation, BulkTarget, MAX_AGENTS, MAX_LIMITED};
+use crate::agents::fleet::{self, BulkReport, CompletedOperation, FREEZE_ALL, Fleet, FleetView, PATH, label_field};
 use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
 use crate::caller::Caller;
-use crate::redirect::{again, see_other};
+use crate::redirect::{see_other, temporary_redirect};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::count::count_with_noun;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{filter_problem, nothing_shown};
+use crate::ui::list::{filter_error, invalid_filter_text};
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -21,7 +21,7 @@ use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
     AgentId, ErrorKind, LabelFilter, LabelKey, LabelValue, Labels, Overrides, Result, TemplateList, TemplateName,
-    visible,
+    escape_hidden_characters,
 };
 use purser_store::AgentOrder;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ const MAX_COUNTED: usize = 1_000;
 const MAX_STEPS: u32 = 15;
 
 /// Handles `GET` of a path that only accepts `POST`: redirects to the table.
-pub(crate) async fn back() -> Response {
+pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
 
-/// Whether the body of a form for [`act`] freezes or archives agents.
-pub(crate) fn stops(body: &[u8]) -> bool {
+/// Whether the body of a form for [`submit_bulk_act`] freezes or archives agents.
+pub(crate) fn form_stops_payments(body: &[u8]) -> bool {
     url::form_urlencoded::parse(body).any(|(name, value)| match &*name {
         "freeze" => !value.is_empty(),
         "act" => ["freeze", "archive"].contains(&&*value),
@@ -48,18 +48,21 @@ pub(crate) fn stops(body: &[u8]) -> bool {
 
 /// Handles `POST /dashboard/agents/bulk`. The button of a row has the operation as its name and the agent's id as its
 /// value.
-pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
-    let mut form = posted.form(FormName::BulkLabel);
+    let mut form = posted.parse_form(FormName::BulkLabel);
     let row = ["freeze", "unfreeze", "restore"].into_iter();
     let row = row
-        .map(|act| (act, form.text(act).to_owned()))
+        .map(|act| (act, form.field_text(act).to_owned()))
         .find(|(_, id)| !id.is_empty());
     let (act, ids) = match row {
         Some((act, id)) => (act.to_owned(), vec![id]),
         None => (
-            form.text("act").to_owned(),
-            form.distinct_words("agent").into_iter().map(str::to_owned).collect(),
+            form.field_text("act").to_owned(),
+            form.distinct_field_words("agent")
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
         ),
     };
     let ids: Vec<AgentId> = ids.iter().filter_map(|id| AgentId::parse(id)).collect();
@@ -75,38 +78,41 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     };
     if problem.is_some() {
         let layout = Layout { problem, ..layout };
-        let fleet = Fleet::read(&people, &posted.session.person, view.clone()).await?;
-        return Ok(fleet::page(&layout, &view, Some(&fleet), None));
+        let fleet = Fleet::load(&people, &posted.session.person, view.clone()).await?;
+        return Ok(fleet::fleet_page_response(&layout, &view, Some(&fleet), None));
     }
     let (act, done) = match act.as_str() {
-        "freeze" => (BulkAct::Freeze, Done::Frozen),
-        "unfreeze" => (BulkAct::Unfreeze, Done::Unfrozen),
-        "archive" => (BulkAct::Archive, Done::Archived),
-        "restore" => (BulkAct::Restore, Done::Restored),
-        "limit" => (BulkAct::Limit, Done::Limited),
-        "unfollow" => (BulkAct::Unfollow, Done::Unfollowed),
+        "freeze" => (BulkOperation::Freeze, CompletedOperation::Frozen),
+        "unfreeze" => (BulkOperation::Unfreeze, CompletedOperation::Unfrozen),
+        "archive" => (BulkOperation::Archive, CompletedOperation::Archived),
+        "restore" => (BulkOperation::Restore, CompletedOperation::Restored),
+        "limit" => (BulkOperation::Limit, CompletedOperation::Limited),
+        "unfollow" => (BulkOperation::Unfollow, CompletedOperation::Unfollowed),
         "template" | "follow" => {
-            let name = TemplateName::parse(form.text("template")).filter(|_| act == "follow");
+            let name = TemplateName::parse(form.field_text("template")).filter(|_| act == "follow");
             let Some(name) = name else {
-                let list = people.templates(&posted.session.person).await?;
+                let list = people.list_templates(&posted.session.person).await?;
                 return Ok(template_page(&layout, &view, &ids, &list).into_response());
             };
-            (BulkAct::Follow(name, Overrides::Keep), Done::Following)
+            (
+                BulkOperation::Follow(name, Overrides::Keep),
+                CompletedOperation::Following,
+            )
         }
         "add-label" | "remove-label" => {
-            let Some(act) = label_act(&mut form, act == "add-label") else {
+            let Some(act) = parse_label_act(&mut form, act == "add-label") else {
                 let layout = Layout {
                     typed: Some(form),
                     ..layout
                 };
                 return Ok((StatusCode::BAD_REQUEST, label_page(&layout, &view, &ids)).into_response());
             };
-            (act, Done::Labelled)
+            (act, CompletedOperation::Labelled)
         }
         _ => return Ok(label_page(&layout, &view, &ids).into_response()),
     };
     let target = BulkTarget::Agents(ids);
-    let mut result = Box::pin(people.edit_agents(&posted.session.person, target, &act)).await?;
+    let mut result = Box::pin(people.update_agents(&posted.session.person, target, &act)).await?;
     // The error page asks the user to sign in again, and then repeats the operation.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
     if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
@@ -114,18 +120,20 @@ pub(crate) async fn act(State(people): State<Arc<People>>, uri: Uri, posted: Ver
     {
         return Err(error.into());
     }
-    Ok(see_other(&Report::new(done, &result.outcomes).address(&view)))
+    Ok(see_other(
+        &BulkReport::new(done, &result.outcomes).url_with_report(&view),
+    ))
 }
 
 /// Reads the label from the form, and returns the operation that adds or removes it.
-fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
-    let label = LabelFilter::parse(form.text("label")).filter(LabelFilter::is_readable);
+fn parse_label_act(form: &mut Form, adds: bool) -> Option<BulkOperation> {
+    let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_readable);
     let act = match label {
-        Some(LabelFilter { key, .. }) if !adds => Some(BulkAct::Unlabel(vec![key])),
+        Some(LabelFilter { key, .. }) if !adds => Some(BulkOperation::Unlabel(vec![key])),
         Some(LabelFilter {
             key,
             value: Some(value),
-        }) => Labels::from_pairs([(key, value)]).map(BulkAct::Label),
+        }) => Labels::from_pairs([(key, value)]).map(BulkOperation::Label),
         Some(LabelFilter { value: None, .. }) | None => None,
     };
     if act.is_none() {
@@ -134,7 +142,7 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
         } else {
             "its key, such as team"
         };
-        form.wrong("label", format!("Label: enter {form_of}."));
+        form.add_error("label", format!("Label: enter {form_of}."));
     }
     act
 }
@@ -142,15 +150,15 @@ fn label_act(form: &mut Form, adds: bool) -> Option<BulkAct> {
 /// Renders the page that asks which policy template the selected agents follow.
 fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &TemplateList) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
-    layout.page(
+    layout.html_page(
         "Follow a policy template",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(view.address(PATH)) { "Agents" } }
+            p.crumb { a href=(view.url(PATH)) { "Agents" } }
             h1 { "Policy template of " (agents) }
             section.card aria-label="Policy template" {
                 @if list.entries.is_empty() { p.empty { "You have no template yet." } }
-                (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                (layout.post_form(&view.url(&format!("{PATH}/bulk")), &html! {
                     @for id in ids { input type="hidden" name="agent" value=(id); }
                     @if !list.entries.is_empty() {
                         div.field {
@@ -177,16 +185,16 @@ fn template_page(layout: &Layout, view: &FleetView, ids: &[AgentId], list: &Temp
 fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
     let agents = count_with_noun(ids.len(), "agent");
     let longest = LabelKey::MAX.saturating_add(LabelValue::MAX).saturating_add(1);
-    layout.page(
+    layout.html_page(
         "Label agents",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(view.address(PATH)) { "Agents" } }
+            p.crumb { a href=(view.url(PATH)) { "Agents" } }
             h1 { "Label " (agents) }
             section.card aria-label="Label" {
-                (layout.form(&view.address(&format!("{PATH}/bulk")), &html! {
+                (layout.post_form(&view.url(&format!("{PATH}/bulk")), &html! {
                     @for id in ids { input type="hidden" name="agent" value=(id); }
-                    (layout.inputs(FormName::BulkLabel).line("label", "Label, as key=value", "", longest))
+                    (layout.form_inputs(FormName::BulkLabel).required_text_input("label", "Label, as key=value", "", longest))
                     p.hint {
                         "For example team=search. A new value replaces that of the same key. To remove a label, its key suffices."
                     }
@@ -202,30 +210,34 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
 
 /// Handles `GET /dashboard/freeze-all`, the confirmation page for all agents or for the agents with a label. If the URL
 /// has the report of an interrupted run, the page offers to continue the run.
-pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_freeze_all_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
-    let so_far = report.filter(|report| report.count() > 0);
+    let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
+    let so_far = report.filter(|report| report.total_count() > 0);
     // The position in the URL counts only for an interrupted run, because a crafted link must not make "Freeze all"
     // skip agents.
     let view = match so_far {
         Some(_) => view,
-        None => view.label().cloned().map(FleetView::of_label).unwrap_or_default(),
+        None => view
+            .label_filter()
+            .cloned()
+            .map(FleetView::for_label)
+            .unwrap_or_default(),
     };
     let layout = Layout {
-        problem: filter_problem(query),
+        problem: filter_error(query),
         ..Layout::new(&session, people.now())
     };
     if layout.problem.is_some() {
-        let page = confirmation(&layout, &view, &nothing_shown());
+        let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     }
-    let agents = what_to_freeze(&people, &session.person, view.label()).await?;
-    let action = crate::address::address(FREEZE_ALL, step(&view, so_far.as_ref(), 0));
+    let agents = describe_agents_to_freeze(&people, &session.person, view.label_filter()).await?;
+    let action = crate::address::path_with_query(FREEZE_ALL, next_step_parameters(&view, so_far.as_ref(), 0));
     let content = html! {
         @if let Some(report) = &so_far {
             div.message.warn role="status" {
-                p { strong { "Not done yet." } " " (count_with_noun(report.count(), "agent")) " so far: continue with the rest." }
+                p { strong { "Not done yet." } " " (count_with_noun(report.total_count(), "agent")) " so far: continue with the rest." }
             }
         }
         section.card aria-label="Freeze all agents" {
@@ -233,31 +245,31 @@ pub(crate) async fn confirm(State(people): State<Arc<People>>, session: PageSess
                 "You own " (agents) ". Every payment of each is refused, including approved ones, until you unfreeze it. "
                 "Agents that are frozen already, or archived, stay so."
             }
-            (layout.form(&action, &html! {
+            (layout.post_form(&action, &html! {
                 button.danger type="submit" {
-                    @match (&so_far, view.label()) {
+                    @match (&so_far, view.label_filter()) {
                         (Some(_), _) => "Continue",
-                        (None, Some(label)) => { "Freeze all with " (visible(&label.to_string())) },
+                        (None, Some(label)) => { "Freeze all with " (escape_hidden_characters(&label.to_string())) },
                         (None, None) => { "Freeze " (agents) },
                     }
                 }
             }))
         }
     };
-    Ok(confirmation(&layout, &view, &content).into_response())
+    Ok(freeze_all_page(&layout, &view, &content).into_response())
 }
 
-fn confirmation(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
-    layout.page(
+fn freeze_all_page(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
+    layout.html_page(
         "Freeze all agents",
         NavItem::Agents,
         &html! {
             p.crumb { a href=(PATH) { "Agents" } }
             h1 { "Freeze all agents" }
             form.filters method="get" action=(FREEZE_ALL) {
-                (label_field(view.label()))
+                (label_field(view.label_filter()))
                 button type="submit" { "Only with this label" }
-                @if view.label().is_some() { a href=(FREEZE_ALL) { "All agents" } }
+                @if view.label_filter().is_some() { a href=(FREEZE_ALL) { "All agents" } }
             }
             (content)
         },
@@ -265,10 +277,10 @@ fn confirmation(layout: &Layout, view: &FleetView, content: &Markup) -> Markup {
 }
 
 /// Describes the agents that "Freeze all" would freeze. The agents are counted only if one read suffices.
-async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
+async fn describe_agents_to_freeze(people: &People, person: &Caller, label: Option<&LabelFilter>) -> Result<String> {
     let Some(label) = label else {
         let most = MAX_COUNTED.saturating_add(1);
-        let ids = people.ledger.ids_of_agents(person.id.as_str(), Some(most)).await?;
+        let ids = people.ledger.read_agent_ids(person.id.as_str(), Some(most)).await?;
         return Ok(if ids.len() > MAX_COUNTED {
             format!("more than {MAX_COUNTED} agents")
         } else {
@@ -290,10 +302,14 @@ async fn what_to_freeze(people: &People, person: &Caller, label: Option<&LabelFi
 }
 
 /// The query parameters of the next "Freeze all" step.
-fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static str, Option<String>)> {
-    let mut parameters = report.map(Report::parameters).unwrap_or_default();
-    parameters.push(("label", view.label().map(ToString::to_string)));
-    parameters.push(("cursor", view.cursor()));
+fn next_step_parameters(
+    view: &FleetView,
+    report: Option<&BulkReport>,
+    step: u32,
+) -> Vec<(&'static str, Option<String>)> {
+    let mut parameters = report.map(BulkReport::query_parameters).unwrap_or_default();
+    parameters.push(("label", view.label_filter().map(ToString::to_string)));
+    parameters.push(("cursor", view.start_cursor_text()));
     parameters.push(("step", (step > 0).then(|| step.to_string())));
     parameters
 }
@@ -303,45 +319,50 @@ fn step(view: &FleetView, report: Option<&Report>, step: u32) -> Vec<(&'static s
 ///
 /// The redirect is a 307, after which the browser repeats the form's `POST` (RFC 9110 §15.4.8), so no script is needed.
 /// An interrupted run can be started again.
-pub(crate) async fn freeze_all(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
+pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let (view, report) = (FleetView::from_query(&mut query), Report::from_query(&mut query));
+    let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let steps = query
-        .integer("step", 0, MAX_STEPS)
+        .parse_integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
     // Rejecting invalid filters is necessary because an unreadable label would otherwise freeze all agents.
-    if let Some(problem) = filter_problem(query) {
+    if let Some(problem) = filter_error(query) {
         let layout = Layout {
             problem: Some(problem),
             ..Layout::new(&posted.session, people.now())
         };
-        let page = confirmation(&layout, &view, &nothing_shown());
+        let page = freeze_all_page(&layout, &view, &invalid_filter_text());
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     }
     let target = BulkTarget::All {
-        label: view.label().cloned(),
-        from: view.from(),
+        label: view.label_filter().cloned(),
+        from: view.start_cursor(),
     };
     let result = people
-        .edit_agents(&posted.session.person, target, &BulkAct::Freeze)
+        .update_agents(&posted.session.person, target, &BulkOperation::Freeze)
         .await?;
     let mut report = match report {
         Some(mut report) => {
-            report.add(&result.outcomes);
+            report.add_outcomes(&result.outcomes);
             report
         }
-        None => Report::new(Done::Frozen, &result.outcomes),
+        None => BulkReport::new(CompletedOperation::Frozen, &result.outcomes),
     };
     let Some(next) = result.next else {
-        let frozen = view.label().cloned().map(FleetView::of_label);
-        return Ok(see_other(&report.address(&frozen.unwrap_or_default())));
+        let frozen = view.label_filter().cloned().map(FleetView::for_label);
+        return Ok(see_other(&report.url_with_report(&frozen.unwrap_or_default())));
     };
     // A run of several steps has no "Undo" button. The user can unfreeze the agents from the table with the same label.
     report.frozen = Vec::new();
-    let address = |steps| crate::address::address(FREEZE_ALL, step(&view.rest(next), Some(&report), steps));
+    let address = |steps| {
+        crate::address::path_with_query(
+            FREEZE_ALL,
+            next_step_parameters(&view.remaining_view(next), Some(&report), steps),
+        )
+    };
     if steps >= MAX_STEPS {
         return Ok(see_other(&address(0)));
     }
-    Ok(again(&address(steps)))
+    Ok(temporary_redirect(&address(steps)))
 }

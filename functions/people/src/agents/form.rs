@@ -1,17 +1,17 @@
 //! A form on an agent's page. The response is the agent's page with a notification, or the form again with its
 //! validation errors.
 
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::agents::page;
 use crate::backtests::operations::{NewBacktest, TestedAgents};
-use crate::preview::operations::EditPreview;
+use crate::preview::operations::UpdatePreview;
 use crate::preview::section;
 use crate::preview::trial::Trial;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -20,7 +20,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use purser_api::{CallerIds, Failure, Query, Reply};
-use purser_domain::{AgentId, BacktestTerms, Duration, Error, ErrorKind, Result};
+use purser_domain::{AgentId, Duration, Error, ErrorKind, Result, TestedLimits};
 use std::collections::HashMap;
 use std::future::ready;
 use std::pin::Pin;
@@ -49,14 +49,14 @@ impl FromRequest<Arc<People>> for AgentForm {
         let (mut parts, body) = request.into_parts();
         let mut query = Query::from_uri(&parts.uri);
         let mut trials = [Trial::Preview, Trial::Shadow, Trial::Backtest].into_iter();
-        let trial = trials.find(|trial| query.text(trial.name()).is_some());
+        let trial = trials.find(|trial| query.parse_text(trial.name()).is_some());
         let path = Path::<HashMap<String, String>>::from_request_parts(&mut parts, people).await;
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let Ok(caller) = CallerIds::from_request_parts(&mut parts, people).await;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let owned = async {
-            let agent = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
-            people.own_agent(&posted.session.person, agent).await
+            let agent = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+            people.read_own_agent(&posted.session.person, agent).await
         };
         Ok(Self {
             people: Arc::clone(people),
@@ -71,65 +71,71 @@ impl FromRequest<Arc<People>> for AgentForm {
 
 impl AgentForm {
     /// Parses the key, service or rule id in the path's `parameter`. An invalid id is `not_found`.
-    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// The values that the user entered.
-    pub(crate) fn form(&self, name: FormName) -> Form {
-        self.posted.form(name)
+    pub(crate) fn parse_form(&self, name: FormName) -> Form {
+        self.posted.parse_form(name)
     }
 
     /// Returns the agent with the reason that the user entered for the update. An invalid reason returns `None` and
     /// becomes a validation error of the form.
     pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
-        let reason = form.edit_reason().ok()?;
-        Some(self.owned.clone().because(reason))
+        let reason = form.parse_update_reason().ok()?;
+        Some(self.owned.clone().with_reason(reason))
     }
 
     /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page with the form
     /// and the error.
-    pub(crate) fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Boxed<'_, Reply> {
+    pub(crate) fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Boxed<'_, Reply> {
         match result {
-            Ok(_) => Box::pin(ready(Ok(done(&paths::agent(self.owned.agent().id), notice)))),
-            Err(error) => Box::pin(self.reject(form, error)),
+            Ok(_) => Box::pin(ready(Ok(redirect_with_notice(
+                &paths::agent_path(self.owned.agent().id),
+                notice,
+            )))),
+            Err(error) => Box::pin(self.show_rejected_form(form, error)),
         }
     }
 
     /// Shows the agent's page with a key that was just created.
-    pub(crate) async fn show_key(&self, owned: &OwnedAgent, key: String) -> Reply {
-        Ok(page::answer(&self.people, &self.layout(), owned, Some(key)).await?)
+    pub(crate) async fn show_new_key(&self, owned: &OwnedAgent, key: String) -> Reply {
+        Ok(page::agent_page_response(&self.people, &self.page_layout(), owned, Some(key)).await?)
     }
 
     /// Shows the page again, with the form and its validation errors (status 400).
-    pub(crate) fn again(&self, form: Form) -> Boxed<'_, Reply> {
-        Box::pin(self.page(StatusCode::BAD_REQUEST, form, None))
+    pub(crate) fn show_form_again(&self, form: Form) -> Boxed<'_, Reply> {
+        Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
     /// Runs the backtest or preview of an update with the limits `terms`, depending on the button that the user
     /// pressed.
-    pub(crate) fn try_edit<'a>(
+    pub(crate) fn try_update<'a>(
         &'a self,
         trial: Trial,
         form: Form,
-        terms: BacktestTerms,
-        preview: Boxed<'a, Result<EditPreview>>,
+        terms: TestedLimits,
+        preview: Boxed<'a, Result<UpdatePreview>>,
     ) -> Boxed<'a, Reply> {
         match trial {
-            Trial::Preview => Box::pin(self.show_preview(form, preview)),
+            Trial::Preview => Box::pin(self.show_update_preview(form, preview)),
             Trial::Shadow => Box::pin(self.start_shadow(form, terms)),
             Trial::Backtest => Box::pin(self.start_backtest(form, terms)),
         }
     }
 
-    async fn start_shadow(&self, form: Form, terms: BacktestTerms) -> Reply {
+    async fn start_shadow(&self, form: Form, terms: TestedLimits) -> Reply {
         match self.people.attach_shadow(&self.owned, terms).await {
-            Ok(_) => Ok(done(&paths::shadow(self.owned.agent().id), Notice::ShadowAttached)),
-            Err(error) => Box::pin(self.reject(form, error)).await,
+            Ok(_) => Ok(redirect_with_notice(
+                &paths::shadow_path(self.owned.agent().id),
+                PageMessage::ShadowAttached,
+            )),
+            Err(error) => Box::pin(self.show_rejected_form(form, error)).await,
         }
     }
 
-    async fn start_backtest(&self, form: Form, terms: BacktestTerms) -> Reply {
+    async fn start_backtest(&self, form: Form, terms: TestedLimits) -> Reply {
         let to = self.people.now();
         let new = NewBacktest {
             agents: TestedAgents::Ids(vec![self.owned.agent().id]),
@@ -138,67 +144,72 @@ impl AgentForm {
             terms,
         };
         match self.people.start_backtest(&self.posted.session.person, new).await {
-            Ok(run) => Ok(done(&paths::backtest(run.id), Notice::BacktestStarted)),
-            Err(error) => Box::pin(self.reject(form, error)).await,
+            Ok(run) => Ok(redirect_with_notice(
+                &paths::backtest_path(run.id),
+                PageMessage::BacktestStarted,
+            )),
+            Err(error) => Box::pin(self.show_rejected_form(form, error)).await,
         }
     }
 
     /// Shows the page again with the form's values and the preview. If the preview failed, shows the form and the
     /// error.
-    async fn show_preview(&self, form: Form, preview: Boxed<'_, Result<EditPreview>>) -> Reply {
+    async fn show_update_preview(&self, form: Form, preview: Boxed<'_, Result<UpdatePreview>>) -> Reply {
         let preview = match preview.await {
-            Ok(preview) => section::preview(&preview),
-            Err(error) => return self.reject(form, error).await,
+            Ok(preview) => section::preview_content(&preview),
+            Err(error) => return self.show_rejected_form(form, error).await,
         };
         let layout = Layout {
             typed: Some(form),
             preview: Some(preview),
-            ..self.layout()
+            ..self.page_layout()
         };
-        Ok(page::answer(&self.people, &layout, &self.owned, None).await?)
+        Ok(page::agent_page_response(&self.people, &layout, &self.owned, None).await?)
     }
 
     /// Shows the page in its current state, with the form that was rejected with `error`.
-    pub(crate) async fn reject(&self, mut form: Form, error: Error) -> Reply {
+    pub(crate) async fn show_rejected_form(&self, mut form: Form, error: Error) -> Reply {
         let failure = Failure::from(error);
         let problem = match failure.error().kind() {
             ErrorKind::InvalidRequest(problems) => {
-                form.refuse(problems, &[]);
+                form.add_body_errors(problems, &[]);
                 None
             }
             ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
             ErrorKind::ServiceNotFound => Some(CLOSED.to_owned()),
             ErrorKind::IdempotencyKeyReused { .. } => Some(PAID_OUT.to_owned()),
-            ErrorKind::PayoutRefused(refusal) => Some(phrases::payout_refusal(refusal)),
+            ErrorKind::PayoutRefused(refusal) => Some(phrases::withdrawal_rejection_sentence(refusal)),
             _ => return Err(failure),
         };
-        self.page(failure.status(), form, problem).await
+        self.render_agent_page(failure.status(), form, problem).await
     }
 
     /// Shows the page in its current state after `error` prevented the creation of a key. Reloading the page with a new
     /// key causes a version conflict, because the browser sends the form again with the version from before that key.
-    pub(crate) async fn reject_key(&self, form: Form, error: Error) -> Reply {
+    pub(crate) async fn show_rejected_key_form(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();
-            return self.page(status, form, Some(KEY_CONFLICT.to_owned())).await;
+            return self
+                .render_agent_page(status, form, Some(KEY_CONFLICT.to_owned()))
+                .await;
         }
-        self.reject(form, error).await
+        self.show_rejected_form(form, error).await
     }
 
-    async fn page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
+    async fn render_agent_page(&self, status: StatusCode, form: Form, problem: Option<String>) -> Reply {
         let layout = Layout {
             problem,
             typed: Some(form),
-            ..self.layout()
+            ..self.page_layout()
         };
         let (person, agent) = (&self.posted.session.person, self.owned.agent().id);
-        let owned = self.people.own_agent(person, agent).await?;
-        let page = page::answer(&self.people, &layout, &owned, None).await?;
+        let owned = self.people.read_own_agent(person, agent).await?;
+        let page = page::agent_page_response(&self.people, &layout, &owned, None).await?;
         Ok((status, page).into_response())
     }
 
     /// Returns the page's layout at the current time.
-    pub(crate) fn layout(&self) -> Layout {
+    pub(crate) fn page_layout(&self) -> Layout {
         Layout::new(&self.posted.session, self.people.now())
     }
 }

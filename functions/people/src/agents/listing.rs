@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Query;
 use purser_domain::{Agent, AgentStatus, LabelFilter, Result, TemplateName};
-use purser_store::{AgentOrder, AgentPlace, Page};
+use purser_store::{AgentCursor, AgentOrder, Page};
 
 /// The maximum number of records that one page reads.
 pub(crate) const MAX_READ: u32 = 100;
@@ -33,25 +33,28 @@ impl AgentFilter {
     /// Reads the filter from a query string.
     pub(crate) fn from_query(query: &mut Query) -> Self {
         let short = |text: &str| (text.chars().count() <= LONGEST_SEARCH).then(|| text.to_owned());
-        let text = query.read("q", short, "must be a text of at most 100 characters");
+        let text = query.parse_with("q", short, "must be a text of at most 100 characters");
         let archived = |text: &str| text.parse().ok();
         Self {
             text: text.unwrap_or_default(),
-            label: query.read("label", LabelFilter::parse, LabelFilter::FORM),
-            status: query.read("status", AgentStatus::from_name, AgentStatus::choices()),
-            template: query.read("template", TemplateName::parse, TemplateName::FORM),
+            label: query.parse_with("label", LabelFilter::parse, LabelFilter::FORM),
+            status: query.parse_with("status", AgentStatus::from_name, AgentStatus::choices_message()),
+            template: query.parse_with("template", TemplateName::parse, TemplateName::FORM),
             archived: query
-                .read("archived", archived, "must be true or false")
+                .parse_with("archived", archived, "must be true or false")
                 .unwrap_or_default(),
         }
     }
 
-    fn accepts(&self, agent: &Agent) -> bool {
+    fn matches(&self, agent: &Agent) -> bool {
         let text = self.text.trim().to_lowercase();
         self.archived == agent.archived
             && self.status.is_none_or(|status| agent.status == status)
-            && self.label.as_ref().is_none_or(|label| label.accepts(&agent.labels))
-            && self.template.as_ref().is_none_or(|template| follows(agent, template))
+            && self.label.as_ref().is_none_or(|label| label.matches(&agent.labels))
+            && self
+                .template
+                .as_ref()
+                .is_none_or(|template| follows_template(agent, template))
             && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
     }
 
@@ -61,7 +64,7 @@ impl AgentFilter {
     }
 }
 
-pub(crate) fn follows(agent: &Agent, template: &TemplateName) -> bool {
+pub(crate) fn follows_template(agent: &Agent, template: &TemplateName) -> bool {
     agent
         .template
         .as_ref()
@@ -76,12 +79,15 @@ impl People {
         person: &Caller,
         filter: &AgentFilter,
         order: AgentOrder,
-        from: Option<AgentPlace>,
+        from: Option<AgentCursor>,
         limit: u32,
-    ) -> Result<Page<OwnedAgent, AgentPlace>> {
+    ) -> Result<Page<OwnedAgent, AgentCursor>> {
         // An additional position shows whether another page follows.
         let more = MAX_READ.saturating_add(1);
-        let mut places = self.ledger.agents_from(person.id.as_str(), order, from, more).await?;
+        let mut places = self
+            .ledger
+            .read_agent_positions(person.id.as_str(), order, from, more)
+            .await?;
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -91,11 +97,11 @@ impl People {
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {
             let read = self
-                .own_agents(person, batch.iter().map(|place| place.id).collect())
+                .read_own_agents(person, batch.iter().map(|place| place.id).collect())
                 .await?;
             for place in batch {
                 let owned = read.iter().find(|owned| owned.agent().id == place.id);
-                let Some(owned) = owned.filter(|owned| filter.accepts(owned.agent())) else {
+                let Some(owned) = owned.filter(|owned| filter.matches(owned.agent())) else {
                     continue;
                 };
                 if items.len() >= limit {

@@ -5,14 +5,14 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
-    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, Error, FollowedTemplate, Labels, Problem,
-    Result, Rule, RuleId, StartingLimits, StartingSet, TemplateName,
+    Act, Agent, AgentId, AgentName, AgentStatus, AuditChanges, AuditKind, DefaultServices, Error, FollowedTemplate,
+    Labels, Result, Rule, RuleId, StartingLimits, TemplateName, ValidationError,
 };
 use purser_store::CreateAgentResult;
 
 purser_api::body! {
     /// The agent's fields to update. Send at least one field.
-    pub(crate) struct AgentEdit as "AgentEditBody" {
+    pub(crate) struct AgentUpdate as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
         /// `frozen` rejects every call of the agent as soon as you have this response. `active` lets the policies
         /// decide again; an archived agent cannot become active.
@@ -25,7 +25,7 @@ purser_api::body! {
     }
 }
 
-impl AgentEdit {
+impl AgentUpdate {
     /// An update that changes nothing.
     pub(crate) const NONE: Self = Self {
         name: None,
@@ -35,7 +35,7 @@ impl AgentEdit {
     };
 
     /// Whether the update stops the agent's payments.
-    pub(crate) fn stops(&self) -> bool {
+    pub(crate) fn stops_payments(&self) -> bool {
         self.status == Some(AgentStatus::Frozen) || self.archived == Some(true)
     }
 }
@@ -57,8 +57,8 @@ pub(crate) enum NewAgentLimits {
 
 impl People {
     /// Reads the agents with these ids, and returns the agents that belong to the user, in any order.
-    pub(crate) async fn own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
-        let agents = self.ledger.agents(ids).await?.into_iter();
+    pub(crate) async fn read_own_agents(&self, person: &Caller, ids: Vec<AgentId>) -> Result<Vec<OwnedAgent>> {
+        let agents = self.ledger.read_agents(ids).await?.into_iter();
         Ok(agents.filter_map(|agent| OwnedAgent::new(person, agent)).collect())
     }
 
@@ -74,7 +74,7 @@ impl People {
         ids: CallerIds,
     ) -> Result<OwnedAgent> {
         const DOING: &str = "creating an agent";
-        let edition = self.catalog().await?;
+        let edition = self.current_catalog().await?;
         let open: Vec<_> = edition
             .catalog
             .services()
@@ -83,7 +83,7 @@ impl People {
             .collect();
         let template = match &start {
             NewAgentLimits::Template(name) => Some(self.find_template(person, name).await?),
-            NewAgentLimits::Default => self.default_template(person).await?,
+            NewAgentLimits::Default => self.read_default_template(person).await?,
             NewAgentLimits::Starting(_) => None,
         };
         let limits = match (&template, start) {
@@ -91,18 +91,18 @@ impl People {
             (None, NewAgentLimits::Starting(limits)) => limits,
             (None, NewAgentLimits::Template(_) | NewAgentLimits::Default) => self.starting_limits,
         };
-        let set = StartingSet::new(open.iter().map(|service| service.id)).with_caps(limits.caps());
+        let set = DefaultServices::new(open.iter().map(|service| service.id)).with_caps(limits.to_caps());
         let set = match &template {
-            Some(template) => set.with_changes(template.terms.starting_changes(open)),
+            Some(template) => set.with_changes(template.terms.default_service_changes(open)),
             None => set,
         };
         // The default services are stored before the wallet is created, because a later failure would leave an unused
         // key in KMS.
-        let starting_set = self.ledger.keep_starting_set(&set).await?;
-        let (id, wallet) = self.new_wallet(ids).await?;
+        let starting_set = self.ledger.store_default_services(&set).await?;
+        let (id, wallet) = self.create_wallet(ids).await?;
         let mut rules = Vec::new();
         let of_template = template.as_ref().and_then(|template| template.terms.rules.clone());
-        for kind in of_template.unwrap_or_else(|| limits.rules()) {
+        for kind in of_template.unwrap_or_else(|| limits.to_rules()) {
             let rule = RuleId::from_uuid(self.random_uuid()?);
             rules.push(Rule {
                 id: rule,
@@ -122,13 +122,13 @@ impl People {
             archived: false,
             labels: Labels::default(),
             starting_set: Some(starting_set),
-            template: template.map(|template| FollowedTemplate::with(template.name, template.version)),
+            template: template.map(|template| FollowedTemplate::fully_applied(template.name, template.version)),
             former_owners: Vec::new(),
             version: 1,
         };
-        let act = Act::new(AuditKind::AgentCreated).on(id);
+        let act = Act::new(AuditKind::AgentCreated).on_agent(id);
         let changes = AuditChanges::between(None, Some(agent.audit_members()));
-        let entry = self.entry(&person.acting, &act, changes)?;
+        let entry = self.audit_entry(&person.acting, &act, changes)?;
         match self.ledger.create_agent(&agent, &entry).await? {
             CreateAgentResult::Stored => {
                 OwnedAgent::new(person, agent).ok_or_else(|| Error::internal(DOING, "it is not its owner's"))
@@ -138,11 +138,11 @@ impl People {
     }
 
     /// Renames, labels, freezes, unfreezes, archives or restores an agent.
-    pub(crate) async fn edit_agent(
+    pub(crate) async fn update_agent(
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
-        edit: &AgentEdit,
+        edit: &AgentUpdate,
     ) -> Result<OwnedAgent> {
         let change = |agent: Agent| {
             let agent = Agent {
@@ -158,7 +158,7 @@ impl People {
             match edit.status {
                 None => Ok(agent),
                 Some(AgentStatus::Active) if agent.archived => {
-                    Err(Error::invalid(vec![Problem::at("/status", ARCHIVED)]))
+                    Err(Error::invalid(vec![ValidationError::at_path("/status", ARCHIVED)]))
                 }
                 Some(status) => Ok(Agent { status, ..agent }),
             }
@@ -172,6 +172,6 @@ impl People {
             (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
             (None, None) => AuditKind::AgentRenamed,
         };
-        self.change(owned, if_match, Act::new(kind), change).await
+        self.update_agent_record(owned, if_match, Act::new(kind), change).await
     }
 }

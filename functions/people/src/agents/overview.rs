@@ -2,27 +2,27 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::operations::NewAgentLimits;
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::agents::spend::AgentSpend;
 use crate::approvals;
 use crate::approvals::operations::Waiting;
 use crate::approvals::queue::View;
 use crate::caller::Caller;
 use crate::journal;
-use crate::journal::filter::{JournalFilter, JournalList};
+use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::redirect::see_other;
 use crate::services::operations::GovernedService;
 use crate::sessions::session::{PageSession, VerifiedForm};
-use crate::several::several;
+use crate::several::run_concurrently;
 use crate::state::People;
-use crate::ui::bar::bar;
+use crate::ui::bar::usage_bar;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{both, length};
+use crate::ui::datetime::{format_duration, relative_and_exact_time};
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
-use crate::ui::money::{cap, is_no_limit, money, spent};
-use crate::ui::notice::{Notice, done};
+use crate::ui::money::{amount_text, cap_text, is_no_limit, used_amount};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::usage;
 use crate::usage::spending::Spending;
@@ -34,8 +34,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{CallerIds, Reply};
 use purser_domain::{
-    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, Handover, JournalEntry, Result, RuleKind,
-    Spend, StartingLimits, Timestamp, visible,
+    Agent, AgentId, AgentName, AgentStatus, Amount, Catalog, DecisionResult, HistoryEntry, OwnershipOffer, Result,
+    RuleKind, Spend, StartingLimits, Timestamp, escape_hidden_characters,
 };
 use purser_store::{AgentOrder, PageRequest};
 use std::sync::Arc;
@@ -59,22 +59,22 @@ pub(crate) struct Overview<'a> {
     /// The recent spending; `None` if it can't be read, because the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
     /// Agents that operators want to transfer to the user. Each transfer takes effect when the user accepts it.
-    pub(crate) offers: Vec<(Handover, Agent)>,
+    pub(crate) offers: Vec<(OwnershipOffer, Agent)>,
     /// The latest denied payments, newest first; `None` if they can't be read.
-    pub(crate) refused: Option<Vec<JournalEntry>>,
+    pub(crate) refused: Option<Vec<HistoryEntry>>,
     /// The time up to which the sums and the denied payments are complete; `None` if they are up to date.
     pub(crate) complete_until: Option<Timestamp>,
     pub(crate) catalog: &'a Catalog,
 }
 
 /// Handles `GET /dashboard`.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    Ok(answer(&people, &session, layout).await?)
+pub(crate) async fn show_overview_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    Ok(overview_response(&people, &session, layout).await?)
 }
 
 /// Handles `GET` of a path that only accepts `POST`: redirects to the overview.
-pub(crate) async fn back() -> Response {
+pub(crate) async fn redirect_to_overview() -> Response {
     see_other("/dashboard")
 }
 
@@ -82,60 +82,70 @@ pub(crate) async fn back() -> Response {
 const BY_TEMPLATE: &str = "template";
 
 /// Handles `POST /dashboard/agents`, which creates an agent.
-pub(crate) async fn create_agent(State(people): State<Arc<People>>, caller: CallerIds, posted: VerifiedForm) -> Reply {
-    let mut form = posted.form(FormName::NewAgent);
-    let limits = if form.text("limits") == BY_TEMPLATE {
-        let default = people.default_template(&posted.session.person).await?;
+pub(crate) async fn submit_new_agent(
+    State(people): State<Arc<People>>,
+    caller: CallerIds,
+    posted: VerifiedForm,
+) -> Reply {
+    let mut form = posted.parse_form(FormName::NewAgent);
+    let limits = if form.field_text("limits") == BY_TEMPLATE {
+        let default = people.read_default_template(&posted.session.person).await?;
         if default.is_none() {
-            form.wrong("limits", "Limits: you have no default policy template.");
+            form.add_error("limits", "Limits: you have no default policy template.");
         }
         default.map(|template| NewAgentLimits::Template(template.name))
     } else {
-        form.starting_limits().map(NewAgentLimits::Starting)
+        form.parse_starting_limits().map(NewAgentLimits::Starting)
     };
-    let Some((name, limits)) = form.agent_name().zip(limits) else {
+    let Some((name, limits)) = form.parse_agent_name().zip(limits) else {
         let layout = Layout {
             typed: Some(form),
             ..Layout::new(&posted.session, people.now())
         };
-        let page = answer(&people, &posted.session, layout).await?;
+        let page = overview_response(&people, &posted.session, layout).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let owned = people
         .create_agent(&posted.session.person, &name, limits, caller)
         .await?;
-    Ok(done(&paths::agent(owned.agent().id), Notice::AgentCreated))
+    Ok(redirect_with_notice(
+        &paths::agent_path(owned.agent().id),
+        PageMessage::AgentCreated,
+    ))
 }
 
 /// Handles `POST /dashboard/handovers/{agent}/accept`, which accepts an ownership transfer.
-pub(crate) async fn accept(
+pub(crate) async fn submit_handover_acceptance(
     State(people): State<Arc<People>>,
     Path(agent): Path<String>,
     posted: VerifiedForm,
 ) -> Reply {
-    let id = parse_id(AgentId::parse(&agent))?;
-    let owned = people.accept_handover(&posted.session.person, id).await?;
-    Ok(done(&paths::agent(owned.agent().id), Notice::AgentAccepted))
+    let id = require_id(AgentId::parse(&agent))?;
+    let owned = people.accept_ownership_offer(&posted.session.person, id).await?;
+    Ok(redirect_with_notice(
+        &paths::agent_path(owned.agent().id),
+        PageMessage::AgentAccepted,
+    ))
 }
 
-async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
+async fn overview_response(people: &Arc<People>, session: &PageSession, layout: Layout) -> Result<Response> {
     /// The number of denied payments on the overview.
     const REFUSED: u32 = 5;
     let person = &session.person;
-    let blocked = JournalFilter {
+    let blocked = HistoryFilter {
         result: Some(DecisionResult::Block),
-        ..JournalFilter::default()
+        ..HistoryFilter::default()
     };
     let newest = PageRequest {
         before: None,
         limit: REFUSED,
     };
     let (waiting, offers, edition) = tokio::try_join!(
-        people.waiting(person, None, None, PENDING.most()),
-        people.handovers(person),
-        people.catalog(),
+        people.read_waiting_approvals(person, None, None, PENDING.max_approvals()),
+        people.list_handovers(person),
+        people.current_catalog(),
     )?;
-    let spending = people.spending(person).await;
+    let spending = people.read_spending(person).await;
     if let Err(error) = &spending {
         tracing::warn!(cause = %error, "usage.not_read");
     }
@@ -143,19 +153,19 @@ async fn answer(people: &Arc<People>, session: &PageSession, layout: Layout) -> 
     let (agents, has_any) = load_agents(people, person).await?;
     // Services, rules and freezes are read only for the agents that the page shows.
     let (refused, freezes, complete_until) = tokio::join!(
-        people.journal(person, JournalList::Decisions, &blocked, newest),
-        people.freezes_of(agents.iter().map(OwnedAgent::agent)),
-        people.complete_until(),
+        people.read_history_page(person, HistoryList::Decisions, &blocked, newest),
+        people.read_freezes_by_agent(agents.iter().map(OwnedAgent::agent)),
+        people.history_complete_until(),
     );
     if let Err(error) = &refused {
         tracing::warn!(cause = %error, "journal.not_read");
     }
     let freezes = freezes?;
-    let agents = several(agents, |agent| {
+    let agents = run_concurrently(agents, |agent| {
         let people = Arc::clone(people);
         let freeze = freezes.get(&agent.agent().id).cloned();
         async move {
-            let (services, rules) = tokio::try_join!(people.services(&agent), people.rules(&agent))?;
+            let (services, rules) = tokio::try_join!(people.list_services(&agent), people.list_rules(&agent))?;
             Ok(AgentSpend {
                 agent,
                 freeze,
@@ -199,18 +209,18 @@ async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<OwnedAgent
 
 pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup {
     let none = !overview.has_any;
-    layout.page(
+    layout.html_page(
         "Overview",
         NavItem::Overview,
         &html! {
             h1 { "Overview" }
-            @if !overview.offers.is_empty() { (offers(layout, &overview.offers)) }
-            @if none { (first_agent(layout)) } @else {
-                (journal::page::behind(overview.complete_until))
-                (usage::section::section(overview.spending.as_ref(), &overview.agents, overview.catalog))
+            @if !overview.offers.is_empty() { (handover_offers(layout, &overview.offers)) }
+            @if none { (first_agent_section(layout)) } @else {
+                (journal::page::behind_warning(overview.complete_until))
+                (usage::section::spending_section(overview.spending.as_ref(), &overview.agents, overview.catalog))
                 section aria-labelledby="waiting-title" {
                     h2 id="waiting-title" { "Waiting for you" }
-                    (approvals::page::live(layout, &overview.waiting, PENDING, overview.catalog))
+                    (approvals::page::live_approval_list(layout, &overview.waiting, PENDING, overview.catalog))
                 }
                 section aria-labelledby="spend-title" {
                     div.section-head {
@@ -218,7 +228,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                             "Agents" @if !overview.agents.is_empty() { " " span.muted { "spend of the last 24 hours" } }
                         }
                         a href="/dashboard/agents" { "All agents" }
-                        (new_agent(layout))
+                        (new_agent_section(layout))
                     }
                     ul.cards.two { @for agent in &overview.agents { (agent_card(layout, agent, overview.catalog)) } }
                 }
@@ -230,7 +240,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
                     @match overview.refused.as_deref() {
                         None => p.empty { "The refused payments can’t be shown at the moment." },
                         Some([]) => p.empty { "No payment was refused." },
-                        Some(refused) => (journal::row::table(layout, "Refused payments, newest first", refused, overview.catalog)),
+                        Some(refused) => (journal::row::decisions_table(layout, "Refused payments, newest first", refused, overview.catalog)),
                     }
                 }
             }
@@ -238,7 +248,7 @@ pub(crate) fn overview_page(layout: &Layout, overview: &Overview<'_>) -> Markup 
     )
 }
 
-fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
+fn handover_offers(layout: &Layout, offers: &[(OwnershipOffer, Agent)]) -> Markup {
     html! {
         section aria-labelledby="offers-title" {
             h2 id="offers-title" { "Offered to you" }
@@ -247,11 +257,11 @@ fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
                 @for (offer, agent) in offers {
                     li.row {
                         div.row-main {
-                            p { strong { (visible(&agent.name)) } " " code.long { (agent.id) } }
-                            p.muted { q { (visible(offer.reason.as_str())) } " · until " (both(offer.ends_at, layout.now)) }
+                            p { strong { (escape_hidden_characters(&agent.name)) } " " code.long { (agent.id) } }
+                            p.muted { q { (escape_hidden_characters(offer.reason.as_str())) } " · until " (relative_and_exact_time(offer.ends_at, layout.now)) }
                         }
                         div.row-actions {
-                            (layout.button(
+                            (layout.button_form(
                                 &format!("/dashboard/handovers/{}/accept", agent.id),
                                 &Button { class: "primary", ..Button::plain("Accept") },
                             ))
@@ -263,7 +273,7 @@ fn offers(layout: &Layout, offers: &[(Handover, Agent)]) -> Markup {
     }
 }
 
-fn first_agent(layout: &Layout) -> Markup {
+fn first_agent_section(layout: &Layout) -> Markup {
     html! {
         section.card.first aria-labelledby="first-title" {
             h2 id="first-title" { "Create your first agent" }
@@ -276,9 +286,9 @@ fn first_agent(layout: &Layout) -> Markup {
     }
 }
 
-fn new_agent(layout: &Layout) -> Markup {
+fn new_agent_section(layout: &Layout) -> Markup {
     html! {
-        details.pop open[layout.inputs(FormName::NewAgent).is_typed()] {
+        details.pop open[layout.form_inputs(FormName::NewAgent).has_posted_form()] {
             summary.button { "New agent" }
             div.pop-body { (new_agent_form(layout)) }
         }
@@ -286,12 +296,12 @@ fn new_agent(layout: &Layout) -> Markup {
 }
 
 fn new_agent_form(layout: &Layout) -> Markup {
-    let inputs = layout.inputs(FormName::NewAgent);
-    layout.form(
+    let inputs = layout.form_inputs(FormName::NewAgent);
+    layout.post_form(
         "/dashboard/agents",
         &html! {
-            (inputs.line("name", "Name of the agent", "", AgentName::MAX))
-            (inputs.radios("limits", "Limits", &[
+            (inputs.required_text_input("name", "Name of the agent", "", AgentName::MAX))
+            (inputs.radio_buttons("limits", "Limits", &[
                 (StartingLimits::Safe.name(), "Safe: $1 a call, $20 a day, and it asks before it pays anyone new"),
                 (BY_TEMPLATE, "Those of your default policy template, which it then follows"),
                 (StartingLimits::Unlimited.name(), "None: it can spend its whole balance without asking"),
@@ -319,10 +329,10 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
         li.card.agent {
             div.headline {
                 h3 {
-                    (labels::agent(agent.id, &agent.name))
-                    @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) }
+                    (labels::agent_link(agent.id, &agent.name))
+                    @if agent.status == AgentStatus::Frozen { " " (labels::status_chip(agent.status)) }
                 }
-                p.total { (spent(total)) }
+                p.total { (used_amount(total)) }
             }
             @if let Some(freeze) = &spend.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             ul.spend {
@@ -330,10 +340,10 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                     @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
-                                span { "All services, any " (length(*window)) }
-                                span.figures { (spent(used)) " of " (money(*limit)) }
+                                span { "All services, any " (format_duration(*window)) }
+                                span.figures { (used_amount(used)) " of " (amount_text(*limit)) }
                             }
-                            (bar(used.amount, Amount::ZERO, *limit))
+                            (usage_bar(used.amount, Amount::ZERO, *limit))
                         }
                     }
                 }
@@ -341,12 +351,12 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                     li {
                         div.spend-line {
                             span {
-                                (labels::service(service.record.service, catalog))
+                                (labels::service_name(service.record.service, catalog))
                                 @if !service.record.enabled { span.muted { " disabled" } }
                             }
-                            span.figures { (spent(service.spent_today)) " of " (cap(cap_of(service))) }
+                            span.figures { (used_amount(service.spent_today)) " of " (cap_text(cap_of(service))) }
                         }
-                        (bar(service.spent_today.amount, Amount::ZERO, cap_of(service)))
+                        (usage_bar(service.spent_today.amount, Amount::ZERO, cap_of(service)))
                     }
                 }
             }
@@ -354,7 +364,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                 p.warning-line {
                     span.nolimit { "no limit" }
                     " on " (count_with_noun(rest.len(), "more service")) ", nothing spent · "
-                    a href=(format!("{}#services", paths::agent(agent.id))) { "Set limits" }
+                    a href=(format!("{}#services", paths::agent_path(agent.id))) { "Set limits" }
                 }
             }
             @if enabled.is_empty() { p.empty { "No service is enabled." } }

@@ -9,7 +9,7 @@ use purser_api::Precondition;
 use purser_domain::{
     Act, Acting, Agent, AgentId, AgentStatus, AuditChanges, EditReason, ErrorKind, Labels, Result, Timestamp,
 };
-use purser_store::{Backoff, EditResult};
+use purser_store::{Backoff, UpdateResult};
 
 /// An agent that belonged to the caller when the agent was read.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl OwnedAgent {
 
     /// Sets the reason for the next update, which the audit log records.
     #[must_use]
-    pub(crate) fn because(mut self, reason: Option<EditReason>) -> Self {
+    pub(crate) fn with_reason(mut self, reason: Option<EditReason>) -> Self {
         self.caller.acting.source.reason = reason;
         self
     }
@@ -52,7 +52,7 @@ impl OwnedAgent {
     }
 }
 
-/// An agent's name and labels for the owner at the time of a decision. Only [`KnownAgent::at`] creates one, so users
+/// An agent's name and labels for the owner at the time of a decision. Only [`KnownAgent::at_transfer`] creates one, so users
 /// see only decisions from the time in which they owned the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAgent {
@@ -64,8 +64,8 @@ pub(crate) struct KnownAgent {
 impl KnownAgent {
     /// Returns the agent for a decision that was made after `transfers` ownership transfers. Returns `not_found` if the
     /// user did not own the agent then.
-    pub(crate) fn at(person: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
-        let then = agent.owner_then(transfers);
+    pub(crate) fn at_transfer(person: &Caller, agent: &Agent, transfers: u32) -> Result<Self> {
+        let then = agent.owner_at(transfers);
         if then.owner != person.id.as_str() {
             return Err(ErrorKind::NotFound.into());
         }
@@ -78,22 +78,22 @@ impl KnownAgent {
 }
 
 /// Returns an id that was parsed from a path, or `not_found` if the id is invalid.
-pub(crate) fn parse_id<T>(id: Option<T>) -> Result<T> {
+pub(crate) fn require_id<T>(id: Option<T>) -> Result<T> {
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 impl People {
     /// Reads the user's agent with this id. Returns `not_found` for another user's agent and for an unknown id.
-    pub(crate) async fn own_agent(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
-        let agent = self.ledger.agent(id).await?;
+    pub(crate) async fn read_own_agent(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
+        let agent = self.ledger.read_agent_by_id(id).await?;
         let owned = agent.and_then(|agent| OwnedAgent::new(person, agent));
         owned.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Reads an agent that the user owns or has owned. Former owners may see only the decisions from the time in which
-    /// they owned the agent ([`KnownAgent::at`]).
+    /// they owned the agent ([`KnownAgent::at_transfer`]).
     pub(crate) async fn find_known_agent(&self, person: &Caller, id: AgentId) -> Result<Agent> {
-        let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+        let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
         let owners = agent.former_owners.iter().map(|former| &former.owner);
         if !owners.chain([&agent.owner]).any(|owner| owner == person.id.as_str()) {
             return Err(ErrorKind::NotFound.into());
@@ -108,20 +108,20 @@ impl People {
     /// so a freeze always takes effect. A change without effect does not write the record. That change may be the retry
     /// of a freeze that failed after the record was stored, so the agent's windows are fenced before the function
     /// returns.
-    pub(crate) async fn change(
+    pub(crate) async fn update_agent_record(
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
         act: Act,
         change: impl Fn(Agent) -> Result<Agent>,
     ) -> Result<OwnedAgent> {
-        let act = act.on(owned.agent.id);
+        let act = act.on_agent(owned.agent.id);
         let acting = owned.acting().clone();
-        self.audit_rejection(&acting, &act, self.store_change(owned, if_match, &act, change))
+        self.audit_rejection(&acting, &act, self.store_agent_update(owned, if_match, &act, change))
             .await
     }
 
-    async fn store_change(
+    async fn store_agent_update(
         &self,
         owned: OwnedAgent,
         if_match: Precondition,
@@ -131,30 +131,30 @@ impl People {
         let OwnedAgent { mut agent, caller } = owned;
         let mut backoff = Backoff::new();
         loop {
-            if_match.holds(agent.version)?;
+            if_match.check_version(agent.version)?;
             let changed = change(agent.clone())?;
             if changed == agent {
-                if is_narrowed(&agent) {
+                if may_have_more_rights(&agent) {
                     self.ledger.fence_windows(&agent).await?;
                 }
                 return Ok(OwnedAgent { agent, caller });
             }
             if changed.widens(&agent) {
-                self.limits.recently(caller.signed_in_at, self.now())?;
+                self.limits.require_recent_sign_in(caller.signed_in_at, self.now())?;
             }
             let next = Agent {
                 version: agent.version.saturating_add(1),
                 ..changed
             };
             let [before, after] = [&agent, &next].map(|agent| Some(agent.audit_members()));
-            let entry = self.entry(&caller.acting, act, AuditChanges::between(before, after))?;
+            let entry = self.audit_entry(&caller.acting, act, AuditChanges::between(before, after))?;
             match self.ledger.put_agent(&next, &entry).await? {
-                EditResult::Stored => {
+                UpdateResult::Stored => {
                     return Ok(OwnedAgent { agent: next, caller });
                 }
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
-            let newer = self.ledger.agent(next.id).await?;
+            let newer = self.ledger.read_agent_by_id(next.id).await?;
             // Meanwhile the agent's ownership may have been transferred.
             let newer = newer.filter(|newer| newer.owner == agent.owner);
             agent = newer.ok_or(ErrorKind::NotFound)?;
@@ -164,6 +164,6 @@ impl People {
 
 /// Whether the record may deny a payment that it previously allowed. Only in that case can windows still need fencing,
 /// namely if an update failed after the record was stored.
-fn is_narrowed(agent: &Agent) -> bool {
+fn may_have_more_rights(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

@@ -9,35 +9,35 @@ use crate::payouts;
 use crate::rules;
 use crate::services;
 use crate::state::People;
-use crate::ui::datetime::{exact, relative};
+use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::ui::paths;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentName, AgentStatus, Result, visible};
+use purser_domain::{Agent, AgentName, AgentStatus, Result, escape_hidden_characters};
 
 /// Reads the agent's data and renders the agent's page.
-pub(crate) async fn answer(
+pub(crate) async fn agent_page_response(
     people: &People,
     layout: &Layout,
     owned: &OwnedAgent,
     new_key: Option<String>,
 ) -> Result<Response> {
     let (mut services, rules, keys, payouts, edition, freeze, shadow, balance) = tokio::try_join!(
-        people.services(owned),
-        people.rules(owned),
-        people.keys(owned),
-        people.payouts(owned),
-        people.catalog(),
-        people.freeze_of(owned.agent()),
-        Box::pin(people.shadow(owned)),
-        async { Ok(people.balance(owned).await) },
+        people.list_services(owned),
+        people.list_rules(owned),
+        people.list_keys(owned),
+        people.read_withdrawals(owned),
+        people.current_catalog(),
+        people.find_operator_freeze(owned.agent()),
+        Box::pin(people.read_shadow(owned)),
+        async { Ok(people.read_wallet_balance(owned).await) },
     )?;
     // Services are sorted by name. Services that are no longer in the catalog are last.
     services.sort_by_cached_key(|governed| {
-        let service = edition.catalog.by_id(governed.record.service);
+        let service = edition.catalog.find_by_id(governed.record.service);
         (service.is_none(), service.map(|service| service.name.to_lowercase()))
     });
     let page = AgentPage {
@@ -49,7 +49,7 @@ pub(crate) async fn answer(
         balance,
         network: people.network,
         payouts,
-        payout_key: uuid::Builder::from_random_bytes(people.entropy.bytes()?)
+        payout_key: uuid::Builder::from_random_bytes(people.entropy.random_bytes()?)
             .into_uuid()
             .to_string(),
         freeze,
@@ -61,22 +61,22 @@ pub(crate) async fn answer(
 
 pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
     let agent = page.agent;
-    let path = paths::agent(agent.id);
+    let path = paths::agent_path(agent.id);
     let permissive = page
         .services
         .iter()
         .filter(|panel| panel.record.enabled && panel.record.policy.is_permissive())
         .count();
-    layout.page(
-        &visible(&agent.name),
+    layout.html_page(
+        &escape_hidden_characters(&agent.name),
         NavItem::Elsewhere,
         &html! {
             p.crumb { a href=(fleet::PATH) { "Agents" } }
             div.agent-head {
                 div {
-                    h1 { (visible(&agent.name)) " " (labels::status(agent.status)) @if agent.archived { " " span.chip { "archived" } } }
+                    h1 { (escape_hidden_characters(&agent.name)) " " (labels::status_chip(agent.status)) @if agent.archived { " " span.chip { "archived" } } }
                     p.muted {
-                        "created " (relative(agent.created_at, layout.now)) " · "
+                        "created " (relative_time(agent.created_at, layout.now)) " · "
                         span.copyable { code.long { (agent.id) } (labels::copy_button(&agent.id.to_string(), "Copy the agent’s id")) }
                     }
                     p { span.muted { "Labels: " } (fleet::label_chips(agent)) }
@@ -93,7 +93,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     }
                 }
             }
-            @if let Some(key) = &page.new_key { (keys::section::new_key_notice(key)) }
+            @if let Some(key) = &page.new_key { (keys::section::new_key_message(key)) }
             @if permissive > 0 {
                 div.message.warn {
                     p {
@@ -122,41 +122,41 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
             p { a href=(format!("{}?agent_id={}", paths::TEMPLATES, agent.id)) { "Save its limits as a policy template" } }
             @if let Some(followed) = &agent.template {
                 p {
-                    "It follows the policy template " a href=(paths::template(&followed.name)) { (followed.name) }
+                    "It follows the policy template " a href=(paths::template_path(&followed.name)) { (followed.name) }
                     @match followed.version() { Some(version) => { ", version " (version) "." }, None => ", of which an application was interrupted." }
                 }
             }
-            (services::section::section(layout, page, &path))
-            (rules::section::section(layout, page, &path))
+            (services::section::services_section(layout, page, &path))
+            (rules::section::rules_section(layout, page, &path))
             section id="shadow" aria-labelledby="shadow-title" {
                 h2 id="shadow-title" { "Shadow" }
                 @match page.shadowed_since {
                     Some(since) => p {
-                        "Other limits judge the agent’s decisions without effect, attached " (relative(since, layout.now)) ": "
-                        a href=(paths::shadow(agent.id)) { "what they would have decided" } "."
+                        "Other limits judge the agent’s decisions without effect, attached " (relative_time(since, layout.now)) ": "
+                        a href=(paths::shadow_path(agent.id)) { "what they would have decided" } "."
                     },
                     None => p.muted {
                         "“Try in shadow” in a form above attaches its limits to the agent without effect: they judge its decisions from then on."
                     },
                 }
             }
-            (keys::section::section(layout, page, &path))
-            (wallet_section::section(page))
-            (payouts::section::section(layout, page, &path))
-            p.muted.fine { "Record version " (agent.version) " · created " (exact(agent.created_at)) }
+            (keys::section::keys_section(layout, page, &path))
+            (wallet_section::wallet_section(page))
+            (payouts::section::withdrawal_section(layout, page, &path))
+            p.muted.fine { "Record version " (agent.version) " · created " (exact_time(agent.created_at)) }
         },
     )
 }
 
 fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::Rename);
+    let inputs = layout.form_inputs(FormName::Rename);
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "Rename" }
             div.pop-body {
-                (layout.form(&format!("{path}/rename"), &html! {
+                (layout.post_form(&format!("{path}/rename"), &html! {
                     (version_input(page.agent.version))
-                    (inputs.line("name", "Name of the agent", &page.agent.name, AgentName::MAX))
+                    (inputs.required_text_input("name", "Name of the agent", &page.agent.name, AgentName::MAX))
                     button.primary type="submit" { "Rename" }
                 }))
             }
@@ -165,19 +165,19 @@ fn rename_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
 }
 
 fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::Labels);
+    let inputs = layout.form_inputs(FormName::Labels);
     let lines: Vec<String> = agent
         .labels
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "Labels" }
             div.pop-body {
-                (layout.form(&format!("{path}/labels"), &html! {
+                (layout.post_form(&format!("{path}/labels"), &html! {
                     (version_input(agent.version))
-                    (inputs.area("labels", "Labels", "One in each line, such as team=search. At most 10.", &lines, 4))
+                    (inputs.text_area("labels", "Labels", "One in each line, such as team=search. At most 10.", &lines, 4))
                     button.primary type="submit" { "Save labels" }
                 }))
             }
@@ -202,14 +202,14 @@ fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     };
     html! {
         @match (agent.archived, agent.status) {
-            (true, _) => (layout.button(&format!("{path}/restore"), &primary("Restore"))),
+            (true, _) => (layout.button_form(&format!("{path}/restore"), &primary("Restore"))),
             (false, AgentStatus::Active) => {
-                (layout.button(&format!("{path}/archive"), &archive))
-                (layout.button(&format!("{path}/freeze"), &freeze))
+                (layout.button_form(&format!("{path}/archive"), &archive))
+                (layout.button_form(&format!("{path}/freeze"), &freeze))
             }
             (false, AgentStatus::Frozen) => {
-                (layout.button(&format!("{path}/archive"), &archive))
-                (layout.button(&format!("{path}/unfreeze"), &primary("Unfreeze")))
+                (layout.button_form(&format!("{path}/archive"), &archive))
+                (layout.button_form(&format!("{path}/unfreeze"), &primary("Unfreeze")))
             }
         }
     }

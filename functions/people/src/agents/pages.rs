@@ -1,6 +1,6 @@
 //! The routes of an agent's page and of the page's forms.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::agents::{actions, page};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, Stops};
@@ -23,60 +23,89 @@ use std::sync::Arc;
 /// The routes below the path of an agent's page.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
-        .route("/", get(show))
-        .route("/rename", form(actions::rename))
-        .route("/labels", form(actions::label))
-        .route("/archive", form(actions::archive).layer(Extension(Stops::ALWAYS)))
-        .route("/restore", form(actions::restore))
-        .route("/freeze", form(actions::freeze).layer(Extension(Stops::ALWAYS)))
-        .route("/unfreeze", form(actions::unfreeze))
-        .route("/keys", form(keys::actions::create))
-        .route("/keys/{key}/rotate", form(keys::actions::rotate))
-        .route("/keys/{key}/revoke", form(keys::actions::revoke))
-        .route("/payout-address", form(payouts::actions::name_address))
-        .route("/payout-address/remove", form(payouts::actions::remove_address))
-        .route("/payouts", form(payouts::actions::pay_out))
-        .route("/services", form(services::actions::enable))
-        .route("/services/limits", form(services::actions::limit_unlimited))
-        .route("/services/{service}", form(services::actions::edit))
-        .route("/services/{service}/disable", form(services::actions::disable))
-        .route("/services/{service}/enable", form(services::actions::enable_again))
-        .route("/shadow", get(shadow::page::show))
-        .route("/shadow/promote", form(shadow::actions::promote))
-        .route("/shadow/remove", form(shadow::actions::remove))
-        .route("/history", get(history::page::show))
+        .route("/", get(show_agent_page))
+        .route("/rename", form_route(actions::submit_agent_name))
+        .route("/labels", form_route(actions::submit_agent_labels))
+        .route(
+            "/archive",
+            form_route(actions::archive_agent).layer(Extension(Stops::ALWAYS)),
+        )
+        .route("/restore", form_route(actions::restore_agent))
+        .route(
+            "/freeze",
+            form_route(actions::freeze_agent).layer(Extension(Stops::ALWAYS)),
+        )
+        .route("/unfreeze", form_route(actions::unfreeze_agent))
+        .route("/keys", form_route(keys::actions::submit_new_key))
+        .route("/keys/{key}/rotate", form_route(keys::actions::submit_key_rotation))
+        .route("/keys/{key}/revoke", form_route(keys::actions::submit_key_revocation))
+        .route(
+            "/payout-address",
+            form_route(payouts::actions::submit_withdrawal_address),
+        )
+        .route(
+            "/payout-address/remove",
+            form_route(payouts::actions::submit_address_removal),
+        )
+        .route("/payouts", form_route(payouts::actions::submit_withdrawal))
+        .route("/services", form_route(services::actions::submit_service_to_enable))
+        .route(
+            "/services/limits",
+            form_route(services::actions::submit_limits_for_unlimited),
+        )
+        .route(
+            "/services/{service}",
+            form_route(services::actions::submit_policy_update),
+        )
+        .route(
+            "/services/{service}/disable",
+            form_route(services::actions::disable_service),
+        )
+        .route(
+            "/services/{service}/enable",
+            form_route(services::actions::enable_service_again),
+        )
+        .route("/shadow", get(shadow::page::show_shadow_page))
+        .route("/shadow/promote", form_route(shadow::actions::submit_shadow_promotion))
+        .route("/shadow/remove", form_route(shadow::actions::submit_shadow_removal))
+        .route("/history", get(history::page::show_history_page))
         .route(
             "/services/{service}/versions/{version}/restore",
-            form(history::actions::restore_policy),
+            form_route(history::actions::submit_policy_restore),
         )
         .route(
             "/versions/{version}/rules/{rule}/restore",
-            form(history::actions::restore_rule),
+            form_route(history::actions::submit_rule_restore),
         )
-        .route("/rules", form(rules::actions::add))
-        .route("/rules/{rule}", form(rules::actions::replace))
-        .route("/rules/{rule}/remove", form(rules::actions::remove))
+        .route("/rules", form_route(rules::actions::submit_new_rule))
+        .route("/rules/{rule}", form_route(rules::actions::submit_rule_replacement))
+        .route("/rules/{rule}/remove", form_route(rules::actions::submit_rule_removal))
 }
 
 /// Routes `POST` to the handler, and `GET` to a redirect to the agent's page.
-pub(crate) fn form<H, T>(handler: H) -> MethodRouter<Arc<People>>
+pub(crate) fn form_route<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,
     T: 'static,
 {
-    post(handler).get(back)
+    post(handler).get(redirect_to_agent)
 }
 
 /// Handles `GET /dashboard/agents/{agent}`.
-async fn show(State(people): State<Arc<People>>, session: PageSession, Path(agent): Path<String>, uri: Uri) -> Reply {
-    let agent = parse_id(AgentId::parse(&agent))?;
-    let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    Ok(page::answer(&people, &layout, &owned, None).await?)
+async fn show_agent_page(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    Path(agent): Path<String>,
+    uri: Uri,
+) -> Reply {
+    let agent = require_id(AgentId::parse(&agent))?;
+    let owned = people.read_own_agent(&session.person, agent).await?;
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    Ok(page::agent_page_response(&people, &layout, &owned, None).await?)
 }
 
 /// Handles `GET` of a path that only accepts `POST`: redirects to the agent's page.
-async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let agent = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
-    Ok(see_other(&paths::agent(agent)))
+async fn redirect_to_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
+    let agent = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+    Ok(see_other(&paths::agent_path(agent)))
 }

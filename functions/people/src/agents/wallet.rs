@@ -3,7 +3,7 @@
 use crate::agents::new_keys::NewKeys;
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
-use purser_api::{AskedWallet, AttestWallet, CallerIds};
+use purser_api::{AttestWallet, CallerIds, RequestedWallet};
 use purser_chain::{KmsError, KmsKeys, is_attested};
 use purser_domain::{AgentId, Amount, Causes, Error, ErrorKind, Result, Wallet};
 use purser_store::SpareKey;
@@ -21,33 +21,35 @@ impl People {
     ///
     /// If the KMS key can't be used yet, the key is stored for the next new agent, so that retries create no further
     /// keys. Operators can find any other unused key by its tags (`docs/runbook.md`).
-    pub(crate) async fn new_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
+    pub(crate) async fn create_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {
-                let index = self.ledger.next_wallet_index().await?;
+                let index = self.ledger.assign_wallet_index().await?;
                 let agent = self.new_agent_id()?;
-                let wallet = self.attest_wallet(agent, AskedWallet::Seed { index }, caller).await?;
+                let wallet = self
+                    .attest_wallet(agent, RequestedWallet::Seed { index }, caller)
+                    .await?;
                 return Ok((agent, wallet));
             }
             NewKeys::Kms { keys, stack, policy } => (keys, stack, policy.as_deref()),
         };
         let spare = match self.ledger.take_spare_key().await? {
             Some(spare) => spare,
-            None => self.new_key(keys, stack, policy).await?,
+            None => self.create_kms_key(keys, stack, policy).await?,
         };
         let key_id = spare.key.to_string();
         match self
-            .attest_wallet(spare.agent, AskedWallet::Kms { key_id }, caller)
+            .attest_wallet(spare.agent, RequestedWallet::Kms { key_id }, caller)
             .await
         {
             Ok(wallet) => Ok((spare.agent, wallet)),
-            Err(error) => Err(self.keep_for_later(spare, error).await),
+            Err(error) => Err(self.store_spare_key(spare, error).await),
         }
     }
 
-    async fn new_key(&self, keys: &KmsKeys, stack: &str, policy: Option<&str>) -> Result<SpareKey> {
+    async fn create_kms_key(&self, keys: &KmsKeys, stack: &str, policy: Option<&str>) -> Result<SpareKey> {
         let agent = self.new_agent_id()?;
-        let made = keys.create(agent, stack, policy).await;
+        let made = keys.create_key(agent, stack, policy).await;
         let key = made.map_err(|error| match error {
             KmsError::Unavailable(_) => Error::temporarily_unavailable(DOING, error),
             KmsError::Refused(_) | KmsError::Answer(_) => Error::internal(DOING, error),
@@ -57,37 +59,37 @@ impl People {
 
     /// Stores a key that may become usable later, and returns the error for the caller. Operators can find any other
     /// key by its tags.
-    async fn keep_for_later(&self, spare: SpareKey, error: Error) -> Error {
+    async fn store_spare_key(&self, spare: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
         }
-        if let Err(cause) = self.ledger.keep_spare_key(spare).await {
+        if let Err(cause) = self.ledger.add_spare_key(spare).await {
             warn!(agent.id = %spare.agent, cause = %Causes(&cause), "wallet_key.not_kept");
         }
         error.retry_after(NEW_KEY_SECONDS)
     }
 
-    async fn attest_wallet(&self, agent: AgentId, asked: AskedWallet, caller: CallerIds) -> Result<Wallet> {
+    async fn attest_wallet(&self, agent: AgentId, asked: RequestedWallet, caller: CallerIds) -> Result<Wallet> {
         let request = AttestWallet {
             agent_id: agent.uuid(),
             wallet: asked.clone(),
         };
         let attested = self.payments.attest_wallet(caller, request).await?;
         attested
-            .wallet(&asked)
+            .requested_wallet(&asked)
             .filter(|wallet| is_attested(&wallet.attestation, agent, wallet.address))
             .ok_or_else(|| Error::internal(DOING, "it is not attested"))
     }
 
     fn new_agent_id(&self) -> Result<AgentId> {
-        let bytes = self.entropy.bytes()?;
+        let bytes = self.entropy.random_bytes()?;
         Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
     /// Reads the wallet's balance. Returns `None` while the chain can't be reached, because users can manage the agent
     /// without the balance.
-    pub(crate) async fn balance(&self, owned: &OwnedAgent) -> Option<Amount> {
-        match self.chain.balance(owned.agent().wallet.address).await {
+    pub(crate) async fn read_wallet_balance(&self, owned: &OwnedAgent) -> Option<Amount> {
+        match self.chain.read_balance(owned.agent().wallet.address).await {
             Ok(balance) => Some(balance),
             Err(error) => {
                 warn!(cause = %error, "balance.unavailable");

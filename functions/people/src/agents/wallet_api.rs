@@ -39,8 +39,11 @@ pub(crate) struct WalletView {
     get, path = "/agents/{agentId}/wallet", operation_id = "read_wallet",
     responses((status = 200, body = WalletView, description = "The wallet's address and balance."))
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<WalletView>, Failure> {
-    let balance = people.balance(&owned).await;
+pub(crate) async fn read_wallet(
+    State(people): State<Arc<People>>,
+    owned: OwnedAgent,
+) -> Result<Json<WalletView>, Failure> {
+    let balance = people.read_wallet_balance(&owned).await;
     let (agent, network) = (owned.agent(), people.network);
     Ok(Json(WalletView {
         agent_id: agent.id.to_string(),

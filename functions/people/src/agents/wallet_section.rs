@@ -2,11 +2,11 @@
 
 use crate::agents::contents::AgentPage;
 use crate::ui::labels;
-use crate::ui::money::big_money;
+use crate::ui::money::prominent_amount;
 use crate::ui::paths;
 use maud::{Markup, html};
 
-pub(crate) fn section(page: &AgentPage<'_>) -> Markup {
+pub(crate) fn wallet_section(page: &AgentPage<'_>) -> Markup {
     let address = page.agent.wallet.address;
     html! {
         section id="wallet" aria-labelledby="wallet-title" {
@@ -17,19 +17,19 @@ pub(crate) fn section(page: &AgentPage<'_>) -> Markup {
                         dt { "Balance" }
                         dd.balance {
                             @match page.balance {
-                                Some(balance) => { (big_money(balance)) " " span.token { (page.network.token_symbol()) } }
+                                Some(balance) => { (prominent_amount(balance)) " " span.token { (page.network.token_symbol()) } }
                                 None => { span.muted { "unknown: the chain can’t be reached at the moment" } }
                             }
                         }
                     }
                     div {
                         dt { "Address" }
-                        dd { (labels::wallet(address)) (labels::outside(&paths::wallet(page.network, address), "View it in the block explorer")) }
+                        dd { (labels::wallet_address(address)) (labels::external_link(&paths::wallet_url(page.network, address), "View it in the block explorer")) }
                     }
-                    div { dt { "Network" } dd { (labels::network(page.network)) } }
+                    div { dt { "Network" } dd { (labels::network_name(page.network)) } }
                 }
                 p.hint {
-                    "Send " (page.network.token_symbol()) " on " (labels::network(page.network)) " to this address to fund the agent. "
+                    "Send " (page.network.token_symbol()) " on " (labels::network_name(page.network)) " to this address to fund the agent. "
                     "The wallet needs no other coin: the payee submits the transaction."
                 }
             }

@@ -1,19 +1,19 @@
 //! The `/approvals` routes: approvals that agents request, and the owner's decisions on them.
 
 use crate::approvals::operations::{
-    ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, OwnApproval, read_decision,
+    ApprovalContext, ApprovalFilter, MAX_AT_ONCE, Note, Outcome, OwnApproval, parse_decision,
 };
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{agent_filter, slice};
+use crate::request::{parse_agent_filter, parse_page_request};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
 use purser_api::{
-    Body, CallView, Failure, Listed, Member as _, OptionalBody, Place, Problems, Query, RaiseView, errors,
+    Body, BodyPath, CallView, Failure, Listed, Member as _, OptionalBody, Query, RaiseView, ValidationErrors, errors,
 };
-use purser_domain::{Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, NOTE_MAX, Problem, Timestamp};
+use purser_domain::{Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, NOTE_MAX, Timestamp, ValidationError};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -138,9 +138,9 @@ pub(crate) struct RaiseRequestView {
 }
 
 impl ApprovalView {
-    fn at(context: &ApprovalContext, catalog: &Catalog, now: Timestamp) -> Self {
+    fn from_context(context: &ApprovalContext, catalog: &Catalog, now: Timestamp) -> Self {
         let ApprovalContext { approval, agent, day } = context;
-        let (agent, service) = (agent.agent(), catalog.by_id(approval.service));
+        let (agent, service) = (agent.agent(), catalog.find_by_id(approval.service));
         Self {
             approval_id: approval.id.to_string(),
             status: approval.status(now).name(),
@@ -161,12 +161,12 @@ impl ApprovalView {
             asking: approval.asking.iter().map(AskingLimitView::from).collect(),
             max_per_day_units: day.map(|day| day.cap.units()),
             spend_today_units: day.map(|day| day.used.amount.units()),
-            remaining_today_units: day.map(|day| Amount::units(day.cap.above(day.used.amount))),
+            remaining_today_units: day.map(|day| Amount::units(day.cap.saturating_minus(day.used.amount))),
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
-            note: approval.ruling().and_then(|ruling| ruling.note.clone()),
-            settlement_id: approval.settlement().map(|id| id.to_string()),
+            note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
+            settlement_id: approval.settlement_id().map(|id| id.to_string()),
             raised_caps: approval.raise.as_ref().map(|raise| RaiseRequestView {
                 raise: RaiseView::new(raise.caps, raise.until),
                 reason: raise.reason.clone(),
@@ -198,7 +198,7 @@ purser_api::body! {
 }
 
 impl VerdictBody {
-    pub(crate) fn note(self) -> Option<Note> {
+    pub(crate) fn into_note(self) -> Option<Note> {
         self.note?.0
     }
 }
@@ -232,14 +232,14 @@ pub(crate) struct BulkDecision {
 
 impl BulkDecision {
     pub(crate) fn parse(body: &Value) -> purser_domain::Result<Self> {
-        let mut problems = Problems::default();
-        let body = ApprovalBulkBody::read(body, Place::Body, &mut problems);
+        let mut problems = ValidationErrors::default();
+        let body = ApprovalBulkBody::read(body, BodyPath::Body, &mut problems);
         let bulk = body.and_then(|body| {
             let ids: Vec<ApprovalId> = body.approval_ids.into_iter().map(|id| id.0).collect();
             let distinct: BTreeSet<&ApprovalId> = ids.iter().collect();
             if distinct.len() != ids.len() || !(1..=MAX_AT_ONCE).contains(&ids.len()) {
                 let message = format!("must have from 1 to {MAX_AT_ONCE} entries, each once");
-                problems.extend(vec![Problem::at("/approval_ids", message)]);
+                problems.extend(vec![ValidationError::at_path("/approval_ids", message)]);
                 return None;
             }
             Some(Self {
@@ -255,7 +255,7 @@ impl BulkDecision {
 purser_api::field! {
     /// The owner's decision: `approve` or `reject`.
     pub(crate) struct Decision(ApprovalDecision):
-    |value| value.as_str().and_then(read_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
+    |value| value.as_str().and_then(parse_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
     json!({"type": "string", "enum": ["approve", "reject"]})
 }
 
@@ -269,7 +269,7 @@ purser_api::field! {
 impl Listed for ApprovalRef {
     const NAME: &'static str = "ApprovalReference";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "The ID of an approval."})
     }
 }
@@ -327,39 +327,39 @@ impl OutcomeView {
     ),
     responses((status = 200, body = ApprovalList, description = "Newest first."), errors::NotFound)
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_approvals(
     State(people): State<Arc<People>>,
     person: Caller,
     uri: Uri,
 ) -> Result<Json<ApprovalList>, Failure> {
     let mut query = Query::from_uri(&uri);
     let filter = ApprovalFilter {
-        agent: agent_filter(&mut query),
-        status: query.read("status", status, statuses()),
+        agent: parse_agent_filter(&mut query),
+        status: query.parse_with("status", parse_status, status_names()),
         decided: false,
     };
-    let slice = slice(&mut query, cursor::read_approval);
+    let slice = parse_page_request(&mut query, cursor::parse_approval_cursor);
     query.finish()?;
-    let page = people.approvals(&person, filter, slice);
-    let (page, edition) = tokio::try_join!(page, people.catalog())?;
+    let page = people.list_approvals(&person, filter, slice);
+    let (page, edition) = tokio::try_join!(page, people.current_catalog())?;
     let now = people.now();
     let approvals = page
         .items
         .iter()
-        .map(|context| ApprovalView::at(context, &edition.catalog, now));
+        .map(|context| ApprovalView::from_context(context, &edition.catalog, now));
     let approvals: Vec<ApprovalView> = approvals.collect();
     Ok(Json(ApprovalList {
         count: approvals.len(),
         approvals,
-        next_cursor: page.next.map(cursor::write_approval),
+        next_cursor: page.next.map(cursor::format_approval_cursor),
     }))
 }
 
-fn status(name: &str) -> Option<ApprovalStatus> {
+fn parse_status(name: &str) -> Option<ApprovalStatus> {
     STATUSES.into_iter().find(|status| status.name() == name)
 }
 
-fn statuses() -> String {
+fn status_names() -> String {
     format!("must be one of: {}", STATUSES.map(ApprovalStatus::name).join(", "))
 }
 
@@ -368,9 +368,16 @@ fn statuses() -> String {
     get, path = "/agents/{agentId}/approvals/{approvalId}", operation_id = "read_approval",
     responses((status = 200, body = ApprovalView, description = "Its state."))
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, own: OwnApproval) -> Result<Json<ApprovalView>, Failure> {
-    let (approval, edition) = tokio::try_join!(people.approval(own), people.catalog())?;
-    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+pub(crate) async fn read_approval(
+    State(people): State<Arc<People>>,
+    own: OwnApproval,
+) -> Result<Json<ApprovalView>, Failure> {
+    let (approval, edition) = tokio::try_join!(people.read_approval_context(own), people.current_catalog())?;
+    Ok(Json(ApprovalView::from_context(
+        &approval,
+        &edition.catalog,
+        people.now(),
+    )))
 }
 
 /// Approve a payment. The agent's next request with this approval is allowed, once.
@@ -384,12 +391,12 @@ pub(crate) async fn read(State(people): State<Arc<People>>, own: OwnApproval) ->
         errors::RecentSignInRequired, errors::ApprovalNotPending,
     )
 )]
-pub(crate) async fn approve(
+pub(crate) async fn approve_request(
     people: State<Arc<People>>,
     own: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&people, own, &body, ApprovalDecision::Approve).await
+    decide_request(&people, own, &body, ApprovalDecision::Approve).await
 }
 
 /// Reject an approval request. The payment will not be made.
@@ -397,12 +404,12 @@ pub(crate) async fn approve(
     post, path = "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
     responses((status = 200, body = ApprovalView, description = "Rejected."), errors::ApprovalNotPending)
 )]
-pub(crate) async fn reject(
+pub(crate) async fn reject_request(
     people: State<Arc<People>>,
     own: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide(&people, own, &body, ApprovalDecision::Reject).await
+    decide_request(&people, own, &body, ApprovalDecision::Reject).await
 }
 
 /// Withdraw an approval that no payment has used yet. The approval's status becomes `rejected`. A granted limit
@@ -414,15 +421,19 @@ pub(crate) async fn reject(
         errors::ApprovalNotPending,
     )
 )]
-pub(crate) async fn withdraw(
+pub(crate) async fn withdraw_approval(
     State(people): State<Arc<People>>,
     own: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let note = body.parse()?.note();
-    let edition = people.catalog().await?;
+    let note = body.parse()?.into_note();
+    let edition = people.current_catalog().await?;
     let approval = people.withdraw_approval(own, note.as_ref()).await?;
-    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+    Ok(Json(ApprovalView::from_context(
+        &approval,
+        &edition.catalog,
+        people.now(),
+    )))
 }
 
 /// Approve or reject several payments. Approving requires a recent sign-in if the sum of the payments is large.
@@ -433,13 +444,13 @@ pub(crate) async fn withdraw(
     post, path = "/approvals/bulk", operation_id = "decide_approvals",
     responses((status = 200, body = OutcomeList, description = "The outcome of each."), errors::RecentSignInRequired)
 )]
-pub(crate) async fn decide_all(
+pub(crate) async fn decide_approvals(
     State(people): State<Arc<People>>,
     person: Caller,
     body: Body<ApprovalBulkBody>,
 ) -> Result<Json<OutcomeList>, Failure> {
     let BulkDecision { ids, decision, note } = BulkDecision::parse(&body.json()?)?;
-    let selected = people.own_approvals(&person, &ids).await?;
+    let selected = people.read_own_approvals(&person, &ids).await?;
     let outcomes = people
         .decide_approvals(&person, selected, decision, note.as_ref())
         .await?;
@@ -454,16 +465,20 @@ pub(crate) async fn decide_all(
     }))
 }
 
-async fn decide(
+async fn decide_request(
     people: &People,
     own: OwnApproval,
     body: &OptionalBody<VerdictBody>,
     decision: ApprovalDecision,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let note = body.parse()?.note();
-    let edition = people.catalog().await?;
+    let note = body.parse()?.into_note();
+    let edition = people.current_catalog().await?;
     let approval = people.decide_approval(own, decision, note.as_ref()).await?;
-    Ok(Json(ApprovalView::at(&approval, &edition.catalog, people.now())))
+    Ok(Json(ApprovalView::from_context(
+        &approval,
+        &edition.catalog,
+        people.now(),
+    )))
 }
 
 #[cfg(test)]
@@ -473,11 +488,11 @@ mod tests {
     #[test]
     fn a_status_is_asked_for_by_its_name() {
         for known in STATUSES {
-            assert_eq!(status(known.name()), Some(known));
+            assert_eq!(parse_status(known.name()), Some(known));
         }
-        assert_eq!(status("Pending"), None);
+        assert_eq!(parse_status("Pending"), None);
         assert_eq!(
-            statuses(),
+            status_names(),
             "must be one of: pending, approved, rejected, expired, executed"
         );
     }

@@ -4,17 +4,17 @@
 //! The queue's form opens the summary with a `GET`, so the URL contains the selection. Users can therefore reload the
 //! summary, and a sign-in that the decision requires returns to it.
 
-use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, read_decision};
-use crate::approvals::row::{status_chip, status_name, what};
+use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, parse_decision};
+use crate::approvals::row::{service_and_operation, status_chip, status_name};
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::relative;
+use crate::ui::datetime::relative_time;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::money::{dollars, money};
-use crate::ui::notice::{Notice, done};
+use crate::ui::money::{amount_text, format_dollars};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -25,7 +25,8 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{
-    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId, visible,
+    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId,
+    escape_hidden_characters,
 };
 use purser_store::ApprovalDecision;
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ struct Selection {
 impl Selection {
     /// Reads the fields of the queue's form or of the summary's form. Returns `None` unless the fields have a decision
     /// and 1 to [`MAX_AT_ONCE`] approvals.
-    fn read(fields: &[u8]) -> Option<Self> {
+    fn parse(fields: &[u8]) -> Option<Self> {
         let (mut ids, mut decision) = (Vec::new(), None);
         for (name, value) in form_urlencoded::parse(fields) {
             match &*name {
@@ -54,7 +55,7 @@ impl Selection {
                         ids.push(id);
                     }
                 }
-                "decision" => decision = read_decision(&value),
+                "decision" => decision = parse_decision(&value),
                 _ => {}
             }
         }
@@ -70,7 +71,7 @@ const fn decision_name(decision: ApprovalDecision) -> &'static str {
     }
 }
 
-const fn verb(decision: ApprovalDecision) -> &'static str {
+const fn decision_verb(decision: ApprovalDecision) -> &'static str {
     match decision {
         ApprovalDecision::Approve => "Approve",
         ApprovalDecision::Reject => "Reject",
@@ -78,28 +79,30 @@ const fn verb(decision: ApprovalDecision) -> &'static str {
 }
 
 fn nothing_selected_response() -> Response {
-    done(paths::APPROVALS, Notice::NothingSelected)
+    redirect_with_notice(paths::APPROVALS, PageMessage::NothingSelected)
 }
 
 /// Handles `GET /dashboard/approvals/bulk`: shows the summary.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let Some(selection) = Selection::read(uri.query().unwrap_or_default().as_bytes()) else {
+pub(crate) async fn show_bulk_summary_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let Some(selection) = Selection::parse(uri.query().unwrap_or_default().as_bytes()) else {
         return Ok(nothing_selected_response());
     };
     let layout = Layout::new(&session, people.now());
-    Ok(summary(&people, &session, &layout, &selection).await?.into_response())
+    Ok(bulk_summary(&people, &session, &layout, &selection)
+        .await?
+        .into_response())
 }
 
-async fn summary(
+async fn bulk_summary(
     people: &People,
     session: &PageSession,
     layout: &Layout,
     selection: &Selection,
 ) -> purser_domain::Result<Markup> {
-    let selected = people.own_approvals(&session.person, &selection.ids);
-    let (selected, edition) = tokio::try_join!(selected, people.catalog())?;
-    let sum = people.sum_of(&selected);
-    let is_large = selection.decision == ApprovalDecision::Approve && people.is_large(sum);
+    let selected = people.read_own_approvals(&session.person, &selection.ids);
+    let (selected, edition) = tokio::try_join!(selected, people.current_catalog())?;
+    let sum = people.sum_pending_amounts(&selected);
+    let is_large = selection.decision == ApprovalDecision::Approve && people.is_large_amount(sum);
     let limit = is_large.then_some(people.limits.recent_above);
     Ok(summary_page(
         layout,
@@ -112,19 +115,19 @@ async fn summary(
 }
 
 /// Handles `POST /dashboard/approvals/bulk`: stores the decisions and shows each outcome.
-pub(crate) async fn decide(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
-    let Some(selection) = Selection::read(form.body()) else {
+pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form: VerifiedForm) -> Reply {
+    let Some(selection) = Selection::parse(form.body()) else {
         return Ok(nothing_selected_response());
     };
     let (session, mut layout) = (&form.session, Layout::new(&form.session, people.now()));
-    let mut typed = form.form(FormName::ApprovalSelection);
-    let Ok(note) = typed.note() else {
+    let mut typed = form.parse_form(FormName::ApprovalSelection);
+    let Ok(note) = typed.parse_note() else {
         layout.typed = Some(typed);
-        let page = summary(&people, session, &layout, &selection).await?;
+        let page = bulk_summary(&people, session, &layout, &selection).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let selected = people.own_approvals(&session.person, &selection.ids);
-    let (selected, edition) = tokio::try_join!(selected, people.catalog())?;
+    let selected = people.read_own_approvals(&session.person, &selection.ids);
+    let (selected, edition) = tokio::try_join!(selected, people.current_catalog())?;
     let own = selected.iter().filter_map(|(_, own)| own.as_ref());
     let names: BTreeMap<AgentId, String> = own.map(|own| (own.agent().id, own.agent().name.clone())).collect();
     let approvals = selected
@@ -164,12 +167,16 @@ fn summary_page(
     let (increases, pending): (Vec<&OwnApproval>, Vec<&OwnApproval>) = pending.into_iter().partition(is_left_out);
     let unknown = selected.iter().filter(|(_, own)| own.is_none()).count();
     let is_any_frozen = pending.iter().any(|own| own.agent().status == AgentStatus::Frozen);
-    let title = format!("{} {}", verb(decision), count_with_noun(pending.len(), "payment"));
+    let title = format!(
+        "{} {}",
+        decision_verb(decision),
+        count_with_noun(pending.len(), "payment")
+    );
     let class = match decision {
         ApprovalDecision::Approve => "primary",
         ApprovalDecision::Reject => "danger",
     };
-    layout.page(
+    layout.html_page(
         &title,
         NavItem::Approvals,
         &html! {
@@ -180,15 +187,15 @@ fn summary_page(
             } @else {
                 dl.card.totals {
                     div { dt { "Payments" } dd { (pending.len()) } }
-                    div { dt { "Sum" } dd { (money(sum)) } }
+                    div { dt { "Sum" } dd { (amount_text(sum)) } }
                 }
-                (by_agent_and_service(&pending, catalog))
+                (sums_by_agent_and_service(&pending, catalog))
                 (pending_list(layout, &pending, catalog))
                 @if is_any_frozen && decision == ApprovalDecision::Approve {
                     p.warning { "An agent among these is frozen. Its payments are not made until the freeze ends." }
                 }
                 @if let Some(limit) = recent_above {
-                    p.hint { "The sum is above " (money(limit)) ", so approving requires a recent sign-in." }
+                    p.hint { "The sum is above " (amount_text(limit)) ", so approving requires a recent sign-in." }
                 }
             }
             @if !closed.is_empty() || !increases.is_empty() || unknown > 0 {
@@ -198,16 +205,16 @@ fn summary_page(
                         @for own in &increases {
                             li.row {
                                 div.row-main {
-                                    a href=(paths::approval(own.agent().id, own.approval().id)) { "A limit increase" } " for "
-                                    (labels::agent(own.agent().id, &own.agent().name)) ", which is granted on its own page"
+                                    a href=(paths::approval_path(own.agent().id, own.approval().id)) { "A limit increase" } " for "
+                                    (labels::agent_link(own.agent().id, &own.agent().name)) ", which is granted on its own page"
                                 }
                             }
                         }
                         @for own in &closed {
                             li.row {
                                 div.row-main {
-                                    (status_chip(own.approval().status(layout.now))) " " (money(own.approval().amount)) " · "
-                                    (labels::agent(own.agent().id, &own.agent().name))
+                                    (status_chip(own.approval().status(layout.now))) " " (amount_text(own.approval().amount)) " · "
+                                    (labels::agent_link(own.agent().id, &own.agent().name))
                                 }
                             }
                         }
@@ -216,12 +223,12 @@ fn summary_page(
                 }
             }
             @if !pending.is_empty() {
-                (layout.form(PAGE, &html! {
+                (layout.post_form(PAGE, &html! {
                     @for own in &pending { input type="hidden" name="approval" value=(own.approval().id); }
                     input type="hidden" name="decision" value=(decision_name(decision));
-                    (layout.inputs(FormName::ApprovalSelection).optional_line("note", "Note for each; the agents can read it", "", NOTE_MAX))
+                    (layout.form_inputs(FormName::ApprovalSelection).optional_text_input("note", "Note for each; the agents can read it", "", NOTE_MAX))
                     div.actions {
-                        button class=(class) type="submit" { (title) " of " (dollars(sum)) }
+                        button class=(class) type="submit" { (title) " of " (format_dollars(sum)) }
                         a.button href=(paths::APPROVALS) { "Cancel" }
                     }
                 }))
@@ -231,7 +238,7 @@ fn summary_page(
 }
 
 /// Renders the number and the sum of the payments per agent and service.
-fn by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
+fn sums_by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
     let mut groups: BTreeMap<(&str, AgentId, ServiceId), (usize, Amount)> = BTreeMap::new();
     for own in pending {
         let (agent, approval) = (own.agent(), own.approval());
@@ -248,10 +255,10 @@ fn by_agent_and_service(pending: &[&OwnApproval], catalog: &Catalog) -> Markup {
             tbody {
                 @for ((name, agent, service), (count, sum)) in &groups {
                     tr {
-                        th scope="row" { (labels::agent(*agent, name)) }
-                        td data-label="Service" { (labels::service(*service, catalog)) }
+                        th scope="row" { (labels::agent_link(*agent, name)) }
+                        td data-label="Service" { (labels::service_name(*service, catalog)) }
                         td.num data-label="Payments" { (count) }
-                        td.num data-label="Sum" { (money(*sum)) }
+                        td.num data-label="Sum" { (amount_text(*sum)) }
                     }
                 }
             }
@@ -268,12 +275,12 @@ fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) ->
                 @for own in pending {
                     @let approval = own.approval();
                     tr {
-                        th scope="row" { a href=(paths::approval(approval.agent, approval.id)) { (visible(&own.agent().name)) } }
-                        td data-label="For" { (what(approval, catalog)) }
+                        th scope="row" { a href=(paths::approval_path(approval.agent, approval.id)) { (escape_hidden_characters(&own.agent().name)) } }
+                        td data-label="For" { (service_and_operation(approval, catalog)) }
                         td data-label="Reason" { (phrases::short_approval_reason(&approval.asking)) }
-                        td data-label="Payee" { (labels::short_wallet(approval.pay_to)) }
-                        td data-label="Expires" { (relative(approval.expires_at, layout.now)) }
-                        td.num data-label="Amount" { (money(approval.amount)) }
+                        td data-label="Payee" { (labels::short_wallet_address(approval.pay_to)) }
+                        td data-label="Expires" { (relative_time(approval.expires_at, layout.now)) }
+                        td.num data-label="Amount" { (amount_text(approval.amount)) }
                     }
                 }
             }
@@ -303,7 +310,7 @@ fn outcome_page(layout: &Layout, results: &Results<'_>) -> Markup {
     } else {
         format!("{done} of {} {word}", count_with_noun(all, "payment"))
     };
-    layout.page(
+    layout.html_page(
         &title,
         NavItem::Approvals,
         &html! {
@@ -331,8 +338,8 @@ fn outcome_row(layout: &Layout, id: ApprovalId, outcome: &Outcome, results: &Res
     let name = results.names.get(&approval.agent).map_or("", String::as_str);
     html! {
         tr {
-            th scope="row" { a href=(paths::approval(approval.agent, id)) { (visible(name)) } }
-            td data-label="For" { (what(approval, results.catalog)) }
+            th scope="row" { a href=(paths::approval_path(approval.agent, id)) { (escape_hidden_characters(name)) } }
+            td data-label="For" { (service_and_operation(approval, results.catalog)) }
             td data-label="Outcome" {
                 @match outcome {
                     Outcome::Decided(now) => (status_chip(now.status(layout.now))),
@@ -342,7 +349,7 @@ fn outcome_row(layout: &Layout, id: ApprovalId, outcome: &Outcome, results: &Res
                     Outcome::Failed => span.warning { "unknown: open it to see its state" },
                 }
             }
-            td.num data-label="Amount" { (money(approval.amount)) }
+            td.num data-label="Amount" { (amount_text(approval.amount)) }
         }
     }
 }
@@ -366,7 +373,7 @@ mod tests {
             let ids: Vec<String> = (0..count).map(|n| format!("&approval={}", id(n))).collect();
             format!("decision=approve{}", ids.concat())
         };
-        let read = |fields: &str| Selection::read(fields.as_bytes()).map(|selection| selection.ids.len());
+        let read = |fields: &str| Selection::parse(fields.as_bytes()).map(|selection| selection.ids.len());
         for (count, expected) in [(0, None), (1, Some(1)), (50, Some(50)), (51, None)] {
             assert_eq!(read(&fields(count)), expected, "{count}");
         }

@@ -5,28 +5,28 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::Note;
-use crate::services::operations::ServiceEdit;
+use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, ErrorKind, RaiseRequest, Result,
+    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, ErrorKind, LimitIncreaseRequest, Result,
     SpendPolicy,
 };
-use purser_store::{Backoff, RaiseGranted};
+use purser_store::{Backoff, GrantLimitIncreaseResult};
 
 impl People {
     /// Grants the temporary limit increase that a pending approval requests.
-    pub(crate) async fn grant_raise(
+    pub(crate) async fn grant_limit_increase(
         &self,
         owned: &OwnedAgent,
         approval: &Approval,
-        raise: &RaiseRequest,
+        raise: &LimitIncreaseRequest,
         note: Option<&Note>,
     ) -> Result<Approval> {
         let act = Act::new(AuditKind::ApprovalApproved)
-            .on(approval.agent)
-            .about(approval.service)
-            .with(&approval.id);
+            .on_agent(approval.agent)
+            .about_service(approval.service)
+            .with_object(&approval.id);
         let granted = self.store_limit_increase(owned, &act, approval, raise, note);
         self.audit_rejection(owned.acting(), &act, granted).await
     }
@@ -36,17 +36,17 @@ impl People {
         owned: &OwnedAgent,
         act: &Act,
         approval: &Approval,
-        raise: &RaiseRequest,
+        raise: &LimitIncreaseRequest,
         note: Option<&Note>,
     ) -> Result<Approval> {
         let not_pending = |status| ErrorKind::ApprovalNotPending {
             approval: approval.id,
             status,
         };
-        self.limits.recently(owned.signed_in_at(), self.now())?;
+        self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         let mut backoff = Backoff::new();
         loop {
-            let ruling = self.ruling(owned, note);
+            let ruling = self.approval_resolution(owned, note);
             let status = approval.status(ruling.at);
             if status != ApprovalStatus::Pending {
                 return Err(not_pending(status).into());
@@ -59,7 +59,7 @@ impl People {
             let record = EnabledService {
                 version: present.version.saturating_add(1),
                 policy: SpendPolicy {
-                    raise: Some(raise.grant(approval.id, ruling.at)),
+                    raise: Some(raise.granted_at(approval.id, ruling.at)),
                     ..present.policy.clone()
                 },
                 ..present
@@ -68,25 +68,32 @@ impl People {
             let status = |status: ApprovalStatus| ("status".to_owned(), status.name().into());
             changes.before.extend([status(ApprovalStatus::Pending)]);
             changes.after.extend([status(ApprovalStatus::Approved)]);
-            let entry = self.entry(owned.acting(), act, changes)?;
-            let granted = self.ledger.grant_raise(approval, &record, &ruling, &entry).await?;
-            let stored = self.ledger.approval(approval.id).await?;
+            let entry = self.audit_entry(owned.acting(), act, changes)?;
+            let granted = self
+                .ledger
+                .grant_limit_increase(approval, &record, &ruling, &entry)
+                .await?;
+            let stored = self.ledger.read_approval_by_id(approval.id).await?;
             match (granted, stored) {
-                (RaiseGranted::Conflict, _) => backoff.wait().await?,
-                (RaiseGranted::Done, Some(stored)) => return Ok(stored),
-                (RaiseGranted::NotPending, Some(stored)) => return Err(not_pending(stored.status(ruling.at)).into()),
-                (RaiseGranted::Done | RaiseGranted::NotPending, None) => return Err(ErrorKind::NotFound.into()),
+                (GrantLimitIncreaseResult::Conflict, _) => backoff.wait_for_retry().await?,
+                (GrantLimitIncreaseResult::Done, Some(stored)) => return Ok(stored),
+                (GrantLimitIncreaseResult::NotPending, Some(stored)) => {
+                    return Err(not_pending(stored.status(ruling.at)).into());
+                }
+                (GrantLimitIncreaseResult::Done | GrantLimitIncreaseResult::NotPending, None) => {
+                    return Err(ErrorKind::NotFound.into());
+                }
             }
         }
     }
 
     /// Ends the temporary limit increase that was granted with this approval, if it is still part of the policy.
-    pub(crate) async fn end_raise(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
-        let edit = ServiceEdit {
+    pub(crate) async fn end_limit_increase(&self, owned: &OwnedAgent, approval: &Approval) -> Result<()> {
+        let edit = ServiceUpdate {
             ended_raise: Some(approval.id),
-            ..ServiceEdit::default()
+            ..ServiceUpdate::default()
         };
-        let ended = self.edit_service(owned, Precondition::Any, approval.service, &edit);
+        let ended = self.update_service(owned, Precondition::Any, approval.service, &edit);
         ended.await.map(|_| ())
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
-use crate::several::several;
+use crate::several::run_concurrently;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
     Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope, is_readable,
 };
-use purser_store::{ApprovalDecision, ApprovalList, ApprovalPlace, AuditEntry, ResolveResult};
-use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
+use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
+use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ pub(crate) struct DailyUsage {
 pub(crate) const MAX_AT_ONCE: usize = 50;
 
 /// Parses a decision's name, which is the same in forms and in JSON.
-pub(crate) fn read_decision(name: &str) -> Option<ApprovalDecision> {
+pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
     match name {
         "approve" => Some(ApprovalDecision::Approve),
         "reject" => Some(ApprovalDecision::Reject),
@@ -150,7 +150,7 @@ pub(crate) struct Waiting {
     /// The page's approvals, oldest first.
     pub(crate) items: Vec<PendingApproval>,
     /// The cursor of the next page, which has older approvals.
-    pub(crate) next: Option<ApprovalPlace>,
+    pub(crate) next: Option<ApprovalCursor>,
     /// The number of pending approvals of all the user's agents.
     pub(crate) count: WaitingCount,
 }
@@ -174,7 +174,7 @@ impl People {
     /// Whether another call may wait for a decision on this approval. If not, the call gets its response at once. The
     /// limits apply per agent, per owner and per deployment. A call that exceeds one limit does not count against the
     /// remaining limits.
-    pub(crate) async fn may_wait(&self, approval: &Approval) -> bool {
+    pub(crate) async fn may_wait_for_decision(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::for_text(&approval.owner));
         let scopes = [
             (&self.agent_waits, format!("approval waits {}", approval.agent)),
@@ -182,7 +182,11 @@ impl People {
             (&self.waits, "approval waits".to_owned()),
         ];
         for (throttle, scope) in scopes {
-            if throttle.limit(scope, self.now(), async { Ok(()) }).await.is_err() {
+            if throttle
+                .run_limited_by(scope, self.now(), async { Ok(()) })
+                .await
+                .is_err()
+            {
                 return false;
             }
         }
@@ -190,19 +194,19 @@ impl People {
     }
 
     /// Lists the user's approvals, newest first. An approval that was just created may be missing for a moment.
-    pub(crate) async fn approvals(
+    pub(crate) async fn list_approvals(
         &self,
         person: &Caller,
         filter: ApprovalFilter,
-        slice: PageRequest<ApprovalPlace>,
-    ) -> Result<Page<ApprovalContext, ApprovalPlace>> {
+        slice: PageRequest<ApprovalCursor>,
+    ) -> Result<Page<ApprovalContext, ApprovalCursor>> {
         if let Some(agent) = filter.agent {
-            self.own_agent(person, agent).await?;
+            self.read_own_agent(person, agent).await?;
         }
         let now = self.now();
         let list = match filter.status {
             Some(ApprovalStatus::Pending) => ApprovalList::UndecidedSince(now.before(LONGEST_WAIT)),
-            _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_pending()),
+            _ if filter.decided => ApprovalList::DecidedOrBefore(self.oldest_open_creation_time()),
             _ => ApprovalList::All,
         };
         let only_open = filter.status.is_some_and(ApprovalStatus::is_open);
@@ -210,7 +214,7 @@ impl People {
             if only_open && now.since(approval.created_at) > LONGEST_WAIT {
                 return Filter::Stop;
             }
-            Filter::by(
+            Filter::keep_if(
                 filter.agent.is_none_or(|agent| approval.agent == agent)
                     && filter.status.is_none_or(|status| approval.status(now) == status)
                     && !(filter.decided && approval.status(now) == ApprovalStatus::Pending),
@@ -218,68 +222,70 @@ impl People {
         };
         let read = |before, count: u32| {
             let count = u8::try_from(count).unwrap_or(u8::MAX);
-            self.ledger.approvals_of(person.id.as_str(), list, before, count)
+            self.ledger
+                .read_owners_approvals(person.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
         // A page with a filter reads up to four times as many approvals as it may contain.
         let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
-        let page = page_of(slice, reads, filtered.then_some(keep), ApprovalPlace::new, read).await?;
+        let page = read_page_with_row_count(slice, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {
-            items: self.contexts(person, page.items).await?,
+            items: self.load_contexts(person, page.items).await?,
             next: page.next,
         })
     }
 
     /// Lists up to `most` of the user's pending approvals, newest first, for all agents or for one agent. The list
     /// starts at the newest approval, or after the position `before`.
-    async fn pending(
+    async fn list_pending_approvals(
         &self,
         person: &Caller,
         only: Option<AgentId>,
-        before: Option<ApprovalPlace>,
+        before: Option<ApprovalCursor>,
         most: u32,
-    ) -> Result<Page<Approval, ApprovalPlace>> {
-        let (now, since) = (self.now(), self.oldest_pending());
+    ) -> Result<Page<Approval, ApprovalCursor>> {
+        let (now, since) = (self.now(), self.oldest_open_creation_time());
         let slice = PageRequest { before, limit: most };
         let is_pending = |approval: &Approval| approval.status(now) == ApprovalStatus::Pending;
         let Some(agent) = only else {
             let list = ApprovalList::UndecidedSince(since);
             let read = |before, count: u32| {
                 let count = u8::try_from(count).unwrap_or(u8::MAX);
-                self.ledger.approvals_of(person.id.as_str(), list, before, count)
+                self.ledger
+                    .read_owners_approvals(person.id.as_str(), list, before, count)
             };
             let rows = most.saturating_add(1);
-            let keep = |approval: &Approval| Filter::by(is_pending(approval));
-            return page_of(slice, (2, rows), Some(keep), ApprovalPlace::new, read).await;
+            let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
+            return read_page_with_row_count(slice, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
         // One item lists the ids of an agent's approvals that may be pending, so the approvals are read by id.
-        let waiting = self.ledger.asking(vec![agent]).await?;
+        let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
-        let mut approvals = self.ledger.approvals(ids).await?;
+        let mut approvals = self.ledger.read_approvals(ids).await?;
         approvals.retain(|approval| {
             is_pending(approval)
                 && approval.owner == person.id.as_str()
-                && before.is_none_or(|before| ApprovalPlace::new(approval) < before)
+                && before.is_none_or(|before| ApprovalCursor::new(approval) < before)
         });
-        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::new(approval)));
+        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalCursor::new(approval)));
         let is_more = approvals.len() > usize::try_from(most).unwrap_or(usize::MAX);
         approvals.truncate(usize::try_from(most).unwrap_or(usize::MAX));
-        let next = approvals.last().filter(|_| is_more).map(ApprovalPlace::new);
+        let next = approvals.last().filter(|_| is_more).map(ApprovalCursor::new);
         Ok(Page { items: approvals, next })
     }
 
     /// Returns the creation time before which every undecided approval has expired.
-    fn oldest_pending(&self) -> Timestamp {
+    fn oldest_open_creation_time(&self) -> Timestamp {
         self.now().before(self.approval_ttl)
     }
 
     /// Counts the user's pending approvals.
-    pub(crate) async fn count_of_waiting(&self, person: &Caller) -> Result<WaitingCount> {
+    pub(crate) async fn count_pending_approvals(&self, person: &Caller) -> Result<WaitingCount> {
         /// The maximum number that is counted.
         const MAX: u8 = 99;
-        let since = self.oldest_pending();
+        let since = self.oldest_open_creation_time();
         let most = MAX.saturating_add(1);
-        let counted = self.ledger.count_of_undecided(person.id.as_str(), since, most);
+        let counted = self.ledger.count_undecided_approvals(person.id.as_str(), since, most);
         let counted = counted.await?;
         Ok(WaitingCount {
             number: counted.min(MAX.into()),
@@ -289,18 +295,18 @@ impl People {
 
     /// Returns up to `most` pending approvals, for all of the user's agents or for one agent, starting after the cursor
     /// `before`; and the number of all pending approvals.
-    pub(crate) async fn waiting(
+    pub(crate) async fn read_waiting_approvals(
         &self,
         person: &Caller,
         only: Option<AgentId>,
-        before: Option<ApprovalPlace>,
+        before: Option<ApprovalCursor>,
         most: u32,
     ) -> Result<Waiting> {
-        let page = self.pending(person, only, before, most).await?;
+        let page = self.list_pending_approvals(person, only, before, most).await?;
         // The number counts the pending approvals of all agents, even if the page shows fewer, so that the user
         // overlooks none.
         let count = if only.is_some() || before.is_some() || page.next.is_some() {
-            self.count_of_waiting(person).await?
+            self.count_pending_approvals(person).await?
         } else {
             WaitingCount {
                 number: page.items.len(),
@@ -310,8 +316,8 @@ impl People {
         let mut waiting = page.items;
         waiting.reverse();
         let ids: BTreeSet<AgentId> = waiting.iter().map(|approval| approval.agent).collect();
-        let agents = self.ledger.agents(ids).await?;
-        self.move_to_owners(&waiting, &agents).await?;
+        let agents = self.ledger.read_agents(ids).await?;
+        self.move_approvals_to_owners(&waiting, &agents).await?;
         let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(person, agent));
         let agents: Vec<Arc<OwnedAgent>> = own.map(Arc::new).collect();
         let items = waiting.into_iter().filter_map(|approval| {
@@ -330,7 +336,7 @@ impl People {
 
     /// Moves the approvals to the agents' current owners, in case an ownership transfer was interrupted before it moved
     /// them.
-    async fn move_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
+    async fn move_approvals_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
                 self.ledger.move_approval(approval, &agent.owner, self.now()).await?;
@@ -340,12 +346,12 @@ impl People {
     }
 
     /// Reads the agent's approval with this id. Returns `not_found` for another agent's approval and for an unknown id.
-    pub(crate) async fn own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
-        let approval = self.ledger.approval(id).await?;
+    pub(crate) async fn read_own_approval(&self, owned: OwnedAgent, id: ApprovalId) -> Result<OwnApproval> {
+        let approval = self.ledger.read_approval_by_id(id).await?;
         let own = approval.filter(|approval| approval.agent == owned.agent().id);
         let (present, now) = (owned.agent().owner.as_str(), self.now());
         let mut approval = own
-            .and_then(|approval| approval.seen_by(present, now))
+            .and_then(|approval| approval.for_current_owner(present, now))
             .ok_or(ErrorKind::NotFound)?;
         // If the agent's ownership was transferred after the request, the pending approval moves to the new owner.
         self.ledger.move_approval(&approval, present, now).await?;
@@ -354,23 +360,23 @@ impl People {
     }
 
     /// Reads the details that the owner needs to decide on the approval.
-    pub(crate) async fn approval(&self, own: OwnApproval) -> Result<ApprovalContext> {
-        self.context_of(own.owned, own.approval).await
+    pub(crate) async fn read_approval_context(&self, own: OwnApproval) -> Result<ApprovalContext> {
+        self.load_context(own.owned, own.approval).await
     }
 
     /// Reads the approvals with these ids, in the order of the ids. The result has `None` for each approval that does
     /// not belong to the user's agents.
-    pub(crate) async fn own_approvals(
+    pub(crate) async fn read_own_approvals(
         &self,
         person: &Caller,
         ids: &[ApprovalId],
     ) -> Result<Vec<(ApprovalId, Option<OwnApproval>)>> {
         let now = self.now();
-        let approvals = self.ledger.approvals(ids.iter().copied()).await?;
+        let approvals = self.ledger.read_approvals(ids.iter().copied()).await?;
         let agents: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
-        let mut agents = self.ledger.agents(agents).await?;
+        let mut agents = self.ledger.read_agents(agents).await?;
         agents.retain(|agent| agent.owner == person.id.as_str());
-        self.move_to_owners(&approvals, &agents).await?;
+        self.move_approvals_to_owners(&approvals, &agents).await?;
         let owned: Vec<OwnedAgent> = agents
             .into_iter()
             .filter_map(|agent| OwnedAgent::new(person, agent))
@@ -378,7 +384,7 @@ impl People {
         let own = |id: ApprovalId| {
             let approval = approvals.iter().find(|approval| approval.id == id)?.clone();
             let owned = owned.iter().find(|owned| owned.agent().id == approval.agent)?.clone();
-            let mut approval = approval.seen_by(&owned.agent().owner, now)?;
+            let mut approval = approval.for_current_owner(&owned.agent().owner, now)?;
             approval.owner.clone_from(&owned.agent().owner);
             Some(OwnApproval { owned, approval })
         };
@@ -394,9 +400,9 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<Vec<(ApprovalId, Outcome)>> {
-        if decision == ApprovalDecision::Approve && self.is_large(self.sum_of(&selected)) {
+        if decision == ApprovalDecision::Approve && self.is_large_amount(self.sum_pending_amounts(&selected)) {
             let act = Act::new(AuditKind::ApprovalApproved);
-            let recent = async { self.limits.recently(person.signed_in_at, self.now()) };
+            let recent = async { self.limits.require_recent_sign_in(person.signed_in_at, self.now()) };
             self.audit_rejection(&person.acting, &act, recent).await?;
         }
         let decide = Box::pin(async {
@@ -404,21 +410,21 @@ impl People {
             for (id, own) in selected {
                 let outcome = match own {
                     None => Outcome::NotFound,
-                    Some(own) => self.outcome(own, decision, note).await?,
+                    Some(own) => self.decide_with_outcome(own, decision, note).await?,
                 };
                 outcomes.push((id, outcome));
             }
             Ok(outcomes)
         });
         match decision {
-            ApprovalDecision::Approve => self.run_long(person.id.as_str(), decide).await,
+            ApprovalDecision::Approve => self.run_in_user_slot(person.id.as_str(), decide).await,
             ApprovalDecision::Reject => decide.await,
         }
     }
 
     /// Sums the selected payments that are pending. Temporary limit increases do not count, because they are not
     /// payments.
-    pub(crate) fn sum_of(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
+    pub(crate) fn sum_pending_amounts(&self, selected: &[(ApprovalId, Option<OwnApproval>)]) -> Amount {
         let now = self.now();
         let own = selected.iter().filter_map(|(_, own)| own.as_ref());
         let pending = own.filter(|own| own.approval.status(now) == ApprovalStatus::Pending);
@@ -429,23 +435,28 @@ impl People {
     }
 
     /// Whether approving this amount requires a recent sign-in.
-    pub(crate) fn is_large(&self, amount: Amount) -> bool {
+    pub(crate) fn is_large_amount(&self, amount: Amount) -> bool {
         amount > self.limits.recent_above
     }
 
-    async fn outcome(&self, own: OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Outcome> {
+    async fn decide_with_outcome(
+        &self,
+        own: OwnApproval,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+    ) -> Result<Outcome> {
         let approval = own.approval.clone();
         let is_pending = approval.status(self.now()) == ApprovalStatus::Pending;
         if decision == ApprovalDecision::Approve && approval.raise.is_some() && is_pending {
             return Ok(Outcome::NotInBulk(approval));
         }
-        let error = match self.decide(&own, decision, note).await {
+        let error = match self.record_decision(&own, decision, note).await {
             Ok(approval) => return Ok(Outcome::Decided(approval)),
             Err(error) => error,
         };
         match error.kind() {
             ErrorKind::ApprovalNotPending { .. } => {
-                let now = self.ledger.approval(approval.id).await?;
+                let now = self.ledger.read_approval_by_id(approval.id).await?;
                 Ok(now.map_or(Outcome::NotFound, Outcome::NotPending))
             }
             ErrorKind::NotFound => Ok(Outcome::NotFound),
@@ -463,25 +474,25 @@ impl People {
     pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {
-            Box::pin(self.end_raise(&owned, &approval)).await?;
+            Box::pin(self.end_limit_increase(&owned, &approval)).await?;
         }
         let act = Act::new(AuditKind::ApprovalWithdrawn)
-            .on(approval.agent)
-            .about(approval.service)
-            .with(&approval.id);
+            .on_agent(approval.agent)
+            .about_service(approval.service)
+            .with_object(&approval.id);
         let (before, after) = (ApprovalStatus::Approved, ApprovalStatus::Rejected);
-        let entry = self.entry(
+        let entry = self.audit_entry(
             owned.acting(),
             &act,
-            AuditChanges::one("status", before.name(), after.name()),
+            AuditChanges::single("status", before.name(), after.name()),
         )?;
         let withdrawn = async {
-            let ruling = self.ruling(&owned, note);
+            let ruling = self.approval_resolution(&owned, note);
             let resolved = self.ledger.withdraw_approval(approval.id, &ruling, &entry).await?;
-            check_resolved(resolved, ruling.at)
+            require_resolved(resolved, ruling.at)
         };
         let withdrawn = self.audit_rejection(owned.acting(), &act, withdrawn).await?;
-        self.context_of(owned, withdrawn).await
+        self.load_context(owned, withdrawn).await
     }
 
     /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
@@ -492,27 +503,32 @@ impl People {
         decision: ApprovalDecision,
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
-        let decided = self.decide(&own, decision, note).await?;
-        self.context_of(own.owned, decided).await
+        let decided = self.record_decision(&own, decision, note).await?;
+        self.load_context(own.owned, decided).await
     }
 
-    async fn decide(&self, own: &OwnApproval, decision: ApprovalDecision, note: Option<&Note>) -> Result<Approval> {
+    async fn record_decision(
+        &self,
+        own: &OwnApproval,
+        decision: ApprovalDecision,
+        note: Option<&Note>,
+    ) -> Result<Approval> {
         let OwnApproval { owned, approval } = own;
         if decision == ApprovalDecision::Approve
             && let Some(raise) = &approval.raise
         {
-            return Box::pin(self.grant_raise(owned, approval, raise, note)).await;
+            return Box::pin(self.grant_limit_increase(owned, approval, raise, note)).await;
         }
         let (kind, status) = match decision {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
             ApprovalDecision::Reject => (AuditKind::ApprovalRejected, ApprovalStatus::Rejected),
         };
         let act = Act::new(kind)
-            .on(approval.agent)
-            .about(approval.service)
-            .with(&approval.id);
-        let changes = AuditChanges::one("status", ApprovalStatus::Pending.name(), status.name());
-        let entry = self.entry(owned.acting(), &act, changes)?;
+            .on_agent(approval.agent)
+            .about_service(approval.service)
+            .with_object(&approval.id);
+        let changes = AuditChanges::single("status", ApprovalStatus::Pending.name(), status.name());
+        let entry = self.audit_entry(owned.acting(), &act, changes)?;
         let decided = self.store_decision(owned, approval, decision, note, &entry);
         self.audit_rejection(owned.acting(), &act, decided).await
     }
@@ -525,15 +541,15 @@ impl People {
         note: Option<&Note>,
         entry: &AuditEntry,
     ) -> Result<Approval> {
-        if decision == ApprovalDecision::Approve && self.is_large(approval.amount) {
-            self.limits.recently(owned.signed_in_at(), self.now())?;
+        if decision == ApprovalDecision::Approve && self.is_large_amount(approval.amount) {
+            self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
-        let ruling = self.ruling(owned, note);
+        let ruling = self.approval_resolution(owned, note);
         let resolved = self.ledger.resolve_approval(approval.id, decision, &ruling, entry);
-        check_resolved(resolved.await?, ruling.at)
+        require_resolved(resolved.await?, ruling.at)
     }
 
-    pub(crate) fn ruling(&self, owned: &OwnedAgent, note: Option<&Note>) -> ApprovalResolution {
+    pub(crate) fn approval_resolution(&self, owned: &OwnedAgent, note: Option<&Note>) -> ApprovalResolution {
         ApprovalResolution {
             at: self.now(),
             by: owned.agent().owner.clone(),
@@ -541,11 +557,11 @@ impl People {
         }
     }
 
-    async fn context_of(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
+    async fn load_context(&self, owned: OwnedAgent, approval: Approval) -> Result<ApprovalContext> {
         let place = (approval.agent, approval.service);
         let open = approval.status(self.now()).is_open();
         let days = self
-            .days(&owned.agent().owner, open.then_some(place).into_iter().collect())
+            .read_daily_usage(&owned.agent().owner, open.then_some(place).into_iter().collect())
             .await?;
         Ok(ApprovalContext {
             approval,
@@ -554,23 +570,23 @@ impl People {
         })
     }
 
-    async fn contexts(&self, person: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
+    async fn load_contexts(&self, person: &Caller, approvals: Vec<Approval>) -> Result<Vec<ApprovalContext>> {
         let now = self.now();
         let asking: BTreeSet<AgentId> = approvals.iter().map(|approval| approval.agent).collect();
         let open = approvals.iter().filter(|approval| approval.status(now).is_open());
         let places = open.map(|approval| (approval.agent, approval.service)).collect();
-        let agents = several(asking, |id| {
+        let agents = run_concurrently(asking, |id| {
             let ledger = self.ledger.clone();
-            async move { ledger.agent(id).await }
+            async move { ledger.read_agent_by_id(id).await }
         });
-        let (agents, days) = tokio::try_join!(agents, self.days(person.id.as_str(), places))?;
+        let (agents, days) = tokio::try_join!(agents, self.read_daily_usage(person.id.as_str(), places))?;
         let own = agents
             .into_iter()
             .flatten()
             .filter_map(|agent| OwnedAgent::new(person, agent));
         let agents: BTreeMap<AgentId, Arc<OwnedAgent>> = own.map(|owned| (owned.agent().id, Arc::new(owned))).collect();
         let contexts = approvals.into_iter().filter_map(|approval| {
-            let approval = approval.seen_by(person.id.as_str(), now)?;
+            let approval = approval.for_current_owner(person.id.as_str(), now)?;
             Some(ApprovalContext {
                 agent: agents.get(&approval.agent).cloned()?,
                 day: days
@@ -584,20 +600,20 @@ impl People {
     }
 
     /// Reads the daily cap and the used amount for each of these agents and services, if the service is enabled.
-    async fn days(
+    async fn read_daily_usage(
         &self,
         owner: &str,
         places: BTreeSet<(AgentId, ServiceId)>,
     ) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = places
             .iter()
-            .map(|(agent, service)| (day(*agent, *service), Duration::DAY))
+            .map(|(agent, service)| (daily_window(*agent, *service), Duration::DAY))
             .collect();
-        let records = several(places, |(agent, service)| {
+        let records = run_concurrently(places, |(agent, service)| {
             let ledger = self.ledger.clone();
             async move { Ok((agent, ledger.find_enabled_service(agent, service).await?)) }
         });
-        let (records, spends) = tokio::try_join!(records, self.spends(&scopes))?;
+        let (records, spends) = tokio::try_join!(records, self.read_spends(&scopes))?;
         let enabled = records
             .into_iter()
             .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
@@ -605,7 +621,7 @@ impl People {
         let rooms = enabled.map(|(agent, record)| {
             let room = DailyUsage {
                 cap: record.policy.caps(owner, now).per_day,
-                used: spends.in_window(day(agent, record.service)),
+                used: spends.spend_in_window(daily_window(agent, record.service)),
             };
             ((agent, record.service), room)
         });
@@ -613,7 +629,7 @@ impl People {
     }
 }
 
-fn check_resolved(resolved: ResolveResult, at: Timestamp) -> Result<Approval> {
+fn require_resolved(resolved: ResolveResult, at: Timestamp) -> Result<Approval> {
     match resolved {
         ResolveResult::Done(approval) => Ok(approval),
         ResolveResult::Already(approval) => Err(ErrorKind::ApprovalNotPending {
@@ -625,6 +641,6 @@ fn check_resolved(resolved: ResolveResult, at: Timestamp) -> Result<Approval> {
     }
 }
 
-const fn day(agent: AgentId, service: ServiceId) -> WindowScope {
+const fn daily_window(agent: AgentId, service: ServiceId) -> WindowScope {
     WindowScope::Day { agent, service }
 }

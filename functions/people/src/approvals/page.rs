@@ -12,13 +12,13 @@ use crate::agents::form::AgentForm;
 use crate::approvals::operations::{ApprovalContext, ApprovalFilter, Waiting};
 use crate::approvals::queue::View;
 use crate::approvals::{bulk, row};
-use crate::digest::{entity_tag, unless_held, version_of};
+use crate::digest::{body_version, entity_tag, response_or_not_modified};
 use crate::sessions::session::{PageSession, PollSession};
 use crate::state::People;
 use crate::ui::form::FormName;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::paging;
-use crate::ui::notice::{Notice, done};
+use crate::ui::list::first_and_next_links;
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use axum::{
     extract::State,
@@ -28,7 +28,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Failure, Query, Reply};
 use purser_domain::{AgentStatus, ApprovalId, ApprovalStatus, Catalog, ErrorKind, Result};
-use purser_store::{ApprovalDecision, ApprovalPlace};
+use purser_store::{ApprovalCursor, ApprovalDecision};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 
@@ -39,89 +39,92 @@ pub(crate) struct ApprovalQueue<'a> {
     pub(crate) choice: AgentChoice,
     pub(crate) waiting: Waiting,
     /// The decided and expired approvals, newest first.
-    pub(crate) decided: Page<ApprovalContext, ApprovalPlace>,
+    pub(crate) decided: Page<ApprovalContext, ApprovalCursor>,
     pub(crate) catalog: &'a Catalog,
 }
 
 /// Handles `GET /dashboard/approvals`.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    let Some(view) = View::read(&uri) else {
+pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    let Some(view) = View::from_uri(&uri) else {
         let problem = Some("The filters in this address are invalid, so everything is shown.".to_owned());
-        let page = answer(&people, &session, Layout { problem, ..layout }, View::default()).await?;
+        let page = approvals_page_response(&people, &session, Layout { problem, ..layout }, View::default()).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let name = Query::without_blanks(&uri).text("agent");
+    let name = Query::without_blanks(&uri).parse_text("agent");
     Ok(queue_page(&people, &session, layout, view, name).await?)
 }
 
 /// Handles `GET /dashboard/approvals/waiting`: returns the list, or with `only=count` the number of pending approvals.
 /// Returns 304 if the script already has this version.
-pub(crate) async fn watch(
+pub(crate) async fn poll_pending_approvals(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
     uri: Uri,
     headers: HeaderMap,
 ) -> Reply {
-    if Query::from_uri(&uri).text("only").is_some_and(|part| part == "count") {
-        let count = people.count_of_waiting(&session.person).await?;
+    if Query::from_uri(&uri)
+        .parse_text("only")
+        .is_some_and(|part| part == "count")
+    {
+        let count = people.count_pending_approvals(&session.person).await?;
         let tag = entity_tag(&count.to_string());
-        return Ok(unless_held(
+        return Ok(response_or_not_modified(
             &headers,
             &tag,
             html! { ul data-waiting=(count.number) data-at-least[count.is_more] {} },
         ));
     }
-    let view = View::read(&uri).unwrap_or_default();
-    let waiting = people.waiting(&session.person, view.agent, view.older, view.most());
-    let (waiting, edition) = tokio::try_join!(waiting, people.catalog())?;
+    let view = View::from_uri(&uri).unwrap_or_default();
+    let waiting = people.read_waiting_approvals(&session.person, view.agent, view.older, view.max_approvals());
+    let (waiting, edition) = tokio::try_join!(waiting, people.current_catalog())?;
     let layout = Layout::new(&session, people.now());
-    let tag = tag_of(&layout, &waiting, view, &edition.catalog);
-    let list = waiting_list(&layout, &waiting, view, &edition.catalog);
-    Ok(unless_held(&headers, &tag, list))
+    let tag = list_entity_tag(&layout, &waiting, view, &edition.catalog);
+    let list = pending_approval_list(&layout, &waiting, view, &edition.catalog);
+    Ok(response_or_not_modified(&headers, &tag, list))
 }
 
 /// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/approve`.
-pub(crate) async fn approve(uri: Uri, sent: AgentForm) -> Reply {
-    decide(&uri, sent, ApprovalDecision::Approve).await
+pub(crate) async fn submit_approval(uri: Uri, sent: AgentForm) -> Reply {
+    submit_decision(&uri, sent, ApprovalDecision::Approve).await
 }
 
 /// Handles `POST /dashboard/agents/{agent}/approvals/{approval}/reject`.
-pub(crate) async fn reject(uri: Uri, sent: AgentForm) -> Reply {
-    decide(&uri, sent, ApprovalDecision::Reject).await
+pub(crate) async fn submit_rejection(uri: Uri, sent: AgentForm) -> Reply {
+    submit_decision(&uri, sent, ApprovalDecision::Reject).await
 }
 
-async fn decide(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
-    let view = View::read(uri).unwrap_or_default();
-    let approval = sent.parse_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
+async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
+    let view = View::from_uri(uri).unwrap_or_default();
+    let approval = sent.parse_path_parameter("approval", ApprovalId::parse)?;
+    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision), sent.page_layout());
     let (people, session) = (&sent.people, &sent.posted.session);
-    let is_frozen =
-        sent.owned.agent().status == AgentStatus::Frozen || people.freeze_of(sent.owned.agent()).await?.is_some();
-    let own = people.own_approval(sent.owned, approval).await?;
-    let Ok(note) = form.note() else {
+    let is_frozen = sent.owned.agent().status == AgentStatus::Frozen
+        || people.find_operator_freeze(sent.owned.agent()).await?.is_some();
+    let own = people.read_own_approval(sent.owned, approval).await?;
+    let Ok(note) = form.parse_note() else {
         layout.typed = Some(form);
-        let page = answer(people, session, layout, view).await?;
+        let page = approvals_page_response(people, session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
     let Err(error) = people.decide_approval(own, decision, note.as_ref()).await else {
         let notice = match decision {
-            ApprovalDecision::Approve if is_frozen => Notice::ApprovedFrozen,
-            ApprovalDecision::Approve => Notice::Approved,
-            ApprovalDecision::Reject => Notice::Rejected,
+            ApprovalDecision::Approve if is_frozen => PageMessage::ApprovedFrozen,
+            ApprovalDecision::Approve => PageMessage::Approved,
+            ApprovalDecision::Reject => PageMessage::Rejected,
         };
-        return Ok(done(&view.queue(), notice));
+        return Ok(redirect_with_notice(&view.queue_url(), notice));
     };
     let failure = Failure::from(error);
     let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
         return Err(failure);
     };
-    layout.problem = Some(too_late(*status).to_owned());
-    let page = answer(people, session, layout, view).await?;
+    layout.problem = Some(too_late_message(*status).to_owned());
+    let page = approvals_page_response(people, session, layout, view).await?;
     Ok((failure.status(), page).into_response())
 }
 
-pub(crate) const fn too_late(status: ApprovalStatus) -> &'static str {
+pub(crate) const fn too_late_message(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending => "That payment is still pending. Please decide again.",
         ApprovalStatus::Approved => "That payment was already approved. Your decision had no effect.",
@@ -131,7 +134,12 @@ pub(crate) const fn too_late(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn answer(people: &People, session: &PageSession, layout: Layout, view: View) -> Result<Response> {
+async fn approvals_page_response(
+    people: &People,
+    session: &PageSession,
+    layout: Layout,
+    view: View,
+) -> Result<Response> {
     queue_page(people, session, layout, view, None).await
 }
 
@@ -165,9 +173,9 @@ async fn queue_page(
         limit: DECIDED,
     };
     let (waiting, decided, edition) = tokio::try_join!(
-        people.waiting(person, view.agent, view.older, view.most()),
-        people.approvals(person, decided, slice),
-        people.catalog(),
+        people.read_waiting_approvals(person, view.agent, view.older, view.max_approvals()),
+        people.list_approvals(person, decided, slice),
+        people.current_catalog(),
     )?;
     let queue = ApprovalQueue {
         view,
@@ -185,15 +193,15 @@ async fn queue_page(
 
 pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Markup {
     let (view, decided) = (queue.view, &queue.decided);
-    layout.page(
+    layout.html_page(
         "Approvals",
         NavItem::Approvals,
         &html! {
             h1 { "Approvals" }
-            (by_agent(view, &queue.choice))
+            (agent_filter_form(view, &queue.choice))
             section aria-labelledby="waiting-title" {
                 h2 id="waiting-title" { "Waiting for you" }
-                (live(layout, &queue.waiting, view, queue.catalog))
+                (live_approval_list(layout, &queue.waiting, view, queue.catalog))
             }
             section aria-labelledby="decided-title" {
                 h2 id="decided-title" { "Decided" }
@@ -205,10 +213,10 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
                 } @else {
                     ul.rows { @for decided in &decided.items { (row::decided_row(layout, decided, queue.catalog)) } }
                 }
-                (paging(
+                (first_and_next_links(
                     "Pages of decided approvals",
-                    view.before.map(|_| ("Newest", View { before: None, ..view }.queue())),
-                    decided.next.map(|next| ("Older", View { before: Some(next), ..view }.queue())),
+                    view.before.map(|_| ("Newest", View { before: None, ..view }.queue_url())),
+                    decided.next.map(|next| ("Older", View { before: Some(next), ..view }.queue_url())),
                 ))
             }
         },
@@ -216,25 +224,25 @@ pub(crate) fn approvals_page(layout: &Layout, queue: &ApprovalQueue<'_>) -> Mark
 }
 
 /// Renders the agent filter.
-fn by_agent(view: View, choice: &AgentChoice) -> Markup {
+fn agent_filter_form(view: View, choice: &AgentChoice) -> Markup {
     html! {
         form.filters method="get" action=(paths::APPROVALS) role="search" aria-label="Filters" {
-            (choice.field("Agent’s name"))
+            (choice.search_field("Agent’s name"))
             button type="submit" { "Show" }
-            @if view.agent.is_some() || choice.is_open() { a href=(paths::APPROVALS) { "Clear" } }
+            @if view.agent.is_some() || choice.is_ambiguous() { a href=(paths::APPROVALS) { "Clear" } }
         }
-        (choice.question(|agent| View { agent: Some(agent), ..View::default() }.queue()))
+        (choice.matching_agents(|agent| View { agent: Some(agent), ..View::default() }.queue_url()))
     }
 }
 
 /// Renders the list of pending approvals, which the script keeps up to date, and the buttons for the selected
 /// approvals.
-pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
-    let address = View { before: None, ..view }.address("/dashboard/approvals/waiting");
-    let tag = tag_of(layout, waiting, view, catalog);
+pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+    let address = View { before: None, ..view }.url("/dashboard/approvals/waiting");
+    let tag = list_entity_tag(layout, waiting, view, catalog);
     html! {
         div.live data-live=(address) data-tag=(tag) {
-            (waiting_list(layout, waiting, view, catalog))
+            (pending_approval_list(layout, waiting, view, catalog))
             form.selected id=(row::SELECTION) method="get" action=(bulk::PAGE) hidden[waiting.items.is_empty()] data-selection {
                 button type="button" data-select-all hidden { "Select all" }
                 button type="submit" name="decision" value="approve" { "Approve selected…" }
@@ -247,29 +255,29 @@ pub(crate) fn live(layout: &Layout, waiting: &Waiting, view: View, catalog: &Cat
 
 /// Returns the list's entity tag. The tag does not depend on relative times, which the script updates, nor on the form
 /// token, which is masked differently in each response.
-fn tag_of(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
-    let list = waiting_list(&layout.to_compare(), waiting, view, catalog);
-    entity_tag(&version_of(&list.into_string()))
+fn list_entity_tag(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
+    let list = pending_approval_list(&layout.for_comparison(), waiting, view, catalog);
+    entity_tag(&body_version(&list.into_string()))
 }
 
 /// Renders only the list, for the script's poll.
-pub(crate) fn waiting_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
+pub(crate) fn pending_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.older.is_some();
     html! {
         ul.rows.asks data-waiting=(waiting.count.number) data-at-least[waiting.count.is_more] {
-            @for waiting in &waiting.items { (row::pending(layout, waiting, view, catalog)) }
+            @for waiting in &waiting.items { (row::pending_approval_row(layout, waiting, view, catalog)) }
         }
         p.empty hidden[!waiting.items.is_empty()] data-none {
             @if is_part { "No approval is pending here. " a href=(paths::APPROVALS) { "See all pending approvals" } }
             @else { "No approval is pending. New requests appear here automatically." }
         }
         div data-more {
-            (paging(
+            (first_and_next_links(
                 "Pages of pending approvals",
-                view.older.map(|_| ("Newest", View { older: None, ..view }.queue())),
+                view.older.map(|_| ("Newest", View { older: None, ..view }.queue_url())),
                 waiting.next.map(|next| {
-                    if view.is_brief { ("All pending approvals", View::default().queue()) }
-                    else { ("Older pending approvals", View { older: Some(next), ..view }.queue()) }
+                    if view.is_brief { ("All pending approvals", View::default().queue_url()) }
+                    else { ("Older pending approvals", View { older: Some(next), ..view }.queue_url()) }
                 }),
             ))
         }

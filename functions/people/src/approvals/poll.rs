@@ -25,7 +25,7 @@ const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 /// Poll an approval, or wait until it is decided.
 #[utoipa::path(
-    get, path = "/approvals/{id}", tag = "payments",
+    get, path = "/approvals/{id}", operation_id = "approval", tag = "payments",
     params(
         ("id" = String, Path, description = "The `approval_id` of an escalation."),
         ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
@@ -35,7 +35,7 @@ const BETWEEN_READS: Duration = Duration::from_secs(1);
         errors::NotFound,
     )
 )]
-pub(crate) async fn approval(
+pub(crate) async fn poll_approval(
     State(people): State<Arc<People>>,
     caller: AgentCredentials,
     session: SessionToken,
@@ -44,12 +44,12 @@ pub(crate) async fn approval(
 ) -> Result<Json<ApprovalView>, Failure> {
     let id = ApprovalId::parse(&id);
     let mut query = Query::from_uri(&uri);
-    let wait = query.integer("wait_seconds", 0, LONGEST_WAIT);
-    let is_person = session.has_the_form_of_a_session();
+    let wait = query.parse_integer("wait_seconds", 0, LONGEST_WAIT);
+    let is_person = session.has_jwt_form();
     let approval = if is_person {
-        of_person(&people, session, id).await?
+        find_users_approval(&people, session, id).await?
     } else {
-        of_agent(&people, caller, id).await?
+        find_agents_approval(&people, caller, id).await?
     };
     query.finish()?;
     let approval = match wait {
@@ -59,14 +59,14 @@ pub(crate) async fn approval(
             await_decision(&people, approval, is_person, wait).await?
         }
     };
-    Ok(Json(ApprovalView::at(&approval, people.now())))
+    Ok(Json(ApprovalView::from_approval(&approval, people.now())))
 }
 
 /// Returns the approval as soon as it is no longer pending, or after `wait` at the latest. The row is read once per
 /// second, and once more at the end of the wait.
 async fn await_decision(people: &People, mut approval: Approval, is_person: bool, wait: Duration) -> Result<Approval> {
     let is_pending = |approval: &Approval| approval.status(people.now()) == ApprovalStatus::Pending;
-    if !is_pending(&approval) || !people.may_wait(&approval).await {
+    if !is_pending(&approval) || !people.may_wait_for_decision(&approval).await {
         return Ok(approval);
     }
     let mut reads = interval(BETWEEN_READS);
@@ -75,7 +75,7 @@ async fn await_decision(people: &People, mut approval: Approval, is_person: bool
     let begun = reads.tick().await;
     while is_pending(&approval) {
         let at = reads.tick().await;
-        let again = people.ledger.approval(approval.id).await?;
+        let again = people.ledger.read_approval_by_id(approval.id).await?;
         // After an ownership transfer, the agent still sees the approval, but the previous owner does not.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
@@ -86,30 +86,32 @@ async fn await_decision(people: &People, mut approval: Approval, is_person: bool
     Ok(approval)
 }
 
-async fn of_agent(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
+async fn find_agents_approval(people: &People, caller: AgentCredentials, id: Option<ApprovalId>) -> Result<Approval> {
     let ask = DecisionKeys {
         approval: id,
         ..DecisionKeys::default()
     };
-    let caller = people.agent_reading(caller, &ask).await?;
+    let caller = people.authenticate_agent_while_reading(caller, &ask).await?;
     let approval = caller.read.approval.as_ref();
     let approval = approval.filter(|approval| approval.agent == caller.agent.id);
     let approval = approval.ok_or(ErrorKind::NotFound)?;
-    caller.scope()?.check_service(approval.service)?;
+    caller.key_scope()?.check_service(approval.service)?;
     Ok(approval.clone())
 }
 
-async fn of_person(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
+async fn find_users_approval(people: &People, session: SessionToken, id: Option<ApprovalId>) -> Result<Approval> {
     let read = async |person: &Caller| {
         let approval = match id {
-            Some(id) => people.ledger.approval(id).await?,
+            Some(id) => people.ledger.read_approval_by_id(id).await?,
             None => None,
         };
         let approval = approval.ok_or(ErrorKind::NotFound)?;
-        people.own_agent(person, approval.agent).await?;
-        let seen = approval.seen_by(person.id.as_str(), people.now());
+        people.read_own_agent(person, approval.agent).await?;
+        let seen = approval.for_current_owner(person.id.as_str(), people.now());
         seen.ok_or_else(|| ErrorKind::NotFound.into())
     };
-    let (_, approval) = people.person_reading(session.into_token()?, false, read).await?;
+    let (_, approval) = people
+        .authenticate_user_while_reading(session.into_token()?, false, read)
+        .await?;
     Ok(approval)
 }

@@ -6,15 +6,15 @@
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
 use crate::rules::operations::CheckedRule;
-use crate::services::operations::ServiceEdit;
+use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
-use purser_domain::{Amount, Approval, ApprovalStatus, ErrorKind, PolicyEdit, Result, RuleId, RuleKind, ServiceId};
+use purser_domain::{Amount, Approval, ApprovalStatus, ErrorKind, PolicyUpdate, Result, RuleId, RuleKind, ServiceId};
 use purser_store::ApprovalDecision;
 
 /// The limit that required the approval, and the new value for the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Raise {
+pub(crate) struct LimitToRaise {
     limit: AskingLimit,
     /// The amount above which the limit requires approval now; `None` if it requires approval for every amount.
     pub(crate) from: Option<Amount>,
@@ -32,9 +32,9 @@ enum AskingLimit {
     Rule(RuleId, CheckedRule),
 }
 
-impl Raise {
+impl LimitToRaise {
     /// Whether the limit is one of the agent's rules, rather than a service's policy.
-    pub(crate) const fn is_of_rule(&self) -> bool {
+    pub(crate) const fn concerns_rule(&self) -> bool {
         matches!(self.limit, AskingLimit::Rule(..))
     }
 }
@@ -51,12 +51,16 @@ impl People {
     /// Returns the first limit that requires this approval now. Returns `None` if no limit requires approval any more, if the
     /// rule can't be updated because it names a service that left the catalog, or if the approval is a request for a
     /// temporary limit increase.
-    pub(crate) async fn raise_of(&self, owned: &OwnedAgent, approval: &Approval) -> Result<Option<Raise>> {
+    pub(crate) async fn find_limit_to_raise(
+        &self,
+        owned: &OwnedAgent,
+        approval: &Approval,
+    ) -> Result<Option<LimitToRaise>> {
         if approval.raise.is_some() {
             return Ok(None);
         }
         let to = approval.amount;
-        let raise = |limit, from: Option<Amount>, version| Raise {
+        let raise = |limit, from: Option<Amount>, version| LimitToRaise {
             limit,
             from,
             to,
@@ -96,7 +100,7 @@ impl People {
             categories: categories.clone(),
             above: Some(to),
         };
-        let edition = self.catalog().await?;
+        let edition = self.current_catalog().await?;
         let raised = CheckedRule::check(raised, &edition.catalog).ok();
         Ok(raised.map(|raised| raise(AskingLimit::Rule(rule.id, raised), *above, agent.version)))
     }
@@ -117,20 +121,20 @@ impl People {
             return Err(ErrorKind::ApprovalNotPending { approval, status }.into());
         }
         let owned = own.agent_with_owner();
-        let Some(raise) = self.raise_of(owned, approval).await? else {
+        let Some(raise) = self.find_limit_to_raise(owned, approval).await? else {
             let version = owned.agent().version;
             return Err(ErrorKind::VersionConflict { version }.into());
         };
         match &raise.limit {
             AskingLimit::Policy(service) => {
-                let edit = ServiceEdit {
-                    policy: PolicyEdit {
+                let edit = ServiceUpdate {
+                    policy: PolicyUpdate {
                         require_approval_above: Some(raise.to),
-                        ..PolicyEdit::default()
+                        ..PolicyUpdate::default()
                     },
-                    ..ServiceEdit::default()
+                    ..ServiceUpdate::default()
                 };
-                Box::pin(self.edit_service(owned, if_match, *service, &edit)).await?;
+                Box::pin(self.update_service(owned, if_match, *service, &edit)).await?;
             }
             AskingLimit::Rule(id, rule) => {
                 Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;

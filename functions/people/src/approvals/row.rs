@@ -3,57 +3,64 @@
 
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
-use crate::ui::bar::bar;
+use crate::ui::bar::usage_bar;
 use crate::ui::call;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{exact, relative};
+use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::Layout;
-use crate::ui::money::{big_money, dollars, is_no_limit, money, spent};
+use crate::ui::money::{amount_text, format_dollars, is_no_limit, prominent_amount, used_amount};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, visible};
+use purser_domain::{
+    Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, escape_hidden_characters,
+};
 
 /// The id of the form to which the list's checkboxes belong.
 pub(crate) const SELECTION: &str = "selected-approvals";
 
 /// Renders a pending approval as one line. The checkbox is outside the foldable part, so selecting an approval does not
 /// unfold it.
-pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, catalog: &Catalog) -> Markup {
+pub(crate) fn pending_approval_row(
+    layout: &Layout,
+    waiting: &PendingApproval,
+    view: View,
+    catalog: &Catalog,
+) -> Markup {
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let is_typed = layout
-        .inputs(FormName::ApprovalDecision)
-        .is_typed_for("approval_id", &approval.id.to_string());
+        .form_inputs(FormName::ApprovalDecision)
+        .has_posted_form_for("approval_id", &approval.id.to_string());
     html! {
         li.ask data-approval=(approval.id) {
             label.ask-select {
                 input type="checkbox" name="approval" value=(approval.id) form=(SELECTION);
-                span.sr { "Select " (subject(approval, agent)) }
+                span.sr { "Select " (payment_description(approval, agent)) }
             }
             details open[is_typed] {
                 summary {
                     span.ask-line data-facts {
-                        span.ask-who { span.name { (visible(&agent.name)) } @if agent.status == AgentStatus::Frozen { " " (labels::status(agent.status)) } }
-                        span.ask-what { (what(approval, catalog)) }
+                        span.ask-who { span.name { (escape_hidden_characters(&agent.name)) } @if agent.status == AgentStatus::Frozen { " " (labels::status_chip(agent.status)) } }
+                        span.ask-what { (service_and_operation(approval, catalog)) }
                         span.ask-why {
                             @match &approval.raise {
-                                Some(raise) => { "Higher limits: " (phrases::raise(raise.caps, raise.until)) }
+                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.caps, raise.until)) }
                                 None => (phrases::short_approval_reason(&approval.asking)),
                             }
                         }
-                        span.ask-expires { "expires " (relative(approval.expires_at, layout.now)) }
-                        span.ask-amount { (money(approval.amount)) }
+                        span.ask-expires { "expires " (relative_time(approval.expires_at, layout.now)) }
+                        span.ask-amount { (amount_text(approval.amount)) }
                     }
                 }
                 div.unfolded {
-                    div.facts data-facts { (facts(layout, approval, agent, None, catalog)) }
-                    (verdict(layout, approval, agent, view))
+                    div.facts data-facts { (approval_details(layout, approval, agent, None, catalog)) }
+                    (decision_form(layout, approval, agent, view))
                     p.fine {
-                        a href=(paths::approval(approval.agent, approval.id)) {
-                            "Limits, balance, latest payments" span.sr { " about " (subject(approval, agent)) }
+                        a href=(paths::approval_path(approval.agent, approval.id)) {
+                            "Limits, balance, latest payments" span.sr { " about " (payment_description(approval, agent)) }
                         }
                     }
                 }
@@ -63,15 +70,15 @@ pub(crate) fn pending(layout: &Layout, waiting: &PendingApproval, view: View, ca
 }
 
 /// Renders the approval's service and operation.
-pub(crate) fn what(approval: &Approval, catalog: &Catalog) -> Markup {
+pub(crate) fn service_and_operation(approval: &Approval, catalog: &Catalog) -> Markup {
     html! {
-        (labels::service(approval.service, catalog)) " · "
-        (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
+        (labels::service_name(approval.service, catalog)) " · "
+        (labels::operation_name(catalog.find_by_id(approval.service), Some(&approval.operation)))
     }
 }
 
 /// Renders the details that a decision needs. `day` is the line about the daily cap.
-pub(crate) fn facts(
+pub(crate) fn approval_details(
     layout: &Layout,
     approval: &Approval,
     agent: &Agent,
@@ -80,34 +87,34 @@ pub(crate) fn facts(
 ) -> Markup {
     html! {
         div.headline {
-            p.amount { (big_money(approval.amount)) }
+            p.amount { (prominent_amount(approval.amount)) }
             p.expiry {
-                "asked " (relative(approval.created_at, layout.now)) " · "
-                strong { "expires " (relative(approval.expires_at, layout.now)) } ", " (exact(approval.expires_at))
+                "asked " (relative_time(approval.created_at, layout.now)) " · "
+                strong { "expires " (relative_time(approval.expires_at, layout.now)) } ", " (exact_time(approval.expires_at))
             }
         }
         p.what {
-            (labels::agent(agent.id, &agent.name))
-            @if approval.raise.is_some() { " was refused to pay " } @else { " wants to pay " } (labels::service(approval.service, catalog)) " for "
-            (labels::operation(catalog.by_id(approval.service), Some(&approval.operation)))
+            (labels::agent_link(agent.id, &agent.name))
+            @if approval.raise.is_some() { " was refused to pay " } @else { " wants to pay " } (labels::service_name(approval.service, catalog)) " for "
+            (labels::operation_name(catalog.find_by_id(approval.service), Some(&approval.operation)))
         }
         @if agent.status == AgentStatus::Frozen {
             p.warning { "This agent is frozen. An approval has no effect until the agent is active again." }
         }
         (call::call_details(&approval.call, approval.amount))
         dl.facts-list {
-            div { dt { "Requested with key" } dd { (labels::key(approval.key)) } }
-            div { dt { "Pays to" } dd { (labels::wallet(approval.pay_to)) } }
+            div { dt { "Requested with key" } dd { (labels::key_suffix(approval.key)) } }
+            div { dt { "Pays to" } dd { (labels::wallet_address(approval.pay_to)) } }
             div {
                 dt { "Reason" }
                 dd {
-                    @if approval.raise.is_some() { "Over the limit of " (money(approval.threshold)) "." }
+                    @if approval.raise.is_some() { "Over the limit of " (amount_text(approval.threshold)) "." }
                     @else { (phrases::approval_reason(&approval.asking, &agent.rules, catalog)) }
                 }
             }
             @if let Some(raise) = &approval.raise {
-                div { dt { "Asks for" } dd { strong { (phrases::raise(raise.caps, raise.until)) } } }
-                div { dt { "Because" } dd { p.quote { (visible(&raise.reason)) } } }
+                div { dt { "Asks for" } dd { strong { (phrases::limit_increase_phrase(raise.caps, raise.until)) } } }
+                div { dt { "Because" } dd { p.quote { (escape_hidden_characters(&raise.reason)) } } }
             }
             @match approval.id.sequence() {
                 0 => {}
@@ -119,27 +126,27 @@ pub(crate) fn facts(
 }
 
 /// Renders the decision form: a note, and a button each to approve and to reject.
-pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
-    let path = paths::approval_form(approval.agent, approval.id);
-    let inputs = layout.inputs(FormName::ApprovalDecision);
+pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
+    let path = paths::approval_form_path(approval.agent, approval.id);
+    let inputs = layout.form_inputs(FormName::ApprovalDecision);
     let note_id = format!("note-{}", approval.id);
     html! {
         div.decide {
-            (layout.form(&view.address(&format!("{path}/approve")), &html! {
+            (layout.post_form(&view.url(&format!("{path}/approve")), &html! {
                 div.field.note {
                     label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
                     textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
-                        (inputs.value_for("approval_id", &approval.id.to_string(), "note"))
+                        (inputs.posted_value_for("approval_id", &approval.id.to_string(), "note"))
                     }
                 }
                 input type="hidden" name="approval_id" value=(approval.id);
                 div.verdict {
                     button.primary type="submit" {
                         @if approval.raise.is_some() { "Raise the limits" } @else { "Approve" }
-                        span.sr { " " (subject(approval, agent)) }
+                        span.sr { " " (payment_description(approval, agent)) }
                     }
-                    button.danger type="submit" formaction=(view.address(&format!("{path}/reject"))) {
-                        "Reject" span.sr { " " (subject(approval, agent)) }
+                    button.danger type="submit" formaction=(view.url(&format!("{path}/reject"))) {
+                        "Reject" span.sr { " " (payment_description(approval, agent)) }
                     }
                 }
             }))
@@ -148,24 +155,24 @@ pub(crate) fn verdict(layout: &Layout, approval: &Approval, agent: &Agent, view:
 }
 
 /// Renders the button's payment for screen readers.
-pub(crate) fn subject(approval: &Approval, agent: &Agent) -> Markup {
-    html! { (dollars(approval.amount)) " of " (visible(&agent.name)) }
+pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup {
+    html! { (format_dollars(approval.amount)) " of " (escape_hidden_characters(&agent.name)) }
 }
 
 /// Renders the amount that remains of the daily cap before and after this payment.
-pub(crate) fn remaining_of_day(amount: Amount, day: Option<DailyUsage>) -> Markup {
+pub(crate) fn remaining_daily_cap(amount: Amount, day: Option<DailyUsage>) -> Markup {
     let Some(DailyUsage { cap, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
     if is_no_limit(cap) {
-        return html! { "none; " (spent(used)) " spent in the last 24 hours" };
+        return html! { "none; " (used_amount(used)) " spent in the last 24 hours" };
     }
-    let left = cap.above(used.amount);
+    let left = cap.saturating_minus(used.amount);
     html! {
-        @if !used.is_exact { "at least " } (money(left)) " left of " (money(cap))
-        (bar(used.amount, amount, cap))
+        @if !used.is_exact { "at least " } (amount_text(left)) " left of " (amount_text(cap))
+        (usage_bar(used.amount, amount, cap))
         @match left.minus(amount) {
-            Some(after) => p.aside { @if !used.is_exact { "at least " } (money(after)) " would be left" },
+            Some(after) => p.aside { @if !used.is_exact { "at least " } (amount_text(after)) " would be left" },
             None if !used.is_exact => p.aside { "The exact amount is still being calculated, because many payments have left the 24-hour window." },
             None => p.warning { "Not enough for this payment. Even if approved, it is refused until enough of the daily limit is free again." },
         }
@@ -181,24 +188,24 @@ pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &
         li.row {
             div.row-main {
                 (status_chip(status))
-                " " (money(approval.amount)) " · " (labels::agent(agent.id, &agent.name)) " → "
-                (labels::service(approval.service, catalog))
+                " " (amount_text(approval.amount)) " · " (labels::agent_link(agent.id, &agent.name)) " → "
+                (labels::service_name(approval.service, catalog))
             }
             div.row-aside {
-                @match approval.ruling() {
-                    Some(ruling) => { "decided " (relative(ruling.at, layout.now)) }
-                    None => { "nobody decided; expired " (exact(approval.expires_at)) }
+                @match approval.users_decision() {
+                    Some(ruling) => { "decided " (relative_time(ruling.at, layout.now)) }
+                    None => { "nobody decided; expired " (exact_time(approval.expires_at)) }
                 }
-                @if let Some(settlement) = approval.settlement() {
-                    " · " a href=(paths::receipt(approval.agent, settlement)) { "Receipt" }
+                @if let Some(settlement) = approval.settlement_id() {
+                    " · " a href=(paths::receipt_path(approval.agent, settlement)) { "Receipt" }
                 }
                 @if status == ApprovalStatus::Approved {
                     @match &approval.raise {
-                        Some(raise) => { " · " (phrases::raise(raise.caps, raise.until)) " · " }
-                        None => { " · not used yet, expires " (relative(approval.expires_at, layout.now)) " · " }
+                        Some(raise) => { " · " (phrases::limit_increase_phrase(raise.caps, raise.until)) " · " }
+                        None => { " · not used yet, expires " (relative_time(approval.expires_at, layout.now)) " · " }
                     }
-                    a href=(paths::approval(approval.agent, approval.id)) {
-                        "Withdraw" span.sr { " the approval of " (subject(approval, agent)) }
+                    a href=(paths::approval_path(approval.agent, approval.id)) {
+                        "Withdraw" span.sr { " the approval of " (payment_description(approval, agent)) }
                     }
                 }
             }
@@ -206,8 +213,8 @@ pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &
                 summary { "The call" }
                 (call::call_details(&approval.call, approval.amount))
             }
-            @if let Some(note) = approval.ruling().and_then(|ruling| ruling.note.as_deref()) {
-                p.quote { (visible(note)) }
+            @if let Some(note) = approval.users_decision().and_then(|ruling| ruling.note.as_deref()) {
+                p.quote { (escape_hidden_characters(note)) }
             }
         }
     }

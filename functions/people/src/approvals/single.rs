@@ -3,21 +3,21 @@
 //! withdrawn.
 
 use crate::agents::form::AgentForm;
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::approvals::background::{Background, PayeeHistory};
 use crate::approvals::operations::{ApprovalContext, OwnApproval};
-use crate::approvals::page::too_late;
+use crate::approvals::page::too_late_message;
 use crate::approvals::queue::View;
-use crate::approvals::raise::{Raise, RaisedAndApproved};
+use crate::approvals::raise::{LimitToRaise, RaisedAndApproved};
 use crate::approvals::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::datetime::relative;
+use crate::ui::datetime::relative_time;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
-use crate::ui::money::money;
-use crate::ui::notice::{Notice, done};
+use crate::ui::money::amount_text;
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -28,83 +28,87 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
 use purser_domain::{
-    AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, JournalEntry, Labels, LoggedDecision, Result,
+    AgentId, ApprovalId, ApprovalStatus, Catalog, ErrorKind, HistoryEntry, Labels, LoggedDecision, Result,
 };
 use std::sync::Arc;
 
 /// Handles `GET /dashboard/approvals/{agent}/{approval}`.
-pub(crate) async fn show(
+pub(crate) async fn show_approval_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, approval)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
     let (agent, approval) = (
-        parse_id(AgentId::parse(&agent))?,
-        parse_id(ApprovalId::parse(&approval))?,
+        require_id(AgentId::parse(&agent))?,
+        require_id(ApprovalId::parse(&approval))?,
     );
-    let owned = people.own_agent(&session.person, agent).await?;
-    let own = people.own_approval(owned, approval).await?;
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    Ok(answer(&people, &layout, own).await?)
+    let owned = people.read_own_agent(&session.person, agent).await?;
+    let own = people.read_own_approval(owned, approval).await?;
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    Ok(approval_page_response(&people, &layout, own).await?)
 }
 
 /// Handles `POST …/approvals/{approval}/approve-and-raise`.
-pub(crate) async fn approve_and_raise(sent: AgentForm) -> Reply {
-    let id = sent.parse_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.form(FormName::ApprovalDecision), sent.layout());
+pub(crate) async fn submit_approval_and_raise(sent: AgentForm) -> Reply {
+    let id = sent.parse_path_parameter("approval", ApprovalId::parse)?;
+    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision), sent.page_layout());
     let people = &sent.people;
     let why = sent.agent_with_reason(&mut form);
     let own = people
-        .own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
+        .read_own_approval(why.clone().unwrap_or_else(|| sent.owned.clone()), id)
         .await?;
-    let (Some(_), Ok(note), Some(if_match)) = (why, form.note(), form.version()) else {
+    let (Some(_), Ok(note), Some(if_match)) = (why, form.parse_note(), form.parse_version()) else {
         layout.typed = Some(form);
-        return Ok((StatusCode::BAD_REQUEST, answer(people, &layout, own).await?).into_response());
+        return Ok((
+            StatusCode::BAD_REQUEST,
+            approval_page_response(people, &layout, own).await?,
+        )
+            .into_response());
     };
-    let page = paths::approval(own.agent().id, id);
+    let page = paths::approval_path(own.agent().id, id);
     let status = match people.approve_and_raise(own, if_match, note.as_ref()).await {
-        Ok(RaisedAndApproved::Both) => return Ok(done(&page, Notice::ApprovedAndRaised)),
+        Ok(RaisedAndApproved::Both) => return Ok(redirect_with_notice(&page, PageMessage::ApprovedAndRaised)),
         Ok(RaisedAndApproved::LimitOnly(status)) => {
-            layout.problem = Some(format!("The limit was raised. {}", too_late(status)));
+            layout.problem = Some(format!("The limit was raised. {}", too_late_message(status)));
             StatusCode::CONFLICT
         }
         Err(error) => {
             let failure = Failure::from(error);
             layout.problem = Some(match failure.error().kind() {
-                ErrorKind::ApprovalNotPending { status, .. } => too_late(*status).to_owned(),
+                ErrorKind::ApprovalNotPending { status, .. } => too_late_message(*status).to_owned(),
                 ErrorKind::VersionConflict { .. } => CHANGED.to_owned(),
                 _ => return Err(failure),
             });
             failure.status()
         }
     };
-    let own = people.own_approval(sent.owned, id).await?;
-    Ok((status, answer(people, &layout, own).await?).into_response())
+    let own = people.read_own_approval(sent.owned, id).await?;
+    Ok((status, approval_page_response(people, &layout, own).await?).into_response())
 }
 
 /// Handles `POST …/approvals/{approval}/withdraw`.
-pub(crate) async fn withdraw(sent: AgentForm) -> Reply {
-    let id = sent.parse_parameter("approval", ApprovalId::parse)?;
-    let mut layout = sent.layout();
+pub(crate) async fn submit_approval_withdrawal(sent: AgentForm) -> Reply {
+    let id = sent.parse_path_parameter("approval", ApprovalId::parse)?;
+    let mut layout = sent.page_layout();
     let people = &sent.people;
-    let own = people.own_approval(sent.owned.clone(), id).await?;
-    let page = paths::approval(own.agent().id, id);
+    let own = people.read_own_approval(sent.owned.clone(), id).await?;
+    let page = paths::approval_path(own.agent().id, id);
     let Err(error) = people.withdraw_approval(own, None).await else {
-        return Ok(done(&page, Notice::ApprovalWithdrawn));
+        return Ok(redirect_with_notice(&page, PageMessage::ApprovalWithdrawn));
     };
     let failure = Failure::from(error);
     let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
         return Err(failure);
     };
-    layout.problem = Some(too_late_to_withdraw(*status).to_owned());
-    let own = people.own_approval(sent.owned, id).await?;
-    Ok((failure.status(), answer(people, &layout, own).await?).into_response())
+    layout.problem = Some(too_late_to_withdraw_message(*status).to_owned());
+    let own = people.read_own_approval(sent.owned, id).await?;
+    Ok((failure.status(), approval_page_response(people, &layout, own).await?).into_response())
 }
 
 const CHANGED: &str = "The limits were changed after you opened the page, so nothing was approved. The page shows the current limits. Please decide again.";
 
-const fn too_late_to_withdraw(status: ApprovalStatus) -> &'static str {
+const fn too_late_to_withdraw_message(status: ApprovalStatus) -> &'static str {
     match status {
         ApprovalStatus::Pending | ApprovalStatus::Approved => "Nothing was withdrawn. Please try again.",
         ApprovalStatus::Executed => "The payment was already made, so its approval can’t be withdrawn.",
@@ -113,34 +117,34 @@ const fn too_late_to_withdraw(status: ApprovalStatus) -> &'static str {
     }
 }
 
-async fn answer(people: &People, layout: &Layout, own: OwnApproval) -> Result<Response> {
+async fn approval_page_response(people: &People, layout: &Layout, own: OwnApproval) -> Result<Response> {
     let is_open = own.approval().status(layout.now) == ApprovalStatus::Pending;
     let more = async {
         if is_open {
             let (background, raise) = tokio::try_join!(
-                people.background(&own),
-                people.raise_of(own.agent_with_owner(), own.approval())
+                people.read_approval_background(&own),
+                people.find_limit_to_raise(own.agent_with_owner(), own.approval())
             )?;
             Ok(Some((background, raise)))
         } else {
             Ok(None)
         }
     };
-    let (more, edition) = tokio::try_join!(more, people.catalog())?;
-    let context = people.approval(own).await?;
-    Ok(page(layout, &context, more.as_ref(), &edition.catalog).into_response())
+    let (more, edition) = tokio::try_join!(more, people.current_catalog())?;
+    let context = people.read_approval_context(own).await?;
+    Ok(approval_page(layout, &context, more.as_ref(), &edition.catalog).into_response())
 }
 
-fn page(
+fn approval_page(
     layout: &Layout,
     context: &ApprovalContext,
-    open: Option<&(Background, Option<Raise>)>,
+    open: Option<&(Background, Option<LimitToRaise>)>,
     catalog: &Catalog,
 ) -> Markup {
     let (approval, agent) = (&context.approval, context.agent.agent());
     let is_raise = approval.raise.is_some();
-    let day = (!is_raise).then(|| row::remaining_of_day(approval.amount, context.day));
-    layout.page(
+    let day = (!is_raise).then(|| row::remaining_daily_cap(approval.amount, context.day));
+    layout.html_page(
         "Approval",
         NavItem::Approvals,
         &html! {
@@ -149,12 +153,12 @@ fn page(
             @match open {
                 Some((background, raise)) => {
                     div.card.waiting {
-                        div.facts { (row::facts(layout, approval, agent, day.as_ref(), catalog)) }
+                        div.facts { (row::approval_details(layout, approval, agent, day.as_ref(), catalog)) }
                         (background_section(layout, context, background))
-                        (row::verdict(layout, approval, agent, View::default()))
-                        @if let Some(raise) = raise { (raise_form(layout, context, raise, catalog)) }
+                        (row::decision_form(layout, approval, agent, View::default()))
+                        @if let Some(raise) = raise { (approve_and_raise_form(layout, context, raise, catalog)) }
                     }
-                    (latest(layout, &background.latest, catalog))
+                    (latest_decisions(layout, &background.latest, catalog))
                 }
                 None => {
                     ul.rows { (row::decided_row(layout, context, catalog)) }
@@ -181,7 +185,7 @@ fn background_section(layout: &Layout, context: &ApprovalContext, background: &B
                     @match background.balance {
                         None => span.muted { "can’t be read at the moment" },
                         Some(balance) => {
-                            (money(balance))
+                            (amount_text(balance))
                             @if balance < context.approval.amount { p.warning { "Not enough for this payment." } }
                         }
                     }
@@ -196,7 +200,7 @@ fn background_section(layout: &Layout, context: &ApprovalContext, background: &B
                         Some(last) => {
                             "Paid " @if count == 1 { "once" } @else { (count) " times" }
                             @if !is_all { " among this agent’s latest " (of) " payments" }
-                            ", last " (relative(last, layout.now))
+                            ", last " (relative_time(last, layout.now))
                         }
                     }
                 }
@@ -206,26 +210,31 @@ fn background_section(layout: &Layout, context: &ApprovalContext, background: &B
 }
 
 /// Renders the button that raises the limit and approves the payment.
-fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog: &Catalog) -> Markup {
+fn approve_and_raise_form(
+    layout: &Layout,
+    context: &ApprovalContext,
+    raise: &LimitToRaise,
+    catalog: &Catalog,
+) -> Markup {
     let approval = &context.approval;
-    let path = paths::approval_form(approval.agent, approval.id);
+    let path = paths::approval_form_path(approval.agent, approval.id);
     html! {
         details.fold {
             summary { "Approve and raise the limit" }
-            (layout.form(&format!("{path}/approve-and-raise"), &html! {
+            (layout.post_form(&format!("{path}/approve-and-raise"), &html! {
                 p {
-                    @if raise.is_of_rule() { "The approval rule of this agent" }
-                    @else { "The approval threshold of " (labels::service(approval.service, catalog)) " for this agent" }
+                    @if raise.concerns_rule() { "The approval rule of this agent" }
+                    @else { "The approval threshold of " (labels::service_name(approval.service, catalog)) " for this agent" }
                     ": "
-                    @match raise.from { Some(from) => (money(from)), None => "every payment" }
-                    " → " strong { (money(raise.to)) }
+                    @match raise.from { Some(from) => (amount_text(from)), None => "every payment" }
+                    " → " strong { (amount_text(raise.to)) }
                     ". Payments up to this amount are then made without asking."
                 }
                 p.hint { "Requires a recent sign-in." }
-                (layout.inputs(FormName::ApprovalDecision).edit_reason())
+                (layout.form_inputs(FormName::ApprovalDecision).update_reason_input())
                 (version_input(raise.version))
                 input type="hidden" name="approval_id" value=(approval.id);
-                button type="submit" { span { "Approve and raise to " (money(raise.to)) } }
+                button type="submit" { span { "Approve and raise to " (amount_text(raise.to)) } }
             }))
         }
     }
@@ -233,16 +242,16 @@ fn raise_form(layout: &Layout, context: &ApprovalContext, raise: &Raise, catalog
 
 fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
     let approval = &context.approval;
-    let path = paths::approval_form(approval.agent, approval.id);
+    let path = paths::approval_form_path(approval.agent, approval.id);
     html! {
         @if approval.raise.is_some() {
-            (layout.button(&format!("{path}/withdraw"), &Button::danger(
+            (layout.button_form(&format!("{path}/withdraw"), &Button::danger(
                 "End the higher limits",
                 "End the higher limits now? The limits of the policy then apply again.",
             )))
         } @else {
             p { "The agent has not used this approval yet." }
-            (layout.button(&format!("{path}/withdraw"), &Button::danger(
+            (layout.button_form(&format!("{path}/withdraw"), &Button::danger(
                 "Withdraw approval",
                 "Withdraw this approval? The agent can then no longer pay with it.",
             )))
@@ -251,43 +260,43 @@ fn withdraw_form(layout: &Layout, context: &ApprovalContext) -> Markup {
 }
 
 /// Renders the agent's latest decisions. A denied payment links to the limit that denied it.
-fn latest(layout: &Layout, decisions: &[LoggedDecision], catalog: &Catalog) -> Markup {
+fn latest_decisions(layout: &Layout, decisions: &[LoggedDecision], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="latest-title" {
             h2 id="latest-title" { "Latest payments of this agent" }
             @if decisions.is_empty() {
                 p.empty { "This agent has not requested a payment before." }
             } @else {
-                ul.rows { @for decision in decisions { (latest_row(layout, decision, catalog)) } }
+                ul.rows { @for decision in decisions { (latest_decision_row(layout, decision, catalog)) } }
             }
         }
     }
 }
 
-fn latest_row(layout: &Layout, decision: &LoggedDecision, catalog: &Catalog) -> Markup {
+fn latest_decision_row(layout: &Layout, decision: &LoggedDecision, catalog: &Catalog) -> Markup {
     let (amount, at, receipt, limit) = match decision {
         LoggedDecision::Allowed(settlement) | LoggedDecision::PaidOut(settlement) => {
             let terms = &settlement.terms;
-            let receipt = paths::receipt(terms.agent, terms.id);
+            let receipt = paths::receipt_path(terms.agent, terms.id);
             (terms.amount, terms.authorized_at, Some(receipt), None)
         }
         LoggedDecision::Refused(refusal) => {
-            let entry = JournalEntry::new(decision, "", &Labels::default());
+            let entry = HistoryEntry::new(decision, "", &Labels::default());
             (refusal.amount, refusal.at, None, phrases::limit_link(&entry))
         }
         LoggedDecision::ConfirmationReverted(reverted) => {
-            let receipt = paths::receipt(reverted.agent, reverted.settlement);
+            let receipt = paths::receipt_path(reverted.agent, reverted.settlement);
             (reverted.amount, reverted.at, Some(receipt), None)
         }
     };
     html! {
         li.row {
             div.row-main {
-                (labels::outcome_chip(decision.result())) " " (money(amount))
-                @if let Some(service) = decision.service() { " → " (labels::service(service, catalog)) }
+                (labels::result_chip(decision.result())) " " (amount_text(amount))
+                @if let Some(service) = decision.service_id() { " → " (labels::service_name(service, catalog)) }
             }
             div.row-aside {
-                (relative(at, layout.now))
+                (relative_time(at, layout.now))
                 @if let Some(receipt) = receipt { " · " a href=(receipt) { "Receipt" } }
                 @if let Some(limit) = limit { " · " a href=(limit) { "See the limit" } }
             }

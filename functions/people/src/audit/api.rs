@@ -3,11 +3,11 @@
 
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::slice;
+use crate::request::parse_page_request;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
-use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, audit_filter};
+use purser_api::{AuditList, AuditParameters, AuditView, Failure, QueryOf, parse_audit_filter};
 use std::sync::Arc;
 
 /// List your actions, your rejected requests, and operators' actions on your agents.
@@ -22,18 +22,18 @@ use std::sync::Arc;
     ),
     responses((status = 200, body = AuditList, description = "Newest first."))
 )]
-pub(crate) async fn list(
+pub(crate) async fn list_audit_log(
     State(people): State<Arc<People>>,
     person: Caller,
     QueryOf(mut query, _): QueryOf<AuditParameters>,
 ) -> Result<Json<AuditList>, Failure> {
-    let filter = audit_filter(&mut query);
-    let slice = slice(&mut query, cursor::read_place);
+    let filter = parse_audit_filter(&mut query);
+    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let page = people.audit_log(&person, filter, slice).await?;
+    let page = people.list_audit_log(&person, filter, slice).await?;
     let entries = page.items.iter().map(|row| AuditView::new(&row.record, &row.sha256));
     Ok(Json(AuditList::new(
         entries.collect(),
-        page.next.map(cursor::write_place),
+        page.next.map(cursor::format_uuid_cursor),
     )))
 }

@@ -1,6 +1,6 @@
 //! The audit log as CSV.
 
-use crate::csv::{line, time};
+use crate::csv::{csv_line, time_cell};
 use purser_api::AuditView;
 
 /// The column names.
@@ -26,12 +26,12 @@ const COLUMNS: [&str; 18] = [
 ];
 
 /// Returns the CSV header line.
-pub(crate) fn header() -> String {
-    line(&COLUMNS.map(str::to_owned))
+pub(crate) fn csv_header() -> String {
+    csv_line(&COLUMNS.map(str::to_owned))
 }
 
 /// Formats an audit row as a CSV line.
-pub(crate) fn row(act: AuditView) -> String {
+pub(crate) fn csv_row(act: AuditView) -> String {
     let result = if act.error.is_some() { "refused" } else { "done" };
     let members = |members: serde_json::Map<String, serde_json::Value>| {
         if members.is_empty() {
@@ -40,8 +40,8 @@ pub(crate) fn row(act: AuditView) -> String {
             serde_json::Value::Object(members).to_string()
         }
     };
-    line(&[
-        time(act.at),
+    csv_line(&[
+        time_cell(act.at),
         act.kind.to_owned(),
         result.to_owned(),
         act.agent_id.unwrap_or_default(),

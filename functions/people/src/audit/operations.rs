@@ -6,18 +6,18 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::audit_refusal;
+use purser_api::rejection_for_audit;
 use purser_domain::{
-    Act, Acting, AuditChanges, AuditFilter, AuditOutcome, AuditRecord, AuditRefusal, AuditScope, Error, Result,
+    Act, Acting, AuditChanges, AuditFilter, AuditOutcome, AuditRecord, AuditRejection, AuditScope, Error, Result,
 };
 use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
     /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
-    pub(crate) fn entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
+    pub(crate) fn audit_entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
-        Ok(self.audit.entry(&record))
+        Ok(self.audit.new_entry(&record))
     }
 
     /// Runs an action and returns its result. If the action is rejected, adds an audit row.
@@ -28,7 +28,7 @@ impl People {
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let refused = |error: &Error| {
-            let refusal = audit_refusal(error);
+            let refusal = rejection_for_audit(error);
             let record = refusal.map(|refusal| self.audit_record(acting, act, AuditOutcome::Refused(refusal)));
             record.transpose()
         };
@@ -36,25 +36,25 @@ impl People {
     }
 
     /// Adds the audit row of a rejected action.
-    pub(crate) async fn record_rejection(&self, acting: &Acting, act: &Act, refusal: AuditRefusal) -> Result<()> {
+    pub(crate) async fn record_rejection(&self, acting: &Acting, act: &Act, refusal: AuditRejection) -> Result<()> {
         self.audit
-            .add(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
+            .add_row(&self.audit_record(acting, act, AuditOutcome::Refused(refusal))?)
             .await
     }
 
     fn audit_record(&self, acting: &Acting, act: &Act, outcome: AuditOutcome) -> Result<AuditRecord> {
-        Ok(acting.record(self.now(), self.entropy.bytes()?, act, outcome))
+        Ok(acting.audit_record(self.now(), self.entropy.random_bytes()?, act, outcome))
     }
 
     /// Lists the user's actions, and other people's actions on the user's agents, newest first.
-    pub(crate) async fn audit_log(
+    pub(crate) async fn list_audit_log(
         &self,
         person: &Caller,
         filter: AuditFilter,
         slice: PageRequest<Uuid>,
     ) -> Result<Page<AuditRow, Uuid>> {
         self.audit
-            .page(&AuditScope::Person(person.id.clone()), filter, slice)
+            .read_page(&AuditScope::Person(person.id.clone()), filter, slice)
             .await
     }
 }

@@ -7,10 +7,12 @@ use crate::audit::columns;
 use crate::csv;
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::datetime::{exact, relative};
+use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{date_fields, filter_problem, filter_select, filters, nothing_shown, paging};
+use crate::ui::list::{
+    date_fields, filter_error, filter_form, filter_select, first_and_next_links, invalid_filter_text,
+};
 use crate::ui::paths;
 use axum::{
     extract::State,
@@ -18,9 +20,10 @@ use axum::{
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
-use purser_api::{AuditView, Query, Reply, audit_filter};
+use purser_api::{AuditView, Query, Reply, parse_audit_filter};
 use purser_domain::{
-    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRefusal, Catalog, visible,
+    Actor, AgentId, AuditChanges, AuditFilter, AuditKind, AuditOutcome, AuditRecord, AuditRejection, Catalog,
+    escape_hidden_characters,
 };
 use purser_store::{AuditRow, Page, PageRequest, READ_AT_ONCE};
 use serde_json::Value;
@@ -32,26 +35,26 @@ const PAGE: &str = "/dashboard/audit-log";
 const CSV: &str = "/dashboard/audit-log.csv";
 
 /// Shows `GET /dashboard/audit-log`. An invalid filter shows no rows and an error message.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The number of rows per page.
     const ROWS: u32 = 25;
-    let (mut filter, named, before, problem) = read(&uri);
+    let (mut filter, named, before, problem) = parse_query(&uri);
     let person = &session.person;
     let choice = people.choose_agent(person, named).await?;
     filter.agent = choice.id;
     let rows = async {
-        if problem.is_some() || choice.is_open() {
+        if problem.is_some() || choice.is_ambiguous() {
             return Ok(Page::default());
         }
         people
-            .audit_log(person, filter, PageRequest { before, limit: ROWS })
+            .list_audit_log(person, filter, PageRequest { before, limit: ROWS })
             .await
     };
-    let (page, edition) = tokio::try_join!(rows, people.catalog())?;
+    let (page, edition) = tokio::try_join!(rows, people.current_catalog())?;
     // The agents that the rows refer to.
     let named = page.items.iter().filter_map(|row| row.record.act.agent);
     let named: BTreeSet<AgentId> = named.collect();
-    let agents = people.own_agents(person, named.into_iter().collect()).await?;
+    let agents = people.read_own_agents(person, named.into_iter().collect()).await?;
     let status = match problem {
         Some(_) => StatusCode::BAD_REQUEST,
         None => StatusCode::OK,
@@ -74,23 +77,23 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
 
 /// Handles `GET /dashboard/audit-log.csv`: downloads the rows that match the page's filters, starting at the page's
 /// first row. If the file reaches its size limit, its last line links to the remaining rows.
-pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The maximum number of pages in a file. With ten reads per page, exporting this many pages takes some seconds.
     const MAX_PAGES: u32 = 50;
-    let (filter, _, mut before, problem) = read(&uri);
+    let (filter, _, mut before, problem) = parse_query(&uri);
     if let Some(problem) = problem {
         return Ok((StatusCode::BAD_REQUEST, problem).into_response());
     }
-    let mut text = columns::header();
+    let mut text = columns::csv_header();
     let export = async {
         for _ in 0..MAX_PAGES {
             let slice = PageRequest {
                 before,
                 limit: READ_AT_ONCE,
             };
-            let page = people.audit_log(&session.person, filter, slice).await?;
+            let page = people.list_audit_log(&session.person, filter, slice).await?;
             for row in &page.items {
-                text.push_str(&columns::row(AuditView::new(&row.record, &row.sha256)));
+                text.push_str(&columns::csv_row(AuditView::new(&row.record, &row.sha256)));
             }
             before = page.next;
             if before.is_none() || text.len() > csv::MAX_BYTES {
@@ -99,31 +102,31 @@ pub(crate) async fn file(State(people): State<Arc<People>>, session: PageSession
         }
         Ok(())
     };
-    people.run_long(session.person.id.as_str(), export).await?;
-    let next = before.map(|before| address(CSV, filter, Some(before)));
-    Ok(csv::file("purser-audit-log", &text, next))
+    people.run_in_user_slot(session.person.id.as_str(), export).await?;
+    let next = before.map(|before| audit_log_url(CSV, filter, Some(before)));
+    Ok(csv::csv_file_response("purser-audit-log", &text, next))
 }
 
 /// Parses the filter and the cursor from the URL, and returns an error message if a value is invalid. An empty value is
 /// ignored.
-fn read(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
+fn parse_query(uri: &Uri) -> (AuditFilter, NamedAgent, Option<Uuid>, Option<String>) {
     let mut query = Query::without_blanks(uri);
-    let filter = audit_filter(&mut query);
+    let filter = parse_audit_filter(&mut query);
     let named = NamedAgent {
         id: filter.agent,
-        text: query.text("agent"),
+        text: query.parse_text("agent"),
     };
-    let cursor = query.read(
+    let cursor = query.parse_with(
         "cursor",
         |text| Uuid::try_parse(text).ok(),
         "is invalid; start from the first page",
     );
-    (filter, named, cursor, filter_problem(query))
+    (filter, named, cursor, filter_error(query))
 }
 
 /// Returns the URL of the log with a filter and a cursor.
-fn address(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
-    crate::address::address(
+fn audit_log_url(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> String {
+    crate::address::path_with_query(
         path,
         [
             ("agent_id", filter.agent.map(|agent| agent.to_string())),
@@ -152,29 +155,29 @@ struct Log<'a> {
 
 fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
     let filter = log.filter;
-    layout.page(
+    layout.html_page(
         "Audit log",
         NavItem::Audit,
         &html! {
             div.section-head {
                 h1 { "Audit log" }
-                a.button href=(address(CSV, filter, log.before)) { "Download as CSV" }
+                a.button href=(audit_log_url(CSV, filter, log.before)) { "Download as CSV" }
             }
             p { "Your actions, including refused ones, with their origin, and actions of others on your agents. Log entries cannot be changed." }
             (log_filters(log, layout.problem.is_some()))
             @if layout.problem.is_some() {
-                (nothing_shown())
-            } @else if log.choice.is_open() {
-                (log.choice.question(|agent| address(PAGE, AuditFilter { agent: Some(agent), ..filter }, None)))
+                (invalid_filter_text())
+            } @else if log.choice.is_ambiguous() {
+                (log.choice.matching_agents(|agent| audit_log_url(PAGE, AuditFilter { agent: Some(agent), ..filter }, None)))
             } @else if log.rows.is_empty() {
                 p.empty { @if filter == AuditFilter::default() { "There are no entries yet." } @else { "No entry matches these filters." } }
             } @else {
                 ul.rows.log { @for row in log.rows { (log_row(layout, row, log)) } }
             }
-            (paging(
+            (first_and_next_links(
                 "Pages",
-                log.before.map(|_| ("Newest", address(PAGE, filter, None))),
-                log.older.map(|older| ("Older", address(PAGE, filter, Some(older)))),
+                log.before.map(|_| ("Newest", audit_log_url(PAGE, filter, None))),
+                log.older.map(|older| ("Older", audit_log_url(PAGE, filter, Some(older)))),
             ))
         },
     )
@@ -182,16 +185,16 @@ fn log_page(layout: &Layout, log: &Log<'_>) -> Markup {
 
 fn log_filters(log: &Log<'_>, open: bool) -> Markup {
     let filter = log.filter;
-    let is_filtered = filter != AuditFilter::default() || log.choice.is_open();
+    let is_filtered = filter != AuditFilter::default() || log.choice.is_ambiguous();
     let fields = html! {
-        (log.choice.field("Agent’s name"))
-        (filter_select("kind", "kind", "Action", "All actions", of_people().map(|kind| {
-            (kind.name().to_owned(), html! { (words(kind)) }, filter.kind == Some(kind))
+        (log.choice.search_field("Agent’s name"))
+        (filter_select("kind", "kind", "Action", "All actions", users_audit_kinds().map(|kind| {
+            (kind.name().to_owned(), html! { (audit_kind_text(kind)) }, filter.kind == Some(kind))
         })))
         (date_fields(filter.from, filter.to))
         label.check { input type="checkbox" name="refused" value="true" checked[filter.refused]; " Refused only" }
     };
-    filters(PAGE, open, is_filtered.then_some(PAGE), &fields)
+    filter_form(PAGE, open, is_filtered.then_some(PAGE), &fields)
 }
 
 fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
@@ -211,7 +214,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
         li.row {
             details {
                 summary {
-                    span.log-when { (relative(*at, layout.now)) }
+                    span.log-when { (relative_time(*at, layout.now)) }
                     span.log-chip {
                         @if refusal.is_some() {
                             span.chip.bad { "refused" }
@@ -221,25 +224,25 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                             span.chip.good { "done" }
                         }
                     }
-                    span.log-who { (words(act.kind)) @if let Some(agent) = act.agent { " · " (name_of(agent, log.agents)) } }
+                    span.log-who { (audit_kind_text(act.kind)) @if let Some(agent) = act.agent { " · " (agent_name(agent, log.agents)) } }
                     span.log-why { @if let Some(refusal) = refusal { (refusal.reason) } }
                 }
                 div.unfolded {
                     dl.facts-list {
-                        div { dt { "When" } dd { (exact(*at)) } }
+                        div { dt { "When" } dd { (exact_time(*at)) } }
                         @if let Some(agent) = act.agent {
-                            div { dt { "Agent" } dd { a href=(paths::agent(agent)) { (name_of(agent, log.agents)) } } }
+                            div { dt { "Agent" } dd { a href=(paths::agent_path(agent)) { (agent_name(agent, log.agents)) } } }
                         }
                         @if let Some(service) = act.service {
-                            div { dt { "Service" } dd { (labels::service(service, log.catalog)) } }
+                            div { dt { "Service" } dd { (labels::service_name(service, log.catalog)) } }
                         }
-                        @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (visible(reason.as_str())) } } }
+                        @if let Some(reason) = &source.reason { div { dt { "Why" } dd { (escape_hidden_characters(reason.as_str())) } } }
                         @if let Some(object) = &act.object { div { dt { "Of" } dd { code.long { (object) } } } }
                         @if matches!(actor, Actor::Person { .. }) {
                             div { dt { "Address" } dd { (source.address.as_deref().unwrap_or("unknown")) } }
                             div { dt { "Program" } dd { (source.user_agent.as_deref().unwrap_or("unknown")) } }
                         }
-                        div { dt { "By" } dd { (by(actor)) } }
+                        div { dt { "By" } dd { (actor_name(actor)) } }
                         @if !source.request_id.is_empty() {
                             div { dt { "Request" } dd { code.long { (source.request_id) } } }
                         }
@@ -247,7 +250,7 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
                     }
                     @match outcome {
                         AuditOutcome::Done(changes) => (change_list(changes)),
-                        AuditOutcome::Refused(refusal) => (rejection(refusal)),
+                        AuditOutcome::Refused(refusal) => (rejection_text(refusal)),
                     }
                 }
             }
@@ -255,12 +258,12 @@ fn log_row(layout: &Layout, row: &AuditRow, log: &Log<'_>) -> Markup {
     }
 }
 
-fn name_of(id: AgentId, agents: &[OwnedAgent]) -> String {
+fn agent_name(id: AgentId, agents: &[OwnedAgent]) -> String {
     let agent = agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == id);
-    agent.map_or_else(|| id.to_string(), |agent| visible(&agent.name))
+    agent.map_or_else(|| id.to_string(), |agent| escape_hidden_characters(&agent.name))
 }
 
-fn by(actor: &Actor) -> Markup {
+fn actor_name(actor: &Actor) -> Markup {
     match actor {
         Actor::Person {
             session: Some(session), ..
@@ -272,7 +275,7 @@ fn by(actor: &Actor) -> Markup {
     }
 }
 
-fn rejection(refusal: &AuditRefusal) -> Markup {
+fn rejection_text(refusal: &AuditRejection) -> Markup {
     html! { p { code { (refusal.error) } ": " (refusal.reason) } }
 }
 
@@ -281,8 +284,8 @@ pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
     let names: BTreeSet<&String> = changes.before.keys().chain(changes.after.keys()).collect();
     let side = |value: Option<&Value>| match value {
         None => html! { span.muted { "nothing" } },
-        Some(Value::String(text)) => html! { (visible(text)) },
-        Some(value) => html! { code.long { (visible(&value.to_string())) } },
+        Some(Value::String(text)) => html! { (escape_hidden_characters(text)) },
+        Some(value) => html! { code.long { (escape_hidden_characters(&value.to_string())) } },
     };
     html! {
         @if !names.is_empty() {
@@ -299,7 +302,7 @@ pub(crate) fn change_list(changes: &AuditChanges) -> Markup {
 }
 
 /// Lists the audit kinds that can occur in a user's log.
-fn of_people() -> impl Iterator<Item = AuditKind> {
+fn users_audit_kinds() -> impl Iterator<Item = AuditKind> {
     let of_operators = |kind: &AuditKind| {
         matches!(
             kind,
@@ -317,7 +320,7 @@ fn of_people() -> impl Iterator<Item = AuditKind> {
     AuditKind::ALL.iter().copied().filter(move |kind| !of_operators(kind))
 }
 
-const fn words(kind: AuditKind) -> &'static str {
+const fn audit_kind_text(kind: AuditKind) -> &'static str {
     match kind {
         AuditKind::AgentCreated => "Create an agent",
         AuditKind::AgentRenamed => "Rename an agent",

@@ -4,18 +4,18 @@ use crate::agents::bulk_api::BulkAgent;
 use crate::backtests::operations::{BacktestPlan, NewBacktest, TestedAgents};
 use crate::caller::Caller;
 use crate::preview::api::DifferencesView;
-use crate::request::together;
+use crate::request::combine_results;
 use crate::rules::api::RuleBody;
-use crate::services::api::{CandidatePolicyBody, policy_change};
+use crate::services::api::{CandidatePolicyBody, parse_policy_change};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
-use purser_api::{Body, Failure, Id, Member, Place, Problems, Query, Schemas, errors, seconds};
+use purser_api::{Body, BodyPath, Failure, Id, Member, Query, Schemas, ValidationErrors, errors, parse_seconds};
 use purser_domain::{
-    Agent, AgentStatus, BacktestId, BacktestRun, BacktestTerms, Catalog, Duration, ErrorKind, Problem, Result,
-    RuleKind, Timestamp,
+    Agent, AgentStatus, BacktestId, BacktestRun, Catalog, Duration, ErrorKind, Result, RuleKind, TestedLimits,
+    Timestamp, ValidationError,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -66,14 +66,14 @@ pub(crate) type CandidateRules = Objects<RuleBody, { Agent::MAX_RULES }>;
 pub(crate) type CandidatePolicies = Objects<CandidatePolicyBody, 50>;
 
 impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let Some(values) = value.as_array().filter(|values| values.len() <= MAX) else {
-            problems.note(place, format!("must be a list of at most {MAX} objects"));
+            problems.add_at(place, format!("must be a list of at most {MAX} objects"));
             return None;
         };
         let read = values.iter().enumerate();
         let read: Vec<Option<T>> = read
-            .map(|(index, value)| T::read(value, Place::Entry(&place, index), problems))
+            .map(|(index, value)| T::read(value, BodyPath::Entry(&place, index), problems))
             .collect();
         read.into_iter().collect::<Option<_>>().map(Self)
     }
@@ -85,9 +85,9 @@ impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
 
 /// Parses the request body for a backtest that starts at `now`. An unknown service is not a validation error, but
 /// `service_not_found`.
-pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
-    let mut problems = Problems::default();
-    let read = BacktestBody::read(body, Place::Body, &mut problems);
+pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
+    let mut problems = ValidationErrors::default();
+    let read = BacktestBody::read(body, BodyPath::Body, &mut problems);
     let new = read.map(|read| {
         let to = read.to.unwrap_or(now);
         let days = read.days.map_or(DEFAULT_DAYS, |days| days.0);
@@ -98,7 +98,7 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
                 let distinct: BTreeSet<_> = ids.iter().collect();
                 if ids.is_empty() || ids.len() > BacktestRun::MAX_AGENTS || distinct.len() != ids.len() {
                     let message = format!("must be 1 to {} different agents", BacktestRun::MAX_AGENTS);
-                    problems.extend([Problem::at("/agents/ids", message)]);
+                    problems.extend([ValidationError::at_path("/agents/ids", message)]);
                 }
                 TestedAgents::Ids(ids)
             }
@@ -112,65 +112,74 @@ pub(crate) fn parse(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<N
                 AgentStatus::Active
             }
         });
-        let terms = terms_of(read.rules, read.policies, catalog, &mut problems);
+        let terms = parse_tested_limits(read.rules, read.policies, catalog, &mut problems);
         terms.map(|terms| NewBacktest {
             agents,
             from,
             to,
-            terms: BacktestTerms { status, ..terms },
+            terms: TestedLimits { status, ..terms },
         })
     });
     problems.finish(new)?.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
 
 /// Builds the limits to test. Returns `None` if a service is unknown.
-pub(crate) fn terms_of(
+pub(crate) fn parse_tested_limits(
     rules: Option<CandidateRules>,
     edits: Option<CandidatePolicies>,
     catalog: &Catalog,
-    problems: &mut Problems,
-) -> Option<BacktestTerms> {
-    let rules = rules.map(|rules| rules_of(rules, catalog, problems));
+    problems: &mut ValidationErrors,
+) -> Option<TestedLimits> {
+    let rules = rules.map(|rules| parse_candidate_rules(rules, catalog, problems));
     let (mut policies, mut is_known) = (BTreeMap::new(), true);
     for (index, policy) in edits.into_iter().flat_map(|Objects(list)| list).enumerate() {
         let path = format!("/policies/{index}");
-        let Some((service, change)) = policy_change(policy, catalog, &path, problems) else {
+        let Some((service, change)) = parse_policy_change(policy, catalog, &path, problems) else {
             is_known = false;
             continue;
         };
         if policies.insert(service, change).is_some() {
-            problems.extend([Problem::at(format!("{path}/service_id"), "is named twice")]);
+            problems.extend([ValidationError::at_path(format!("{path}/service_id"), "is named twice")]);
         }
     }
-    is_known.then_some(BacktestTerms {
+    is_known.then_some(TestedLimits {
         rules,
         status: None,
         policies,
     })
 }
 
-pub(crate) fn rules_of(Objects(rules): CandidateRules, catalog: &Catalog, problems: &mut Problems) -> Vec<RuleKind> {
+pub(crate) fn parse_candidate_rules(
+    Objects(rules): CandidateRules,
+    catalog: &Catalog,
+    problems: &mut ValidationErrors,
+) -> Vec<RuleKind> {
     let mut kinds: Vec<RuleKind> = Vec::new();
     for (index, rule) in rules.into_iter().enumerate() {
         let found = match RuleKind::try_from(rule) {
             Ok(kind) => {
-                let found = kind.problems(catalog);
+                let found = kind.validation_errors(catalog);
                 kinds.push(kind);
                 found
             }
             Err(problem) => vec![problem],
         };
         let found = found.into_iter();
-        problems.extend(found.map(|problem| Problem::at(format!("/rules/{index}{}", problem.path), problem.message)));
+        problems.extend(
+            found.map(|problem| ValidationError::at_path(format!("/rules/{index}{}", problem.path), problem.message)),
+        );
     }
-    let budgets = kinds.iter().filter(|kind| kind.counts().is_some());
+    let budgets = kinds.iter().filter(|kind| kind.counted_limit().is_some());
     if budgets.count() > Agent::MAX_BUDGETS {
         let message = format!("must have at most {} rules that count payments", Agent::MAX_BUDGETS);
-        problems.extend([Problem::at("/rules", message)]);
+        problems.extend([ValidationError::at_path("/rules", message)]);
     }
     let brakes = kinds.iter().filter(|kind| matches!(kind, RuleKind::AnomalyBrake(_)));
     if brakes.count() > 1 {
-        problems.extend([Problem::at("/rules", "must have at most one anomaly brake")]);
+        problems.extend([ValidationError::at_path(
+            "/rules",
+            "must have at most one anomaly brake",
+        )]);
     }
     kinds
 }
@@ -183,7 +192,7 @@ purser_api::field! {
     pub(crate) struct BacktestDays(u32):
     |value| {
         // `seconds` parses any whole number, so it also parses the number of days.
-        let days = seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
+        let days = parse_seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
         let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
         days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))
     },
@@ -306,23 +315,23 @@ pub(crate) struct BacktestListView {
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn start(
+pub(crate) async fn start_backtest(
     State(people): State<Arc<People>>,
     person: Caller,
     uri: Uri,
     body: Body<BacktestBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let new = body
         .json()
-        .and_then(|body| parse(&body, &edition.catalog, people.now()));
+        .and_then(|body| parse_new_backtest(&body, &edition.catalog, people.now()));
     let mut query = Query::from_uri(&uri);
-    let is_estimate = query.read(
+    let is_estimate = query.parse_with(
         "estimate",
         |text| text.parse::<bool>().ok(),
         "must be `true` or `false`",
     );
-    let (new, ()) = together(new, query.finish())?;
+    let (new, ()) = combine_results(new, query.finish())?;
     if is_estimate.unwrap_or(false) {
         let plan = people.plan_backtest(&person, &new).await?;
         return Ok(Json(EstimateView::new(&plan)).into_response());
@@ -336,8 +345,11 @@ pub(crate) async fn start(
     get, path = "/backtests", operation_id = "list_backtests",
     responses((status = 200, body = BacktestListView, description = "The newest 25."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<BacktestListView>, Failure> {
-    let runs = people.backtests(&person).await?;
+pub(crate) async fn list_backtests(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Json<BacktestListView>, Failure> {
+    let runs = people.list_backtests(&person).await?;
     let backtests: Vec<BacktestView> = runs.into_iter().map(BacktestView::from).collect();
     Ok(Json(BacktestListView {
         count: backtests.len(),
@@ -350,11 +362,11 @@ pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> R
     get, path = "/backtests/{backtestId}", operation_id = "read_backtest",
     responses((status = 200, body = BacktestView, description = "The backtest."))
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_backtest(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(id): Id<BacktestId>,
 ) -> Result<Json<BacktestView>, Failure> {
-    let run = people.backtest(&person, id).await?;
+    let run = people.read_backtest(&person, id).await?;
     Ok(Json(run.into()))
 }

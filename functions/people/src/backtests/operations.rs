@@ -5,8 +5,8 @@ use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
-    Act, AgentId, AuditChanges, AuditKind, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Day, Error,
-    ErrorKind, LabelFilter, Problem, Result, Timestamp,
+    Act, AgentId, AuditChanges, AuditKind, BacktestId, BacktestResult, BacktestRun, Day, Error, ErrorKind, LabelFilter,
+    Result, TestedLimits, Timestamp, ValidationError,
 };
 use purser_store::AgentOrder;
 
@@ -30,7 +30,7 @@ pub(crate) struct NewBacktest {
     pub(crate) agents: TestedAgents,
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
-    pub(crate) terms: BacktestTerms,
+    pub(crate) terms: TestedLimits,
 }
 
 /// The estimated reads of a backtest.
@@ -46,9 +46,9 @@ pub(crate) struct BacktestPlan {
 impl People {
     /// Estimates a backtest's reads. Rejects a backtest of more than [`BacktestRun::MAX_DECISIONS`] decisions.
     pub(crate) async fn plan_backtest(&self, person: &Caller, new: &NewBacktest) -> Result<BacktestPlan> {
-        let agents = self.select_agents(person, &new.agents).await?;
+        let agents = self.select_tested_agents(person, &new.agents).await?;
         let days = (Day::containing(new.from), Day::containing(new.to));
-        let sums = self.usage.by_agent(&person.id, days.0, days.1).await?;
+        let sums = self.usage.read_sums_by_agent(&person.id, days.0, days.1).await?;
         let counts = agents.iter().filter_map(|agent| sums.get(agent));
         let decisions = counts.fold(0_u64, |sum, of| {
             let all = of.allowed.saturating_add(of.blocked).saturating_add(of.escalated);
@@ -57,7 +57,7 @@ impl People {
         if decisions > BacktestRun::MAX_DECISIONS {
             let most = BacktestRun::MAX_DECISIONS;
             let message = format!("has some {decisions} decisions; a backtest tests at most {most}");
-            return Err(Error::invalid(vec![Problem::at("/days", message)]));
+            return Err(Error::invalid(vec![ValidationError::at_path("/days", message)]));
         }
         let read_units = u64::try_from(agents.len()).unwrap_or(u64::MAX);
         let read_units = new.terms.read_units(decisions, read_units);
@@ -78,15 +78,15 @@ impl People {
 
     async fn store_backtest(&self, person: &Caller, act: &Act, new: NewBacktest) -> Result<BacktestRun> {
         let plan = self.plan_backtest(person, &new).await?;
-        let others = self.usage.backtests(&person.id, LISTED).await?;
+        let others = self.usage.read_backtests(&person.id, LISTED).await?;
         let waiting = others.iter().filter(|run| run.next_agent().is_some());
         if waiting.count() >= MAX_WAITING {
             let message = format!("{MAX_WAITING} of your backtests are not done yet; wait for one of them");
-            return Err(Error::invalid(vec![Problem::at("", message)]));
+            return Err(Error::invalid(vec![ValidationError::at_path("", message)]));
         }
         let now = self.now();
         let run = BacktestRun {
-            id: BacktestId::at(now, self.entropy.bytes()?),
+            id: BacktestId::new_at(now, self.entropy.random_bytes()?),
             owner: person.id.clone(),
             version: 1,
             created_at: now,
@@ -100,28 +100,28 @@ impl People {
             partial: 0,
             result: BacktestResult::default(),
         };
-        let act = act.clone().with(&run.id);
+        let act = act.clone().with_object(&run.id);
         let changes = AuditChanges::between(None, Some(run.audit_members()));
-        let entry = self.entry(&person.acting, &act, changes)?;
+        let entry = self.audit_entry(&person.acting, &act, changes)?;
         self.usage.put_backtest(&run, &entry).await?;
         Ok(run)
     }
 
     /// Reads a user's backtest. The error is `not_found` if the user has no backtest with this id.
-    pub(crate) async fn backtest(&self, person: &Caller, id: BacktestId) -> Result<BacktestRun> {
-        let run = self.usage.backtest(&person.id, id).await?;
+    pub(crate) async fn read_backtest(&self, person: &Caller, id: BacktestId) -> Result<BacktestRun> {
+        let run = self.usage.read_backtest(&person.id, id).await?;
         run.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Lists the user's newest backtests.
-    pub(crate) async fn backtests(&self, person: &Caller) -> Result<Vec<BacktestRun>> {
-        self.usage.backtests(&person.id, LISTED).await
+    pub(crate) async fn list_backtests(&self, person: &Caller) -> Result<Vec<BacktestRun>> {
+        self.usage.read_backtests(&person.id, LISTED).await
     }
 
-    async fn select_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
+    async fn select_tested_agents(&self, person: &Caller, agents: &TestedAgents) -> Result<Vec<AgentId>> {
         let label = match agents {
             TestedAgents::Ids(ids) => {
-                let own = self.own_agents(person, ids.clone()).await?;
+                let own = self.read_own_agents(person, ids.clone()).await?;
                 if own.len() != ids.len() {
                     return Err(ErrorKind::NotFound.into());
                 }
@@ -141,7 +141,7 @@ impl People {
             found.extend(page.items.iter().map(|owned| owned.agent().id));
             if found.len() > BacktestRun::MAX_AGENTS {
                 let message = format!("must be at most {} agents", BacktestRun::MAX_AGENTS);
-                return Err(Error::invalid(vec![Problem::at("/agents", message)]));
+                return Err(Error::invalid(vec![ValidationError::at_path("/agents", message)]));
             }
             from = page.next;
             if from.is_none() {

@@ -1,14 +1,14 @@
 //! The backtest pages: the list, and a backtest's progress and result.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{both, exact};
+use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::money::money;
+use crate::ui::money::amount_text;
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -18,14 +18,14 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentStatus, BacktestId, BacktestRun, BacktestTerms, Catalog, OperationScope, PolicyChange};
+use purser_domain::{AgentStatus, BacktestId, BacktestRun, Catalog, OperationScope, PolicyChange, TestedLimits};
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/backtests`: the user's newest backtests.
-pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession) -> Reply {
-    let runs = people.backtests(&session.person).await?;
+pub(crate) async fn show_backtests_page(State(people): State<Arc<People>>, session: PageSession) -> Reply {
+    let runs = people.list_backtests(&session.person).await?;
     let layout = Layout::new(&session, people.now());
-    let page = layout.page(
+    let page = layout.html_page(
         "Backtests",
         NavItem::Decisions,
         &html! {
@@ -35,7 +35,7 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
             @if runs.is_empty() {
                 p.empty { "There are no backtests yet." }
             } @else {
-                ul.rows { @for run in &runs { (row(&layout, run)) } }
+                ul.rows { @for run in &runs { (backtest_row(&layout, run)) } }
             }
         },
     );
@@ -43,52 +43,52 @@ pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession
 }
 
 /// Shows `GET /dashboard/backtests/{backtest}`: one backtest with its progress and result.
-pub(crate) async fn show(
+pub(crate) async fn show_backtest_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path(id): Path<String>,
     uri: Uri,
 ) -> Reply {
     let run = people
-        .backtest(&session.person, parse_id(BacktestId::parse(&id))?)
+        .read_backtest(&session.person, require_id(BacktestId::parse(&id))?)
         .await?;
-    let edition = people.catalog().await?;
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    let page = layout.page(
+    let edition = people.current_catalog().await?;
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    let page = layout.html_page(
         "Backtest",
         NavItem::Decisions,
         &html! {
             p.crumb { a href=(paths::BACKTESTS) { "Backtests" } }
-            h1 { "Backtest " (state(&run)) }
-            p.muted { "Started " (both(run.created_at, layout.now)) "." }
-            (content(&run, &edition.catalog))
+            h1 { "Backtest " (backtest_state(&run)) }
+            p.muted { "Started " (relative_and_exact_time(run.created_at, layout.now)) "." }
+            (backtest_content(&run, &edition.catalog))
         },
     );
     Ok(page.into_response())
 }
 
-fn row(layout: &Layout, run: &BacktestRun) -> Markup {
+fn backtest_row(layout: &Layout, run: &BacktestRun) -> Markup {
     html! {
         li.row {
             div.row-main {
-                p { a.name href=(paths::backtest(run.id)) { "Started " (both(run.created_at, layout.now)) } " " (state(run)) }
+                p { a.name href=(paths::backtest_path(run.id)) { "Started " (relative_and_exact_time(run.created_at, layout.now)) } " " (backtest_state(run)) }
                 p.muted {
                     (count_with_noun(run.agents.len(), "agent")) ", " (count_with_noun(run.result.decisions, "decision")) " from "
-                    (exact(run.from)) " to " (exact(run.to)) ", "
-                    (run.result.if_declined.count_flipped()) " would have been different"
+                    (exact_time(run.from)) " to " (exact_time(run.to)) ", "
+                    (run.result.if_declined.count_changed()) " would have been different"
                 }
             }
         }
     }
 }
 
-fn state(run: &BacktestRun) -> Markup {
+fn backtest_state(run: &BacktestRun) -> Markup {
     html! {
         @if run.next_agent().is_some() { span.chip { "running" } } @else { span.chip.good { "done" } }
     }
 }
 
-fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
+fn backtest_content(run: &BacktestRun, catalog: &Catalog) -> Markup {
     html! {
         @if run.next_agent().is_some() {
             div.message role="status" {
@@ -97,16 +97,16 @@ fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
         }
         section aria-labelledby="tested-title" {
             h2 id="tested-title" { "What it tests" }
-            (terms(&run.terms, catalog))
+            (tested_limits(&run.terms, catalog))
             dl.facts-list {
                 div { dt { "Agents" } dd { (run.agents.len()) } }
-                div { dt { "From" } dd { (exact(run.from)) } }
-                div { dt { "To" } dd { (exact(run.to)) } }
+                div { dt { "From" } dd { (exact_time(run.from)) } }
+                div { dt { "To" } dd { (exact_time(run.to)) } }
             }
         }
         section aria-labelledby="result-title" {
             h2 id="result-title" { "What would have been different" }
-            (section::results(&run.result, run.from))
+            (section::backtest_result(&run.result, run.from))
             @if run.left_out > 0 { p.warning { (count_with_noun(run.left_out, "agent")) " could not be read, or has another owner." } }
             @if run.partial > 0 { p.muted { "Not all decisions of " (count_with_noun(run.partial, "agent")) " were read, only the oldest." } }
         }
@@ -114,8 +114,8 @@ fn content(run: &BacktestRun, catalog: &Catalog) -> Markup {
 }
 
 /// Renders the tested limits.
-fn terms(terms: &BacktestTerms, catalog: &Catalog) -> Markup {
-    let BacktestTerms {
+fn tested_limits(terms: &TestedLimits, catalog: &Catalog) -> Markup {
+    let TestedLimits {
         rules,
         status,
         policies,
@@ -127,10 +127,10 @@ fn terms(terms: &BacktestTerms, catalog: &Catalog) -> Markup {
             }
             @if let Some(rules) = rules {
                 @if rules.is_empty() { li { "No rules." } }
-                @for rule in rules { li { "Rule: " (phrases::rule(rule, catalog)) } }
+                @for rule in rules { li { "Rule: " (phrases::rule_sentence(rule, catalog)) } }
             }
             @for (service, change) in policies {
-                li { (labels::service(*service, catalog)) ": " (edit(change)) }
+                li { (labels::service_name(*service, catalog)) ": " (policy_change_text(change)) }
             }
             @if rules.is_none() && status.is_none() && policies.is_empty() { li { "The limits that were in force." } }
         }
@@ -138,13 +138,13 @@ fn terms(terms: &BacktestTerms, catalog: &Catalog) -> Markup {
 }
 
 /// Describes a policy update in words.
-fn edit(change: &PolicyChange) -> Markup {
+fn policy_change_text(change: &PolicyChange) -> Markup {
     let PolicyChange { enabled, policy } = change;
     html! {
         @match enabled { Some(true) => "enabled; ", Some(false) => "disabled; ", None => "" }
-        @if let Some(most) = policy.max_per_call { "at most " (money(most)) " per call; " }
-        @if let Some(most) = policy.max_per_day { "at most " (money(most)) " in 24 hours; " }
-        @if let Some(above) = policy.require_approval_above { "asks above " (money(above)) "; " }
+        @if let Some(most) = policy.max_per_call { "at most " (amount_text(most)) " per call; " }
+        @if let Some(most) = policy.max_per_day { "at most " (amount_text(most)) " in 24 hours; " }
+        @if let Some(above) = policy.require_approval_above { "asks above " (amount_text(above)) "; " }
         @match &policy.enabled_operations {
             None => "",
             Some(OperationScope::All) => "all operations; ",

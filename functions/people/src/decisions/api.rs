@@ -1,14 +1,14 @@
 //! JSON API for one decision: the decision, its statement and its replay. An allowed decision is built from its
 //! settlement, which stores the decision's checks but not its latency.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::caller::Caller;
 use crate::decisions::operations::ReplayResult;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{CallView, CheckView, Failure, Id, SessionToken, errors};
-use purser_domain::{AgentId, Catalog, ENGINE_VERSION, JournalEntry, LoggedDecision, SettlementState, TransactionId};
+use purser_domain::{AgentId, Catalog, ENGINE_VERSION, HistoryEntry, LoggedDecision, SettlementState, TransactionId};
 use purser_log::{FoundStatement, MissingReason};
 use serde::Serialize;
 use serde_json::Value;
@@ -97,9 +97,9 @@ pub(crate) struct DecisionView {
 
 impl DecisionRow {
     /// Builds the view of a decision in the decision history.
-    pub(crate) fn new(entry: &JournalEntry, catalog: &Catalog) -> Self {
+    pub(crate) fn new(entry: &HistoryEntry, catalog: &Catalog) -> Self {
         let refusal = entry.refusal.as_ref();
-        let service = entry.service.and_then(|id| catalog.by_id(id));
+        let service = entry.service.and_then(|id| catalog.find_by_id(id));
         Self {
             transaction_id: entry.transaction.to_string(),
             agent_id: entry.agent.to_string(),
@@ -120,8 +120,8 @@ impl DecisionRow {
             hostname: refusal.and_then(|refusal| refusal.hostname.clone()),
             policy_version: entry.policy_version,
             approval_id: entry.approval.map(|id| id.to_string()),
-            settlement_id: entry.settlement().map(|id| id.to_string()),
-            receipt_status: entry.state().map(SettlementState::name),
+            settlement_id: entry.settlement_id().map(|id| id.to_string()),
+            receipt_status: entry.settlement_state().map(SettlementState::state_name),
             latency_ms: refusal.map(|refusal| refusal.latency_ms),
         }
     }
@@ -136,21 +136,23 @@ impl DecisionRow {
     ),
     responses((status = 200, body = DecisionView, description = "The decision."), errors::NotFound)
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_decision(
     State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Result<Json<DecisionView>, Failure> {
     let read = async |person: &Caller| {
         let (agent, id) = (
-            parse_id(AgentId::parse(&agent))?,
-            parse_id(TransactionId::parse(&transaction))?,
+            require_id(AgentId::parse(&agent))?,
+            require_id(TransactionId::parse(&transaction))?,
         );
-        people.own_decision(person, agent, id).await
+        people.read_own_decision(person, agent, id).await
     };
-    let (_, (agent, decision)) = people.person_reading(token.into_token()?, false, read).await?;
-    let edition = people.catalog().await?;
-    let call = people.call_of_decision(&decision).await?;
+    let (_, (agent, decision)) = people
+        .authenticate_user_while_reading(token.into_token()?, false, read)
+        .await?;
+    let edition = people.current_catalog().await?;
+    let call = people.read_decision_call(&decision).await?;
     let checks = match &decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| &purchase.checks),
         LoggedDecision::Refused(refusal) => Some(&refusal.checks),
@@ -158,11 +160,13 @@ pub(crate) async fn read(
     };
     Ok(Json(DecisionView {
         row: DecisionRow::new(
-            &JournalEntry::new(&decision, &agent.name, &agent.labels),
+            &HistoryEntry::new(&decision, &agent.name, &agent.labels),
             &edition.catalog,
         ),
         call: call.as_ref().map(CallView::from),
-        checks: checks.map(|checks| CheckView::all(checks)).unwrap_or_default(),
+        checks: checks
+            .map(|checks| CheckView::list_from_checks(checks))
+            .unwrap_or_default(),
     }))
 }
 
@@ -200,13 +204,16 @@ pub(crate) struct DecisionStatement {
     get, path = "/decisions/{transactionId}/statement", operation_id = "decision_statement", tag = "evidence",
     responses((status = 200, body = DecisionStatement, description = "The statement."))
 )]
-pub(crate) async fn statement(
+pub(crate) async fn read_decision_statement(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(id): Id<TransactionId>,
 ) -> Result<Json<DecisionStatement>, Failure> {
-    let decision = people.decision_in_history(&person, id).await?;
-    let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
+    let decision = people.find_decision_in_history(&person, id).await?;
+    let (found, inputs) = tokio::try_join!(
+        people.read_statements(&decision),
+        people.read_input_documents(&decision)
+    )?;
     Ok(Json(DecisionStatement {
         transaction_id: id.to_string(),
         statement: found.statement,
@@ -272,13 +279,13 @@ struct DifferenceView {
     post, path = "/decisions/{transactionId}/replay", operation_id = "replay_decision",
     responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."))
 )]
-pub(crate) async fn evaluate_again(
+pub(crate) async fn replay_decision(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(id): Id<TransactionId>,
 ) -> Result<Json<ReplayView>, Failure> {
-    let decision = people.decision_in_history(&person, id).await?;
-    let replayed = people.replay(&decision).await?;
+    let decision = people.find_decision_in_history(&person, id).await?;
+    let replayed = people.replay_decision(&decision).await?;
     Ok(Json(ReplayView::new(id, replayed)))
 }
 

@@ -1,7 +1,7 @@
 //! The evidence file for one decision: the signed statements of the decision and its receipt, the documents that the
 //! statements' hashes refer to, and instructions for checking each of these.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use axum::Json;
@@ -23,15 +23,18 @@ const HOW: [&str; 5] = [
 ];
 
 /// Handles `GET /dashboard/decisions/{agent}/{transaction}/evidence.json`: downloads the decision's evidence file.
-pub(crate) async fn file(
+pub(crate) async fn download_evidence(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
 ) -> Reply {
-    let agent = parse_id(AgentId::parse(&agent))?;
-    let id = parse_id(TransactionId::parse(&transaction))?;
-    let (_, decision) = people.own_decision(&session.person, agent, id).await?;
-    let (found, inputs) = tokio::try_join!(people.statements(&decision), people.input_documents(&decision))?;
+    let agent = require_id(AgentId::parse(&agent))?;
+    let id = require_id(TransactionId::parse(&transaction))?;
+    let (_, decision) = people.read_own_decision(&session.person, agent, id).await?;
+    let (found, inputs) = tokio::try_join!(
+        people.read_statements(&decision),
+        people.read_input_documents(&decision)
+    )?;
     // The statements of a reversal and of a withdrawal are in `changes`.
     let is_of_purchase = matches!(decision, LoggedDecision::Allowed(_) | LoggedDecision::Refused(_));
     let evidence = json!({

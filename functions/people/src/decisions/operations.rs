@@ -5,7 +5,7 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_domain::{
     AgentId, CallDescription, DecisionIds, ErrorKind, InputDocuments, InputVersions, LoggedDecision, RecordedDecision,
-    ReplayDifference, Result, Settlement, SettlementId, StatedDecision, TransactionId, replay,
+    ReplayDifference, Result, Settlement, SettlementId, StatedDecision, TransactionId, replay_decision,
 };
 use purser_log::{FoundStatement, MissingReason, PaymentStatements, unverified_payload};
 use purser_store::StoredInputs;
@@ -39,10 +39,10 @@ pub(crate) struct DecisionStatements {
     pub(crate) payment: PaymentStatements,
 }
 
-fn ids_of(decision: &LoggedDecision) -> Option<DecisionIds> {
+fn decision_ids(decision: &LoggedDecision) -> Option<DecisionIds> {
     match decision {
         LoggedDecision::Allowed(settlement) => DecisionIds::from_settlement(settlement),
-        LoggedDecision::Refused(refusal) => Some(DecisionIds::from_refusal(refusal)),
+        LoggedDecision::Refused(refusal) => Some(DecisionIds::from_denial(refusal)),
         LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
     }
 }
@@ -50,50 +50,60 @@ fn ids_of(decision: &LoggedDecision) -> Option<DecisionIds> {
 impl People {
     /// Reads the call as the agent described it. `None` for a withdrawal, and for a reverted confirmation, because the
     /// call belongs to the original decision. For an allowed decision, the call is in the idempotency record.
-    pub(crate) async fn call_of_decision(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
+    pub(crate) async fn read_decision_call(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
         match decision {
-            LoggedDecision::Allowed(settlement) => self.call_of(settlement).await,
+            LoggedDecision::Allowed(settlement) => self.read_settlement_call(settlement).await,
             LoggedDecision::Refused(refusal) => Ok(Some(refusal.call.clone())),
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => Ok(None),
         }
     }
 
     /// Reads the call that the settlement pays for.
-    pub(crate) async fn call_of(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
-        let mut calls = self.ledger.calls(std::slice::from_ref(settlement)).await?;
+    pub(crate) async fn read_settlement_call(&self, settlement: &Settlement) -> Result<Option<CallDescription>> {
+        let mut calls = self.ledger.read_calls(std::slice::from_ref(settlement)).await?;
         Ok(calls.remove(&settlement.id()))
     }
 
     /// Reads an agent's settlement, if the user owned the agent when the settlement was authorized.
-    pub(crate) async fn own_settlement(
+    pub(crate) async fn read_own_settlement(
         &self,
         person: &Caller,
         agent: AgentId,
         id: SettlementId,
     ) -> Result<(KnownAgent, Settlement)> {
         let agent = self.find_known_agent(person, agent).await?;
-        let settlement = self.ledger.settlement(agent.id, id).await?.ok_or(ErrorKind::NotFound)?;
-        Ok((KnownAgent::at(person, &agent, settlement.terms.transfers)?, settlement))
+        let settlement = self
+            .ledger
+            .read_settlement_by_id(agent.id, id)
+            .await?
+            .ok_or(ErrorKind::NotFound)?;
+        Ok((
+            KnownAgent::at_transfer(person, &agent, settlement.terms.transfers)?,
+            settlement,
+        ))
     }
 
     /// Reads a decision about the agent by its transaction id, if the user owned the agent at that time.
-    pub(crate) async fn own_decision(
+    pub(crate) async fn read_own_decision(
         &self,
         person: &Caller,
         agent: AgentId,
         id: TransactionId,
     ) -> Result<(KnownAgent, LoggedDecision)> {
         let agent = self.find_known_agent(person, agent).await?;
-        let decision = self.decision(agent.id, id).await?;
-        Ok((KnownAgent::at(person, &agent, decision.transfers())?, decision))
+        let decision = self.read_decision(agent.id, id).await?;
+        Ok((
+            KnownAgent::at_transfer(person, &agent, decision.transfer_count())?,
+            decision,
+        ))
     }
 
     /// Reads the decision with this transaction id from the user's decision history.
-    pub(crate) async fn decision_in_history(&self, person: &Caller, id: TransactionId) -> Result<LoggedDecision> {
-        let entry = self.usage.entry_of(&person.id, id.uuid()).await?;
+    pub(crate) async fn find_decision_in_history(&self, person: &Caller, id: TransactionId) -> Result<LoggedDecision> {
+        let entry = self.usage.find_entry(&person.id, id.uuid()).await?;
         let entry = entry.filter(|entry| entry.transaction == id);
         let agent = entry.ok_or(ErrorKind::NotFound)?.agent;
-        let (_, decision) = self.own_decision(person, agent, id).await?;
+        let (_, decision) = self.read_own_decision(person, agent, id).await?;
         Ok(decision)
     }
 
@@ -101,7 +111,7 @@ impl People {
     ///
     /// An allowed decision is stored as its settlement, which has a different id, and no index maps one id to the
     /// other. No index is needed, because the first half of both ids encodes the same time.
-    async fn decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
+    async fn read_decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(
             self.ledger.find_recorded_decision(agent, id),
             self.find_settlement(agent, id)
@@ -111,8 +121,8 @@ impl People {
     }
 
     /// Evaluates a decision again with the inputs that it was based on.
-    pub(crate) async fn replay(&self, decision: &LoggedDecision) -> Result<ReplayResult> {
-        let Some(recorded) = self.find_recorded(decision).await? else {
+    pub(crate) async fn replay_decision(&self, decision: &LoggedDecision) -> Result<ReplayResult> {
+        let Some(recorded) = self.find_recorded_decision(decision).await? else {
             return Ok(ReplayResult::Impossible(
                 "no policy was applied to it, or the description of its call is no longer stored",
             ));
@@ -122,18 +132,18 @@ impl People {
                 "its checks were not made, or it was recorded before decisions named the versions of their inputs",
             ));
         };
-        Ok(match self.inputs(decision, &recorded).await? {
+        Ok(match self.read_decision_inputs(decision, &recorded).await? {
             None => ReplayResult::Impossible("a version of its inputs was replaced before versions were stored"),
             Some(inputs) => ReplayResult::Made {
                 versions,
                 policy_version: recorded.policy_version,
-                differences: replay(&recorded, &inputs.as_inputs()),
+                differences: replay_decision(&recorded, &inputs.as_replay_inputs()),
             },
         })
     }
 
     /// Reads the decision's statement, and the statements about its payment or its approval.
-    pub(crate) async fn statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
+    pub(crate) async fn read_statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
             return Ok(DecisionStatements {
                 missing_reason: Some(MissingReason::NotStated),
@@ -146,37 +156,40 @@ impl People {
             LoggedDecision::Refused(_) => None,
         };
         let settlement = match id {
-            Some(id) => self.ledger.settlement(decision.agent(), id).await?,
+            Some(id) => self.ledger.read_settlement_by_id(decision.agent_id(), id).await?,
             None => None,
         };
         let payment = match &settlement {
-            Some(settlement) => log.payment(settlement).await?,
+            Some(settlement) => log.find_payment_statements(settlement).await?,
             None => PaymentStatements {
                 receipt: None,
-                changes: log.changes(decision.transaction().uuid(), decision.at()).await?,
+                changes: log
+                    .find_changes(decision.transaction_id().uuid(), decision.decided_at())
+                    .await?,
             },
         };
         let statement = match decision {
             LoggedDecision::Allowed(_) | LoggedDecision::Refused(_) => {
-                log.decision(decision.transaction(), decision.at()).await?
+                log.find_decision(decision.transaction_id(), decision.decided_at())
+                    .await?
             }
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => {
-                payment.change(decision.transaction()).cloned()
+                payment.find_change(decision.transaction_id()).cloned()
             }
         };
         let missing_reason = match &statement {
             Some(_) => None,
-            None => Some(log.missing_reason(decision.at(), self.now()).await?),
+            None => Some(log.find_missing_reason(decision.decided_at(), self.now()).await?),
         };
-        let of_payment = settlement.map(|settlement| payment.differing(None, &settlement));
+        let of_payment = settlement.map(|settlement| payment.differing_statements(None, &settlement));
         let mut differing = of_payment.unwrap_or_default();
         if let Some(statement) = &statement
-            && let Some(recorded) = self.find_recorded(decision).await?
-            && let Some(ids) = ids_of(decision)
+            && let Some(recorded) = self.find_recorded_decision(decision).await?
+            && let Some(ids) = decision_ids(decision)
         {
             let stated = unverified_payload(&statement.statement).unwrap_or_default();
             let (decision, inputs) = (&recorded, None);
-            let hash = StatedDecision { ids, decision, inputs }.hash().to_string();
+            let hash = StatedDecision { ids, decision, inputs }.decision_hash().to_string();
             if stated.get("decision_hash") != Some(&hash.into()) {
                 differing.insert(0, "decision");
             }
@@ -190,36 +203,40 @@ impl People {
     }
 
     /// Reads the documents whose hashes the decision's statement contains. `None` if the documents are not stored.
-    pub(crate) async fn input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
-        let Some(recorded) = self.find_recorded(decision).await? else {
+    pub(crate) async fn read_input_documents(&self, decision: &LoggedDecision) -> Result<Option<InputDocuments>> {
+        let Some(recorded) = self.find_recorded_decision(decision).await? else {
             return Ok(None);
         };
-        let inputs = self.inputs(decision, &recorded).await?;
-        Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_inputs(), recorded.at)))
+        let inputs = self.read_decision_inputs(decision, &recorded).await?;
+        Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_replay_inputs(), recorded.at)))
     }
 
     /// Reads the recorded decision about a purchase. `None` for a withdrawal or a reverted confirmation, and if the
     /// call is no longer stored.
-    async fn find_recorded(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
+    async fn find_recorded_decision(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
-                let call = self.call_of(settlement).await?;
+                let call = self.read_settlement_call(settlement).await?;
                 call.and_then(|call| RecordedDecision::from_settlement(settlement, call))
             }
-            LoggedDecision::Refused(refusal) => Some(RecordedDecision::from_refusal(refusal.clone(), self.network)),
+            LoggedDecision::Refused(refusal) => Some(RecordedDecision::from_denial(refusal.clone(), self.network)),
             LoggedDecision::ConfirmationReverted(_) | LoggedDecision::PaidOut(_) => None,
         })
     }
 
     /// Reads a decision's inputs. `None` if the decision does not record input versions, or if a version is not stored.
-    async fn inputs(&self, decision: &LoggedDecision, recorded: &RecordedDecision) -> Result<Option<StoredInputs>> {
-        let Some((versions, service)) = recorded.inputs.zip(decision.service()) else {
+    async fn read_decision_inputs(
+        &self,
+        decision: &LoggedDecision,
+        recorded: &RecordedDecision,
+    ) -> Result<Option<StoredInputs>> {
+        let Some((versions, service)) = recorded.inputs.zip(decision.service_id()) else {
             return Ok(None);
         };
-        let of = (decision.agent(), service);
+        let of = (decision.agent_id(), service);
         let policy = recorded.policy_version;
         self.usage
-            .inputs(&self.ledger, &self.catalog_table, of, policy, versions)
+            .read_replay_inputs(&self.ledger, &self.catalog_table, of, policy, versions)
             .await
     }
 
@@ -227,16 +244,16 @@ impl People {
         /// The number of settlements per read. Four suffice, because an agent rarely has more than one decision in the
         /// same microsecond.
         const AT_ONCE: u32 = 4;
-        let mut before = first_after_instant(id.uuid());
+        let mut before = first_id_after_instant(id.uuid());
         loop {
-            let settlements = self.ledger.settlements(agent, Some(before), AT_ONCE).await?;
+            let settlements = self.ledger.read_settlements(agent, Some(before), AT_ONCE).await?;
             let Some(last) = settlements.last().map(|settlement| settlement.id().uuid()) else {
                 return Ok(None);
             };
             let found = settlements
                 .into_iter()
                 .find(|settlement| settlement.terms.transaction == id);
-            if found.is_some() || !is_of_instant(last, id.uuid()) {
+            if found.is_some() || !has_same_instant(last, id.uuid()) {
                 return Ok(found);
             }
             before = last;
@@ -248,11 +265,11 @@ impl People {
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
 /// Returns the smallest id that is greater than all ids with the same time as `id`.
-const fn first_after_instant(id: Uuid) -> Uuid {
+const fn first_id_after_instant(id: Uuid) -> Uuid {
     Uuid::from_u128((id.as_u128() | RANDOM_HALF).saturating_add(1))
 }
 
-const fn is_of_instant(id: Uuid, other: Uuid) -> bool {
+const fn has_same_instant(id: Uuid, other: Uuid) -> bool {
     id.as_u128() | RANDOM_HALF == other.as_u128() | RANDOM_HALF
 }
 
@@ -265,18 +282,18 @@ mod tests {
     fn ids_of_adjacent_instants_are_distinguished() {
         let at = |micros, random| {
             let at = Timestamp::from_micros(micros).unwrap();
-            SettlementId::at(at, random).uuid()
+            SettlementId::new_at(at, random).uuid()
         };
-        let transaction = TransactionId::at(Timestamp::from_micros(1_795_223_340_000_999).unwrap(), [7; 8]).uuid();
-        let after = first_after_instant(transaction);
+        let transaction = TransactionId::new_at(Timestamp::from_micros(1_795_223_340_000_999).unwrap(), [7; 8]).uuid();
+        let after = first_id_after_instant(transaction);
         for random in [[0; 8], [7; 8], [0xff; 8]] {
             let same = at(1_795_223_340_000_999, random);
-            assert!(is_of_instant(same, transaction) && same < after);
+            assert!(has_same_instant(same, transaction) && same < after);
             for other in [1_795_223_340_000_998, 1_795_223_340_001_000] {
-                assert!(!is_of_instant(at(other, random), transaction));
+                assert!(!has_same_instant(at(other, random), transaction));
             }
             assert!(at(1_795_223_340_001_000, random) >= after);
         }
-        assert_eq!(first_after_instant(Uuid::max()), Uuid::max());
+        assert_eq!(first_id_after_instant(Uuid::max()), Uuid::max());
     }
 }

@@ -1,15 +1,15 @@
 //! The page of one decision: the requested payment, every check, the limit that blocked the payment, and the replay.
 
-use crate::agents::owned::{KnownAgent, parse_id};
+use crate::agents::owned::{KnownAgent, require_id};
 use crate::decisions::operations::ReplayResult;
 use crate::journal::row;
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::call;
-use crate::ui::datetime::exact;
+use crate::ui::datetime::exact_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::money::big_money;
+use crate::ui::money::prominent_amount;
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -19,24 +19,26 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, CallDescription, Catalog, Check, JournalEntry, LoggedDecision, TransactionId};
+use purser_domain::{AgentId, CallDescription, Catalog, Check, HistoryEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/decisions/{agent}/{transaction}`: one decision. With `?replay=1` the decision is also
 /// evaluated again, without storing anything.
-pub(crate) async fn show(
+pub(crate) async fn show_decision_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, transaction)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
-    let agent = parse_id(AgentId::parse(&agent))?;
-    let id = parse_id(TransactionId::parse(&transaction))?;
-    let ((agent, decision), edition) =
-        tokio::try_join!(people.own_decision(&session.person, agent, id), people.catalog())?;
-    let call = people.call_of_decision(&decision).await?;
+    let agent = require_id(AgentId::parse(&agent))?;
+    let id = require_id(TransactionId::parse(&transaction))?;
+    let ((agent, decision), edition) = tokio::try_join!(
+        people.read_own_decision(&session.person, agent, id),
+        people.current_catalog()
+    )?;
+    let call = people.read_decision_call(&decision).await?;
     let replayed = match uri.query() {
-        Some("replay=1") => Some(people.replay(&decision).await?),
+        Some("replay=1") => Some(people.replay_decision(&decision).await?),
         _ => None,
     };
     let layout = Layout::new(&session, people.now());
@@ -59,19 +61,19 @@ fn decision_page(
     catalog: &Catalog,
     replayed: Option<&ReplayResult>,
 ) -> Markup {
-    let entry = JournalEntry::new(decision, &agent.name, &agent.labels);
-    layout.page(
+    let entry = HistoryEntry::new(decision, &agent.name, &agent.labels);
+    layout.html_page(
         "Decision",
         NavItem::Decisions,
         &html! {
             p { a href="/dashboard/decisions" { "Decisions" } }
-            h1 { (labels::outcome(entry.result)) ": " (big_money(entry.amount)) }
-            p { (row::outcome(&entry)) @if let LoggedDecision::Refused(refusal) = decision { " · " (phrases::why(refusal)) } }
-            (facts(&entry, catalog))
+            h1 { (labels::result_name(entry.result)) ": " (prominent_amount(entry.amount)) }
+            p { (row::outcome_chip(&entry)) @if let LoggedDecision::Refused(refusal) = decision { " · " (phrases::rejection_sentence(refusal)) } }
+            (decision_details(&entry, catalog))
             @if let Some(call) = call { (call::call_details(call, entry.amount)) }
-            @if let Some(checks) = checks_of(decision) {
+            @if let Some(checks) = recorded_checks(decision) {
                 h2 { "Checks" }
-                (phrases::checks(checks))
+                (phrases::checks_table(checks))
                 (replay_section(replayed))
             }
         },
@@ -104,7 +106,7 @@ fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
 }
 
 /// Returns the decision's checks. `None` for a withdrawal and for a reverted confirmation, which have no checks.
-fn checks_of(decision: &LoggedDecision) -> Option<&[Check]> {
+fn recorded_checks(decision: &LoggedDecision) -> Option<&[Check]> {
     match decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| purchase.checks.as_slice()),
         LoggedDecision::Refused(refusal) => Some(&refusal.checks),
@@ -112,27 +114,27 @@ fn checks_of(decision: &LoggedDecision) -> Option<&[Check]> {
     }
 }
 
-fn facts(entry: &JournalEntry, catalog: &Catalog) -> Markup {
+fn decision_details(entry: &HistoryEntry, catalog: &Catalog) -> Markup {
     html! {
         dl.card.facts-list {
-            div { dt { "When" } dd { (exact(entry.at)) } }
-            div { dt { "Agent" } dd { (labels::agent(entry.agent, &entry.agent_name)) } }
-            @if let Some(key) = entry.key { div { dt { "Key" } dd { (labels::key(key)) } } }
+            div { dt { "When" } dd { (exact_time(entry.at)) } }
+            div { dt { "Agent" } dd { (labels::agent_link(entry.agent, &entry.agent_name)) } }
+            @if let Some(key) = entry.key { div { dt { "Key" } dd { (labels::key_suffix(key)) } } }
             @if let Some(service) = entry.service {
-                div { dt { "Service" } dd { (labels::service(service, catalog)) } }
-                div { dt { "Operation" } dd { (labels::operation(catalog.by_id(service), entry.operation.as_ref())) } }
+                div { dt { "Service" } dd { (labels::service_name(service, catalog)) } }
+                div { dt { "Operation" } dd { (labels::operation_name(catalog.find_by_id(service), entry.operation.as_ref())) } }
             }
-            div { dt { "Pays to" } dd { (labels::wallet(entry.pay_to)) } }
+            div { dt { "Pays to" } dd { (labels::wallet_address(entry.pay_to)) } }
             div { dt { "Decision" } dd { code.long { (entry.transaction) } } }
             @if let Some(version) = entry.policy_version { div { dt { "Policy" } dd { "version " (version) } } }
-            @if let Some(settlement) = entry.settlement() {
-                div { dt { "Receipt" } dd { a href=(paths::receipt(entry.agent, settlement)) { "Show the receipt" } } }
+            @if let Some(settlement) = entry.settlement_id() {
+                div { dt { "Receipt" } dd { a href=(paths::receipt_path(entry.agent, settlement)) { "Show the receipt" } } }
             }
             @if let Some(approval) = entry.approval {
-                div { dt { "Approval" } dd { a href=(paths::approval(entry.agent, approval)) { "Show the approval" } } }
+                div { dt { "Approval" } dd { a href=(paths::approval_path(entry.agent, approval)) { "Show the approval" } } }
             }
             @if entry.payment.is_some() || entry.refusal.is_some() {
-                div { dt { "Evidence" } dd { a href=(paths::evidence(entry.agent, entry.transaction)) download { "Download the signed statements" } } }
+                div { dt { "Evidence" } dd { a href=(paths::evidence_path(entry.agent, entry.transaction)) download { "Download the signed statements" } } }
             }
             @if let Some(refusal) = &entry.refusal { div { dt { "Took" } dd { (refusal.latency_ms) " ms" } } }
         }

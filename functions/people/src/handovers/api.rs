@@ -1,14 +1,14 @@
 //! JSON API under `/handovers`: ownership transfers that operators offer to a user.
 
 use crate::agents::api::AgentView;
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use purser_api::{Failure, errors};
-use purser_domain::{Agent, AgentId, Handover};
+use purser_domain::{Agent, AgentId, OwnershipOffer};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -30,7 +30,7 @@ pub(crate) struct OfferView {
 }
 
 impl OfferView {
-    fn new((offer, agent): &(Handover, Agent)) -> Self {
+    fn new((offer, agent): &(OwnershipOffer, Agent)) -> Self {
         Self {
             agent_id: agent.id.to_string(),
             agent_name: agent.name.clone(),
@@ -55,8 +55,11 @@ pub(crate) struct OfferList {
     get, path = "/handovers", operation_id = "list_handovers",
     responses((status = 200, body = OfferList, description = "The offers that can be accepted now."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<OfferList>, Failure> {
-    let offers = people.handovers(&person).await?;
+pub(crate) async fn list_handovers(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Json<OfferList>, Failure> {
+    let offers = people.list_handovers(&person).await?;
     let handovers: Vec<OfferView> = offers.iter().map(OfferView::new).collect();
     Ok(Json(OfferList {
         count: handovers.len(),
@@ -76,13 +79,13 @@ pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> R
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn accept(
+pub(crate) async fn accept_handover(
     State(people): State<Arc<People>>,
     person: Caller,
     Path(agent): Path<String>,
 ) -> Result<Response, Failure> {
     let owned = people
-        .accept_handover(&person, parse_id(AgentId::parse(&agent))?)
+        .accept_ownership_offer(&person, require_id(AgentId::parse(&agent))?)
         .await?;
     Ok(people.agent_response(owned.agent()).await?)
 }

@@ -3,15 +3,15 @@
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
-use purser_domain::{Act, Agent, AgentId, AuditChanges, AuditKind, ErrorKind, Handover, Result};
-use purser_store::{Backoff, HandedOver};
+use purser_domain::{Act, Agent, AgentId, AuditChanges, AuditKind, ErrorKind, OwnershipOffer, Result};
+use purser_store::{Backoff, TransferAgentResult};
 use tracing::info;
 
 impl People {
     /// Lists the agents that are offered to the user, with their offers, oldest offer first.
-    pub(crate) async fn handovers(&self, person: &Caller) -> Result<Vec<(Handover, Agent)>> {
+    pub(crate) async fn list_handovers(&self, person: &Caller) -> Result<Vec<(OwnershipOffer, Agent)>> {
         let now = self.now();
-        let mut offers = self.ledger.offers_to(&person.id).await?;
+        let mut offers = self.ledger.read_offers_to_user(&person.id).await?;
         offers.retain(|(offer, _)| offer.is_open_to(&person.id, now));
         Ok(offers)
     }
@@ -21,19 +21,19 @@ impl People {
     ///
     /// A temporary limit increase ends with its owner: after the response, no payment is reserved that was decided
     /// before the transfer.
-    pub(crate) async fn accept_handover(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
-        let act = Act::new(AuditKind::HandoverAccepted).on(id);
-        self.audit_rejection(&person.acting, &act, self.store_acceptance(person, &act, id))
+    pub(crate) async fn accept_ownership_offer(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
+        let act = Act::new(AuditKind::HandoverAccepted).on_agent(id);
+        self.audit_rejection(&person.acting, &act, self.store_offer_acceptance(person, &act, id))
             .await
     }
 
-    async fn store_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<OwnedAgent> {
+    async fn store_offer_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<OwnedAgent> {
         let mut backoff = Backoff::new();
         loop {
             // Read the offer first: if a concurrent request accepted the offer, the agent's record then shows the new
             // owner.
-            let offer = self.ledger.offer_of(id).await?;
-            let agent = self.ledger.agent(id).await?.ok_or(ErrorKind::NotFound)?;
+            let offer = self.ledger.read_agent_offer(id).await?;
+            let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(person, agent.clone()) {
                 self.ledger.fence_windows(owned.agent()).await?;
                 self.ledger.move_approvals(owned.agent(), self.now()).await?;
@@ -41,11 +41,11 @@ impl People {
             }
             let offer = offer.filter(|offer| offer.is_open_to(&person.id, self.now()));
             let offer = offer.ok_or(ErrorKind::NotFound)?;
-            self.limits.recently(person.signed_in_at, self.now())?;
-            let changes = AuditChanges::one("owner", agent.owner.as_str(), person.id.as_str());
-            let entry = self.entry(&person.acting, act, changes)?;
-            match self.ledger.hand_over(&agent, &offer, self.now(), &entry).await? {
-                HandedOver::Done => {
+            self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
+            let changes = AuditChanges::single("owner", agent.owner.as_str(), person.id.as_str());
+            let entry = self.audit_entry(&person.acting, act, changes)?;
+            match self.ledger.transfer_agent(&agent, &offer, self.now(), &entry).await? {
+                TransferAgentResult::Done => {
                     info!(
                         person = %person.id,
                         agent.id = %id,
@@ -55,7 +55,7 @@ impl People {
                     );
                 }
                 // Another request changed the agent or the offer. Read both again and decide again.
-                HandedOver::Conflict | HandedOver::NoOffer => backoff.wait().await?,
+                TransferAgentResult::Conflict | TransferAgentResult::NoOffer => backoff.wait_for_retry().await?,
             }
         }
     }

@@ -3,32 +3,32 @@
 use crate::agents::form::AgentForm;
 use crate::cursor;
 use crate::ui::form::FormName;
-use crate::ui::notice::Notice;
+use crate::ui::notice::PageMessage;
 use purser_api::Reply;
 use purser_domain::{RuleId, ServiceId};
 
 /// Handles `POST …/services/{service}/versions/{version}/restore`: restores an earlier version of a policy.
-pub(crate) async fn restore_policy(sent: AgentForm) -> Reply {
-    let service = sent.parse_parameter("service", ServiceId::parse)?;
-    let version = sent.parse_parameter("version", cursor::read_version)?;
-    let mut form = sent.form(FormName::Plain);
+pub(crate) async fn submit_policy_restore(sent: AgentForm) -> Reply {
+    let service = sent.parse_path_parameter("service", ServiceId::parse)?;
+    let version = sent.parse_path_parameter("version", cursor::parse_version_cursor)?;
+    let mut form = sent.parse_form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((if_match, owned)) = form.version().zip(owned) else {
-        return sent.again(form).await;
+    let Some((if_match, owned)) = form.parse_version().zip(owned) else {
+        return sent.show_form_again(form).await;
     };
     let restored = sent.people.restore_policy(&owned, if_match, service, version).await;
-    sent.answer(form, restored, Notice::PolicySaved).await
+    sent.respond_to_form(form, restored, PageMessage::PolicySaved).await
 }
 
 /// Handles `POST …/versions/{version}/rules/{rule}/restore`: restores a rule from an earlier version of the agent.
-pub(crate) async fn restore_rule(sent: AgentForm) -> Reply {
-    let version = sent.parse_parameter("version", cursor::read_version)?;
-    let rule = sent.parse_parameter("rule", RuleId::parse)?;
-    let mut form = sent.form(FormName::Plain);
+pub(crate) async fn submit_rule_restore(sent: AgentForm) -> Reply {
+    let version = sent.parse_path_parameter("version", cursor::parse_version_cursor)?;
+    let rule = sent.parse_path_parameter("rule", RuleId::parse)?;
+    let mut form = sent.parse_form(FormName::Plain);
     let owned = sent.agent_with_reason(&mut form);
-    let Some((if_match, owned)) = form.version().zip(owned) else {
-        return sent.again(form).await;
+    let Some((if_match, owned)) = form.parse_version().zip(owned) else {
+        return sent.show_form_again(form).await;
     };
     let restored = sent.people.restore_rule(owned, if_match, version, rule).await;
-    sent.answer(form, restored, Notice::RuleSaved).await
+    sent.respond_to_form(form, restored, PageMessage::RuleSaved).await
 }

@@ -2,13 +2,13 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::cursor;
-use crate::history::operations::{ChangedVersion, rules_of};
+use crate::history::operations::{ChangedVersion, audited_rules};
 use crate::preview::api::AskedReason;
 use crate::request::ServiceReference;
 use crate::request::Version;
-use crate::request::{slice, with_version};
+use crate::request::{body_with_version, parse_page_request};
 use crate::services::api::service_response;
-use crate::services::operations::find_service;
+use crate::services::operations::find_service_id;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
@@ -37,7 +37,7 @@ pub(crate) struct ChangeView {
     after: Option<Value>,
 }
 
-pub(crate) fn changes_of(changes: &AuditChanges) -> Vec<ChangeView> {
+pub(crate) fn change_views(changes: &AuditChanges) -> Vec<ChangeView> {
     let AuditChanges { before, after } = changes;
     let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let view = |name: &String| ChangeView {
@@ -89,8 +89,8 @@ impl PolicyVersionView {
             audit_id: mark.audit_id.map(|id| id.to_string()),
             edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
             enabled: record.enabled,
-            policy: PolicyView::at(&record.policy, owner, now),
-            changes: changes_of(&changed.changes),
+            policy: PolicyView::from_policy(&record.policy, owner, now),
+            changes: change_views(&changed.changes),
             widens: changed.direction.widens,
             narrows: changed.direction.narrows,
         }
@@ -149,8 +149,8 @@ impl RulesVersionView {
             edited_by: mark.by.as_ref().map(ToString::to_string),
             audit_id: mark.audit_id.map(|id| id.to_string()),
             edit_reason: mark.reason.as_ref().map(|reason| reason.as_str().to_owned()),
-            rules: rules_of(record).into_iter().collect(),
-            changes: changes_of(&changed.changes),
+            rules: audited_rules(record).into_iter().collect(),
+            changes: change_views(&changed.changes),
             widens: changed.direction.widens,
             narrows: changed.direction.narrows,
         }
@@ -192,21 +192,21 @@ pub(crate) struct RestoredView {
     ),
     responses((status = 200, body = PolicyVersionList, description = "Newest first."))
 )]
-pub(crate) async fn policy_versions(
+pub(crate) async fn list_policy_versions(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
     uri: Uri,
 ) -> Result<Json<PolicyVersionList>, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
     let mut query = Query::from_uri(&uri);
-    let slice = slice(&mut query, cursor::read_version);
-    let other = query.read("compared_with", cursor::read_version, "must be a version");
+    let slice = parse_page_request(&mut query, cursor::parse_version_cursor);
+    let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
     query.finish()?;
-    let history = people.policy_history(&owned, id, slice, other).await?;
+    let history = people.read_policy_history(&owned, id, slice, other).await?;
     let (person, now) = (&owned.agent().owner, people.now());
     let versions = history
         .items
@@ -231,7 +231,7 @@ pub(crate) async fn policy_versions(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn restore_policy(
+pub(crate) async fn restore_policy_version(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
@@ -239,12 +239,12 @@ pub(crate) async fn restore_policy(
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
-    let owned = owned.because(reason.edit_reason);
+    let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
+    let owned = owned.with_reason(reason.edit_reason);
     let service = people.restore_policy(&owned, if_match, id, version).await?;
     Ok(service_response(&people, &owned, &service, &edition.catalog))
 }
@@ -261,16 +261,16 @@ pub(crate) async fn restore_policy(
     ),
     responses((status = 200, body = RulesVersionList, description = "Newest first."))
 )]
-pub(crate) async fn agent_versions(
+pub(crate) async fn list_agent_versions(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     uri: Uri,
 ) -> Result<Json<RulesVersionList>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let slice = slice(&mut query, cursor::read_version);
-    let other = query.read("compared_with", cursor::read_version, "must be a version");
+    let slice = parse_page_request(&mut query, cursor::parse_version_cursor);
+    let other = query.parse_with("compared_with", cursor::parse_version_cursor, "must be a version");
     query.finish()?;
-    let history = people.rules_history(&owned, slice, other).await?;
+    let history = people.read_rules_history(&owned, slice, other).await?;
     let versions: Vec<_> = history.items.iter().map(RulesVersionView::new).collect();
     Ok(Json(RulesVersionList {
         count: versions.len(),
@@ -290,7 +290,7 @@ pub(crate) async fn agent_versions(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn restore_rule(
+pub(crate) async fn restore_rule_version(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(Version(version)): Id<Version>,
@@ -298,8 +298,8 @@ pub(crate) async fn restore_rule(
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Result<Response, Failure> {
-    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
-    let owned = owned.because(reason.edit_reason);
+    let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
+    let owned = owned.with_reason(reason.edit_reason);
     let (owned, rule) = people.restore_rule(owned, if_match, version, rule).await?;
     let version = owned.agent().version;
     let view = RestoredView {

@@ -3,11 +3,11 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::CheckedRule;
-use crate::services::operations::{GovernedService, ServiceEdit};
+use crate::services::operations::{GovernedService, ServiceUpdate};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Agent, AuditChanges, EnabledService, Error, ErrorKind, Members, OperationScope, PolicyEdit, Result, RuleId,
+    Agent, AuditChanges, AuditFields, EnabledService, Error, ErrorKind, OperationScope, PolicyUpdate, Result, RuleId,
     ServiceId, SpendPolicy,
 };
 use purser_store::{PageRequest, RecordVersion};
@@ -32,13 +32,13 @@ pub(crate) struct Direction {
 
 /// The functions that compare two records of a kind.
 struct Compare<T> {
-    members: fn(&T) -> Members,
+    members: fn(&T) -> AuditFields,
     /// Returns whether the first record may allow payments that the second record blocks.
     widens: fn(&T, &T) -> bool,
 }
 
 impl<T> Compare<T> {
-    fn changes(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
+    fn compare_versions(&self, before: Option<&T>, now: &T) -> (AuditChanges, Direction) {
         let direction = before.map_or_else(Direction::default, |before| Direction {
             widens: (self.widens)(now, before),
             narrows: (self.widens)(before, now),
@@ -54,7 +54,7 @@ const POLICIES: Compare<EnabledService> = Compare {
 };
 
 const RULES: Compare<Agent> = Compare {
-    members: rules_of,
+    members: audited_rules,
     widens: |now, before| {
         let rules = now.rules.clone();
         Agent {
@@ -85,7 +85,7 @@ impl<T> History<T> {
             .map(|version| Some(&version.record))
             .chain([None]);
         let changes = versions.iter().zip(earlier);
-        let changes = changes.map(|(now, before)| compare.changes(other.or(before), &now.record));
+        let changes = changes.map(|(now, before)| compare.compare_versions(other.or(before), &now.record));
         let changes: Vec<_> = changes.collect();
         let items = versions.into_iter().zip(changes);
         let items: Vec<ChangedVersion<T>> = items
@@ -102,7 +102,7 @@ impl<T> History<T> {
 }
 
 /// Returns the audit fields that belong to the agent's rules.
-pub(crate) fn rules_of(agent: &Agent) -> Members {
+pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
     let members = agent.audit_members().into_iter();
     members.filter(|(name, _)| name.starts_with("rules/")).collect()
 }
@@ -110,7 +110,7 @@ pub(crate) fn rules_of(agent: &Agent) -> Members {
 impl People {
     /// Lists the versions of an agent's policy for a service. The differences are from the version `other`, or from
     /// each previous version.
-    pub(crate) async fn policy_history(
+    pub(crate) async fn read_policy_history(
         &self,
         owned: &OwnedAgent,
         service: ServiceId,
@@ -120,45 +120,55 @@ impl People {
         let rows = (slice.before, slice.limit.saturating_add(1));
         let versions = self
             .usage
-            .policy_versions(&self.ledger, owned.agent(), service, rows)
+            .read_policy_versions(&self.ledger, owned.agent(), service, rows)
             .await?;
         if versions.is_empty() && slice.before.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
         let other = match other {
             None => None,
-            Some(version) => Some(self.policy_at(owned, service, version).await?),
+            Some(version) => Some(self.read_policy_version(owned, service, version).await?),
         };
         Ok(History::new(versions, slice.limit, other.as_ref(), &POLICIES))
     }
 
     /// Lists the versions of an agent's record. The rule differences are from the version `other`, or from each
     /// previous version.
-    pub(crate) async fn rules_history(
+    pub(crate) async fn read_rules_history(
         &self,
         owned: &OwnedAgent,
         slice: PageRequest<u64>,
         other: Option<u64>,
     ) -> Result<History<Agent>> {
         let rows = (slice.before, slice.limit.saturating_add(1));
-        let versions = self.usage.agent_versions(&self.ledger, owned.agent(), rows).await?;
+        let versions = self
+            .usage
+            .read_agent_versions(&self.ledger, owned.agent(), rows)
+            .await?;
         let other = match other {
             None => None,
-            Some(version) => Some(self.agent_at(owned, version).await?),
+            Some(version) => Some(self.read_agent_version(owned, version).await?),
         };
         Ok(History::new(versions, slice.limit, other.as_ref(), &RULES))
     }
 
-    async fn policy_at(&self, owned: &OwnedAgent, service: ServiceId, version: u64) -> Result<EnabledService> {
+    async fn read_policy_version(
+        &self,
+        owned: &OwnedAgent,
+        service: ServiceId,
+        version: u64,
+    ) -> Result<EnabledService> {
         let only = (version.checked_add(1), 1);
-        let versions = self.usage.policy_versions(&self.ledger, owned.agent(), service, only);
-        exactly(versions.await?, version)
+        let versions = self
+            .usage
+            .read_policy_versions(&self.ledger, owned.agent(), service, only);
+        require_version(versions.await?, version)
     }
 
-    async fn agent_at(&self, owned: &OwnedAgent, version: u64) -> Result<Agent> {
+    async fn read_agent_version(&self, owned: &OwnedAgent, version: u64) -> Result<Agent> {
         let only = (version.checked_add(1), 1);
-        let versions = self.usage.agent_versions(&self.ledger, owned.agent(), only);
-        exactly(versions.await?, version)
+        let versions = self.usage.read_agent_versions(&self.ledger, owned.agent(), only);
+        require_version(versions.await?, version)
     }
 
     /// Updates the policy to the values of an earlier version, without operations that left the catalog.
@@ -169,16 +179,16 @@ impl People {
         service: ServiceId,
         version: u64,
     ) -> Result<GovernedService> {
-        let EnabledService { enabled, policy, .. } = self.policy_at(owned, service, version).await?;
-        let mut policy = whole(policy);
-        let edition = self.catalog().await?;
-        policy.take_unlisted_operations(edition.catalog.by_id(service));
-        let edit = ServiceEdit {
+        let EnabledService { enabled, policy, .. } = self.read_policy_version(owned, service, version).await?;
+        let mut policy = full_policy_update(policy);
+        let edition = self.current_catalog().await?;
+        policy.take_unlisted_operations(edition.catalog.find_by_id(service));
+        let edit = ServiceUpdate {
             enabled: Some(enabled),
             policy,
             ended_raise: None,
         };
-        self.edit_service(owned, if_match, service, &edit).await
+        self.update_service(owned, if_match, service, &edit).await
     }
 
     /// Updates a rule to the rule's values in an earlier version of the agent's record. If the rule was removed in the
@@ -190,10 +200,10 @@ impl People {
         version: u64,
         id: RuleId,
     ) -> Result<(OwnedAgent, RuleId)> {
-        let then = self.agent_at(&owned, version).await?;
+        let then = self.read_agent_version(&owned, version).await?;
         let rule = then.rules.into_iter().find(|rule| rule.id == id);
         let rule = rule.ok_or(ErrorKind::NotFound)?;
-        let edition = self.catalog().await?;
+        let edition = self.current_catalog().await?;
         let checked = CheckedRule::check(rule.kind, &edition.catalog).map_err(Error::invalid)?;
         if owned.agent().rules.iter().any(|rule| rule.id == id) {
             return Ok((self.replace_rule(owned, if_match, id, &checked).await?, id));
@@ -203,8 +213,8 @@ impl People {
 }
 
 /// Returns an update that sets every field of the policy.
-pub(crate) fn whole(policy: SpendPolicy) -> PolicyEdit {
-    PolicyEdit {
+pub(crate) fn full_policy_update(policy: SpendPolicy) -> PolicyUpdate {
+    PolicyUpdate {
         max_per_call: Some(policy.max_per_call),
         max_per_day: Some(policy.max_per_day),
         require_approval_above: Some(policy.require_approval_above),
@@ -216,7 +226,7 @@ pub(crate) fn whole(policy: SpendPolicy) -> PolicyEdit {
     }
 }
 
-fn exactly<T>(versions: Vec<RecordVersion<T>>, version: u64) -> Result<T> {
+fn require_version<T>(versions: Vec<RecordVersion<T>>, version: u64) -> Result<T> {
     let found = versions.into_iter().find(|found| found.version == version);
     Ok(found.ok_or(ErrorKind::NotFound)?.record)
 }
@@ -224,7 +234,7 @@ fn exactly<T>(versions: Vec<RecordVersion<T>>, version: u64) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use purser_store::EditMark;
+    use purser_store::UpdateMark;
     use serde_json::json;
 
     /// Each version shows its differences from the previous version or from the version that it is compared with. This
@@ -238,7 +248,7 @@ mod tests {
         let version = |version: u64| RecordVersion {
             version,
             at: None,
-            mark: EditMark::default(),
+            mark: UpdateMark::default(),
             record: version / 2,
         };
         let direction = |widens, narrows| Direction { widens, narrows };
@@ -249,10 +259,10 @@ mod tests {
         let versions = || vec![version(5), version(4), version(3)];
         let history = History::new(versions(), 2, None, &HALVES);
         assert_eq!(history.next, Some(4));
-        let raised = |from: u64| (AuditChanges::one("half", from, 2), direction(true, false));
+        let raised = |from: u64| (AuditChanges::single("half", from, 2), direction(true, false));
         let same = (AuditChanges::default(), Direction::default());
         assert_eq!(told(&history), [same, raised(1)]);
-        let lowered = (AuditChanges::one("half", 3, 2), direction(false, true));
+        let lowered = (AuditChanges::single("half", 3, 2), direction(false, true));
         assert_eq!(told(&History::new(versions(), 1, Some(&3), &HALVES)), [lowered]);
         let first = History::new(vec![version(1)], 2, None, &HALVES);
         assert_eq!((first.next, first.items[0].changes.before.len()), (None, 0));

@@ -1,16 +1,16 @@
 //! The page with the versions of a policy, or of an agent's rules.
 
-use crate::address::address;
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::address::path_with_query;
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::audit::page::change_list;
 use crate::cursor;
-use crate::history::operations::{ChangedVersion, Direction, History, rules_of};
+use crate::history::operations::{ChangedVersion, Direction, History, audited_rules};
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
-use crate::ui::list::paging;
+use crate::ui::list::first_and_next_links;
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -20,21 +20,24 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Agent, AgentId, AuditChanges, Catalog, EnabledService, Members, Result, Rule, ServiceId, visible};
-use purser_store::{EditMark, PageRequest, RecordVersion};
+use purser_domain::{
+    Agent, AgentId, AuditChanges, AuditFields, Catalog, EnabledService, Result, Rule, ServiceId,
+    escape_hidden_characters,
+};
+use purser_store::{PageRequest, RecordVersion, UpdateMark};
 use std::sync::Arc;
 
 /// The number of versions per page.
 const ROWS: u32 = 25;
 
 /// Returns the path of the version page: for the policy of `service`, or for the agent's rules.
-pub(crate) fn path(agent: AgentId, service: Option<ServiceId>) -> String {
-    page_of(agent, service, None)
+pub(crate) fn history_path(agent: AgentId, service: Option<ServiceId>) -> String {
+    history_page_url(agent, service, None)
 }
 
-fn page_of(agent: AgentId, service: Option<ServiceId>, before: Option<u64>) -> String {
-    address(
-        &format!("{}/history", paths::agent(agent)),
+fn history_page_url(agent: AgentId, service: Option<ServiceId>, before: Option<u64>) -> String {
+    path_with_query(
+        &format!("{}/history", paths::agent_path(agent)),
         [
             ("service", service.map(|service| service.to_string())),
             ("before", before.map(|version| version.to_string())),
@@ -43,49 +46,59 @@ fn page_of(agent: AgentId, service: Option<ServiceId>, before: Option<u64>) -> S
 }
 
 /// Shows `GET /dashboard/agents/{agent}/history`: the versions of the agent's rules, or of one policy.
-pub(crate) async fn show(
+pub(crate) async fn show_history_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let agent = parse_id(AgentId::parse(&agent))?;
-    let owned = people.own_agent(&session.person, agent).await?;
+    let agent = require_id(AgentId::parse(&agent))?;
+    let owned = people.read_own_agent(&session.person, agent).await?;
     let mut query = Query::without_blanks(&uri);
-    let service = match query.text("service") {
+    let service = match query.parse_text("service") {
         None => None,
-        Some(text) => Some(parse_id(ServiceId::parse(&text))?),
+        Some(text) => Some(require_id(ServiceId::parse(&text))?),
     };
-    let before = query.text("before").and_then(|text| cursor::read_version(&text));
+    let before = query
+        .parse_text("before")
+        .and_then(|text| cursor::parse_version_cursor(&text));
     let slice = PageRequest { before, limit: ROWS };
-    let version = |query: &mut Query, name| query.text(name).and_then(|text| cursor::read_version(&text));
+    let version = |query: &mut Query, name| {
+        query
+            .parse_text(name)
+            .and_then(|text| cursor::parse_version_cursor(&text))
+    };
     let compared = version(&mut query, "from").zip(version(&mut query, "to"));
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let layout = Layout::new(&session, people.now());
     let (of, versions, next) = if let Some(service) = service {
-        let record = people.service(&owned, service).await?.record;
-        let history = people.policy_history(&owned, service, slice, None).await?;
-        let of = html! { "Limits of " (labels::service(service, &edition.catalog)) };
+        let record = people.read_service(&owned, service).await?.record;
+        let history = people.read_policy_history(&owned, service, slice, None).await?;
+        let of = html! { "Limits of " (labels::service_name(service, &edition.catalog)) };
         let compared = match compared {
             None => None,
             Some((from, to)) => {
-                let read = people.policy_history(&owned, service, only(to), Some(from)).await?;
+                let read = people
+                    .read_policy_history(&owned, service, single_version_request(to), Some(from))
+                    .await?;
                 Some((from, to, find_changes(to, read)?))
             }
         };
         let numbers = history.items.iter().map(|item| item.version.version).collect();
         let versions = html! {
-            (comparison(agent, Some(service), numbers, compared.as_ref()))
-            (policies(&layout, &owned, &record, &history))
+            (comparison_form(agent, Some(service), numbers, compared.as_ref()))
+            (policy_versions_section(&layout, &owned, &record, &history))
         };
         (of, versions, history.next)
     } else {
-        let history = people.rules_history(&owned, slice, None).await?;
+        let history = people.read_rules_history(&owned, slice, None).await?;
         let of = html! { "Rules" };
         let compared = match compared {
             None => None,
             Some((from, to)) => {
-                let read = people.rules_history(&owned, only(to), Some(from)).await?;
+                let read = people
+                    .read_rules_history(&owned, single_version_request(to), Some(from))
+                    .await?;
                 Some((from, to, find_changes(to, read)?))
             }
         };
@@ -95,25 +108,25 @@ pub(crate) async fn show(
             .filter(|item| item.changes != AuditChanges::default());
         let numbers = edits.map(|item| item.version.version).collect();
         let versions = html! {
-            (comparison(agent, None, numbers, compared.as_ref()))
-            (rules(&layout, &owned, &history, &edition.catalog))
+            (comparison_form(agent, None, numbers, compared.as_ref()))
+            (rule_versions_section(&layout, &owned, &history, &edition.catalog))
         };
         (of, versions, history.next)
     };
-    let page = layout.page(
+    let page = layout.html_page(
         "History",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(paths::agent(agent)) { (visible(&owned.agent().name)) } }
+            p.crumb { a href=(paths::agent_path(agent)) { (escape_hidden_characters(&owned.agent().name)) } }
             h1 { "History" }
             h2 { (of) }
             p { "Restoring a version is an edit: it makes a new version, and its limits apply to the next payment. The "
-                a href=(address("/dashboard/audit-log", [("agent_id", Some(agent.to_string()))])) { "audit log" } " has the source of each edit." }
+                a href=(path_with_query("/dashboard/audit-log", [("agent_id", Some(agent.to_string()))])) { "audit log" } " has the source of each edit." }
             (versions)
-            (paging(
+            (first_and_next_links(
                 "Pages",
-                before.map(|_| ("Newest", page_of(agent, service, None))),
-                next.map(|next| ("Older", page_of(agent, service, Some(next)))),
+                before.map(|_| ("Newest", history_page_url(agent, service, None))),
+                next.map(|next| ("Older", history_page_url(agent, service, Some(next)))),
             ))
         },
     );
@@ -121,7 +134,7 @@ pub(crate) async fn show(
 }
 
 /// Requests only this version.
-fn only(version: u64) -> PageRequest<u64> {
+fn single_version_request(version: u64) -> PageRequest<u64> {
     PageRequest {
         before: version.checked_add(1),
         limit: 1,
@@ -131,7 +144,7 @@ fn only(version: u64) -> PageRequest<u64> {
 /// Finds the changes of version `to`. The error is `not_found` if the history does not contain this version.
 fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direction)> {
     let mut items = history.items.into_iter();
-    parse_id(
+    require_id(
         items
             .find(|item| item.version.version == to)
             .map(|item| (item.changes, item.direction)),
@@ -139,7 +152,7 @@ fn find_changes<T>(to: u64, history: History<T>) -> Result<(AuditChanges, Direct
 }
 
 /// Renders the form that compares two versions, and the result.
-fn comparison(
+fn comparison_form(
     agent: AgentId,
     service: Option<ServiceId>,
     mut numbers: Vec<u64>,
@@ -160,7 +173,7 @@ fn comparison(
     };
     html! {
         @if next.is_some() {
-            form.row-actions method="get" action=(format!("{}/history", paths::agent(agent))) {
+            form.row-actions method="get" action=(format!("{}/history", paths::agent_path(agent))) {
                 @if let Some(service) = service { input type="hidden" name="service" value=(service); }
                 (select("from", "From", compared.map(|(from, ..)| *from).or(next)))
                 (select("to", "to", compared.map(|(_, to, _)| *to).or(newest)))
@@ -169,14 +182,14 @@ fn comparison(
         }
         @if let Some((from, to, (changes, direction))) = compared {
             div.message role="status" {
-                p { strong { "From version " (from) " to version " (to) ". " } (direction_of(*direction)) }
+                p { strong { "From version " (from) " to version " (to) ". " } (direction_text(*direction)) }
                 (change_list(changes))
             }
         }
     }
 }
 
-fn direction_of(direction: Direction) -> &'static str {
+fn direction_text(direction: Direction) -> &'static str {
     match (direction.widens, direction.narrows) {
         (false, false) => "They allow the same.",
         (true, false) => "The second may allow what the first refused or asked for.",
@@ -185,7 +198,7 @@ fn direction_of(direction: Direction) -> &'static str {
     }
 }
 
-fn policies(
+fn policy_versions_section(
     layout: &Layout,
     owned: &OwnedAgent,
     current: &EnabledService,
@@ -196,13 +209,13 @@ fn policies(
         ol.rows {
             @for ChangedVersion { version, changes, direction } in &history.items {
                 li.row {
-                    (headline(layout, owned, version, *direction, version.version == current.version))
+                    (version_headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
                     @if version.version != current.version {
-                        (differences("Differences from the current version", current.audit_members(), version.record.audit_members()))
-                        (layout.button(
-                            &format!("{}/services/{}/versions/{}/restore", paths::agent(agent), current.service, version.version),
-                            &Button::plain("Restore").at(current.version).asking_why(),
+                        (version_differences("Differences from the current version", current.audit_members(), version.record.audit_members()))
+                        (layout.button_form(
+                            &format!("{}/services/{}/versions/{}/restore", paths::agent_path(agent), current.service, version.version),
+                            &Button::plain("Restore").with_version(current.version).with_reason_input(),
                         ))
                     }
                 }
@@ -211,24 +224,24 @@ fn policies(
     }
 }
 
-fn rules(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog: &Catalog) -> Markup {
+fn rule_versions_section(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog: &Catalog) -> Markup {
     let current = owned.agent();
     html! {
         ol.rows {
             // Updates of the agent that did not change the rules are left out.
             @for ChangedVersion { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
-                @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_in_force(current, rule)).collect();
+                @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_active_rule(current, rule)).collect();
                 li.row {
-                    (headline(layout, owned, version, *direction, version.version == current.version))
+                    (version_headline(layout, owned, version, *direction, version.version == current.version))
                     (change_list(changes))
                     @if !others.is_empty() {
-                        (differences("Differences from the current rules", rules_of(current), rules_of(&version.record)))
+                        (version_differences("Differences from the current rules", audited_rules(current), audited_rules(&version.record)))
                     }
                     @for rule in others {
-                        p { (phrases::rule(&rule.kind, catalog)) }
-                        (layout.button(
-                            &format!("{}/versions/{}/rules/{}/restore", paths::agent(current.id), version.version, rule.id),
-                            &Button::plain("Restore this rule").at(current.version).asking_why(),
+                        p { (phrases::rule_sentence(&rule.kind, catalog)) }
+                        (layout.button_form(
+                            &format!("{}/versions/{}/rules/{}/restore", paths::agent_path(current.id), version.version, rule.id),
+                            &Button::plain("Restore this rule").with_version(current.version).with_reason_input(),
                         ))
                     }
                 }
@@ -237,21 +250,21 @@ fn rules(layout: &Layout, owned: &OwnedAgent, history: &History<Agent>, catalog:
     }
 }
 
-fn is_in_force(current: &Agent, rule: &Rule) -> bool {
+fn is_active_rule(current: &Agent, rule: &Rule) -> bool {
     current
         .rules
         .iter()
         .any(|now| now.id == rule.id && now.kind == rule.kind)
 }
 
-fn headline<T>(
+fn version_headline<T>(
     layout: &Layout,
     owned: &OwnedAgent,
     version: &RecordVersion<T>,
     direction: Direction,
     is_current: bool,
 ) -> Markup {
-    let EditMark { by, reason, .. } = &version.mark;
+    let UpdateMark { by, reason, .. } = &version.mark;
     let is_own = by.as_ref().is_some_and(|by| by.as_str() == owned.agent().owner);
     html! {
         div.row-main {
@@ -260,15 +273,15 @@ fn headline<T>(
             @if direction.widens { " " span.chip.wait { "widens" } }
             @if direction.narrows { " " span.chip { "narrows" } }
             " " span.muted {
-                @match version.at { Some(at) => (both(at, layout.now)), None => "time not known yet" }
+                @match version.at { Some(at) => (relative_and_exact_time(at, layout.now)), None => "time not known yet" }
                 @if let Some(by) = by { " by " @if is_own { "you" } @else { (by) } }
             }
-            @if let Some(reason) = reason { p { "Why: " (visible(reason.as_str())) } }
+            @if let Some(reason) = reason { p { "Why: " (escape_hidden_characters(reason.as_str())) } }
         }
     }
 }
 
-fn differences(title: &str, current: Members, then: Members) -> Markup {
+fn version_differences(title: &str, current: AuditFields, then: AuditFields) -> Markup {
     html! {
         details.fold {
             summary { (title) }

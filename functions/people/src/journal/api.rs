@@ -3,15 +3,15 @@
 use crate::caller::Caller;
 use crate::cursor;
 use crate::decisions::api::DecisionRow;
-use crate::journal::filter::{JournalFilter, JournalList};
-use crate::request::slice;
+use crate::journal::filter::{HistoryFilter, HistoryList};
+use crate::request::parse_page_request;
 use crate::settlements::api::SettlementView;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use purser_api::{DateOrTime, Failure, Query, QueryOf, errors};
-use purser_domain::{Catalog, ErrorKind, JournalEntry, Result, ServiceId};
-use purser_store::{Edition, Page};
+use purser_domain::{Catalog, ErrorKind, HistoryEntry, Result, ServiceId};
+use purser_store::{CatalogVersion, Page};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::{IntoParams, PartialSchema as _, ToSchema};
@@ -49,7 +49,7 @@ pub(crate) struct SettlementList {
     complete_until: Option<String>,
 }
 
-/// The query parameters that both lists have. [`JournalFilter::from_query`] parses them.
+/// The query parameters that both lists have. [`HistoryFilter::from_query`] parses them.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `JournalFilter::from_query`")]
@@ -99,18 +99,18 @@ pub(crate) struct JournalParameters {
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn decisions(
+pub(crate) async fn list_decisions(
     State(people): State<Arc<People>>,
     person: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<DecisionList>, Failure> {
-    let (page, edition, complete_until) = read(&people, &person, JournalList::Decisions, query).await?;
+    let (page, edition, complete_until) = read_history_page(&people, &person, HistoryList::Decisions, query).await?;
     let decisions = page.items.iter().map(|entry| DecisionRow::new(entry, &edition.catalog));
     let decisions: Vec<DecisionRow> = decisions.collect();
     Ok(Json(DecisionList {
         count: decisions.len(),
         decisions,
-        next_cursor: page.next.map(cursor::write_place),
+        next_cursor: page.next.map(cursor::format_uuid_cursor),
         complete_until,
     }))
 }
@@ -129,42 +129,42 @@ pub(crate) async fn decisions(
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn settlements(
+pub(crate) async fn list_settlements(
     State(people): State<Arc<People>>,
     person: Caller,
     QueryOf(query, _): QueryOf<JournalParameters>,
 ) -> Result<Json<SettlementList>, Failure> {
-    let (page, _, complete_until) = read(&people, &person, JournalList::Settlements, query).await?;
+    let (page, _, complete_until) = read_history_page(&people, &person, HistoryList::Settlements, query).await?;
     let settlements: Vec<SettlementView> = page.items.iter().filter_map(SettlementView::from_entry).collect();
     Ok(Json(SettlementList {
         count: settlements.len(),
         settlements,
-        next_cursor: page.next.map(cursor::write_place),
+        next_cursor: page.next.map(cursor::format_uuid_cursor),
         complete_until,
     }))
 }
 
-type Listed = (Page<JournalEntry, Uuid>, Arc<Edition>, Option<String>);
+type Listed = (Page<HistoryEntry, Uuid>, Arc<CatalogVersion>, Option<String>);
 
-async fn read(people: &People, person: &Caller, list: JournalList, mut query: Query) -> Result<Listed> {
-    let service = query.text("service_id");
-    let filter = JournalFilter::from_query(&mut query, |_| None);
-    let slice = slice(&mut query, cursor::read_place);
+async fn read_history_page(people: &People, person: &Caller, list: HistoryList, mut query: Query) -> Result<Listed> {
+    let service = query.parse_text("service_id");
+    let filter = HistoryFilter::from_query(&mut query, |_| None);
+    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let service = service.map(|service| parse_service_filter(&edition.catalog, &service));
-    let filter = JournalFilter {
+    let filter = HistoryFilter {
         service: service.transpose()?,
         ..filter
     };
-    let page = people.journal(person, list, &filter, slice);
-    let (page, complete_until) = tokio::join!(page, people.complete_until());
+    let page = people.read_history_page(person, list, &filter, slice);
+    let (page, complete_until) = tokio::join!(page, people.history_complete_until());
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }
 
 /// Parses the service filter. A service that has left the catalog can only be selected by UUID.
 fn parse_service_filter(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
-    let id = catalog.by_reference(reference).map(|service| service.id);
+    let id = catalog.find_by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))
         .ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }

@@ -1,7 +1,7 @@
 //! Decisions and settlements as CSV.
 
-use crate::csv::{line, or_empty, time};
-use purser_domain::{Catalog, JournalEntry, SettlementState};
+use crate::csv::{csv_line, text_or_empty, time_cell};
+use purser_domain::{Catalog, HistoryEntry, SettlementState};
 
 /// The column names.
 const COLUMNS: [&str; 29] = [
@@ -37,15 +37,15 @@ const COLUMNS: [&str; 29] = [
 ];
 
 /// Returns the CSV header line.
-pub(crate) fn header() -> String {
-    line(&COLUMNS.map(str::to_owned))
+pub(crate) fn csv_header() -> String {
+    csv_line(&COLUMNS.map(str::to_owned))
 }
 
 /// Formats a decision as a CSV line.
-pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
+pub(crate) fn csv_row(entry: &HistoryEntry, catalog: &Catalog) -> String {
     let (refusal, payment) = (entry.refusal.as_ref(), entry.payment.as_ref());
-    let service = entry.service.and_then(|id| catalog.by_id(id));
-    let confirmed = match entry.state() {
+    let service = entry.service.and_then(|id| catalog.find_by_id(id));
+    let confirmed = match entry.settlement_state() {
         Some(SettlementState::Confirmed {
             tx_hash,
             block_number,
@@ -58,35 +58,35 @@ pub(crate) fn row(entry: &JournalEntry, catalog: &Catalog) -> String {
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
-    line(&[
-        time(entry.at),
+    csv_line(&[
+        time_cell(entry.at),
         entry.transaction.to_string(),
         entry.result.name().to_owned(),
         entry.reason.clone(),
-        or_empty(refusal.map(|refusal| &refusal.error)),
-        or_empty(refusal.map(|refusal| &refusal.rule)),
-        or_empty(refusal.and_then(|refusal| refusal.hostname.as_ref())),
+        text_or_empty(refusal.map(|refusal| &refusal.error)),
+        text_or_empty(refusal.map(|refusal| &refusal.rule)),
+        text_or_empty(refusal.and_then(|refusal| refusal.hostname.as_ref())),
         entry.agent.to_string(),
         entry.agent_name.clone(),
         labels.join(" "),
-        or_empty(entry.service),
-        or_empty(service.map(|service| &service.name)),
-        or_empty(entry.operation.as_ref()),
-        or_empty(payment.map(|payment| payment.network.name())),
-        or_empty(payment.map(|payment| payment.network.token_symbol())),
+        text_or_empty(entry.service),
+        text_or_empty(service.map(|service| &service.name)),
+        text_or_empty(entry.operation.as_ref()),
+        text_or_empty(payment.map(|payment| payment.network.name())),
+        text_or_empty(payment.map(|payment| payment.network.token_symbol())),
         entry.amount.to_usdc(),
         entry.amount.to_string(),
         entry.pay_to.to_string(),
-        or_empty(entry.key),
-        or_empty(entry.policy_version),
-        or_empty(entry.approval),
-        or_empty(entry.settlement()),
-        or_empty(entry.state().map(SettlementState::name)),
-        or_empty(confirmed.map(|(tx_hash, _, _)| tx_hash)),
-        or_empty(confirmed.map(|(_, block_number, _)| block_number)),
-        or_empty(confirmed.map(|(_, _, settled_at)| time(settled_at))),
-        or_empty(payment.map(|payment| payment.wallet)),
-        or_empty(payment.map(|payment| time(payment.valid_before))),
-        or_empty(refusal.map(|refusal| refusal.latency_ms)),
+        text_or_empty(entry.key),
+        text_or_empty(entry.policy_version),
+        text_or_empty(entry.approval),
+        text_or_empty(entry.settlement_id()),
+        text_or_empty(entry.settlement_state().map(SettlementState::state_name)),
+        text_or_empty(confirmed.map(|(tx_hash, _, _)| tx_hash)),
+        text_or_empty(confirmed.map(|(_, block_number, _)| block_number)),
+        text_or_empty(confirmed.map(|(_, _, settled_at)| time_cell(settled_at))),
+        text_or_empty(payment.map(|payment| payment.wallet)),
+        text_or_empty(payment.map(|payment| time_cell(payment.valid_before))),
+        text_or_empty(refusal.map(|refusal| refusal.latency_ms)),
     ])
 }

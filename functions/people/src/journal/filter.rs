@@ -2,17 +2,17 @@
 //! query parameters.
 
 use crate::span::Span;
-use crate::ui::list::has_text;
-use purser_api::{Query, from_to};
+use crate::ui::list::contains_text;
+use purser_api::{Query, parse_time_range};
 use purser_domain::{
-    Address, AddressError, AgentId, Amount, DecisionResult, JournalEntry, LabelFilter, ReceiptStatus, ServiceId,
+    Address, AddressError, AgentId, Amount, DecisionResult, HistoryEntry, LabelFilter, ReceiptStatus, ServiceId,
     parse_address,
 };
-use purser_store::{Filter, JournalPart};
+use purser_store::{Filter, HistoryPart};
 
 /// A list that the decision history provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum JournalList {
+pub(crate) enum HistoryList {
     /// All decisions.
     Decisions,
     /// The decisions with a settlement of their own: allowed payments and withdrawals.
@@ -21,7 +21,7 @@ pub(crate) enum JournalList {
 
 /// A filter for the decision history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JournalFilter {
+pub(crate) struct HistoryFilter {
     /// Only decisions about this agent.
     pub(crate) agent: Option<AgentId>,
     /// Only decisions about agents whose name contains this text.
@@ -46,27 +46,27 @@ pub(crate) struct JournalFilter {
     pub(crate) span: Span,
 }
 
-impl JournalFilter {
+impl HistoryFilter {
     /// Parses the filter from the query. `service` parses the service, because the API also accepts slugs.
     pub(crate) fn from_query(query: &mut Query, service: impl FnOnce(&mut Query) -> Option<ServiceId>) -> Self {
-        let (from, to) = from_to(query);
+        let (from, to) = parse_time_range(query);
         Self {
-            agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
-            name: query.text("agent"),
-            label: query.read("label", LabelFilter::parse, LabelFilter::FORM),
-            result: query.read("result", DecisionResult::from_name, DecisionResult::choices()),
-            status: query.read("status", ReceiptStatus::from_name, ReceiptStatus::choices()),
+            agent: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
+            name: query.parse_text("agent"),
+            label: query.parse_with("label", LabelFilter::parse, LabelFilter::FORM),
+            result: query.parse_with("result", DecisionResult::from_name, DecisionResult::choices_message()),
+            status: query.parse_with("status", ReceiptStatus::from_name, ReceiptStatus::choices_message()),
             service: service(query),
-            reason: query.text("reason"),
-            pay_to: query.read("pay_to", payee, "must be an address"),
-            least: query.amount("min_amount_units"),
-            most: query.amount("max_amount_units"),
+            reason: query.parse_text("reason"),
+            pay_to: query.parse_with("pay_to", parse_payee, "must be an address"),
+            least: query.parse_amount("min_amount_units"),
+            most: query.parse_amount("max_amount_units"),
             span: Span { from, to },
         }
     }
 
-    /// Returns the query parameters from which [`JournalFilter::from_query`] parses this filter.
-    pub(crate) fn parameters(&self) -> Vec<(&'static str, Option<String>)> {
+    /// Returns the query parameters from which [`HistoryFilter::from_query`] parses this filter.
+    pub(crate) fn query_parameters(&self) -> Vec<(&'static str, Option<String>)> {
         vec![
             ("agent_id", self.agent.map(|agent| agent.to_string())),
             ("agent", self.name.clone()),
@@ -84,39 +84,44 @@ impl JournalFilter {
     }
 
     /// Returns the smallest index that contains all decisions that match the filter.
-    pub(crate) const fn part(&self) -> JournalPart {
+    pub(crate) const fn index_partition(&self) -> HistoryPart {
         match self.result {
             Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation) => {
-                JournalPart::Refusals
+                HistoryPart::Refusals
             }
-            None if self.reason.is_some() => JournalPart::Refusals,
-            None | Some(DecisionResult::Allow | DecisionResult::Payout) => JournalPart::All,
+            None if self.reason.is_some() => HistoryPart::Refusals,
+            None | Some(DecisionResult::Allow | DecisionResult::Payout) => HistoryPart::All,
         }
     }
 
     /// Returns whether every decision of the list matches the filter.
-    pub(crate) fn is_none(&self, list: JournalList) -> bool {
-        list == JournalList::Decisions && *self == Self::default()
+    pub(crate) fn is_unfiltered(&self, list: HistoryList) -> bool {
+        list == HistoryList::Decisions && *self == Self::default()
     }
 
     /// Returns whether a page contains this decision, or whether the time range has ended.
-    pub(crate) fn keep(&self, list: JournalList, entry: &JournalEntry) -> Filter {
-        if self.span.is_over(entry.place) {
+    pub(crate) fn filter_entry(&self, list: HistoryList, entry: &HistoryEntry) -> Filter {
+        if self.span.has_ended_at(entry.place) {
             return Filter::Stop;
         }
         let refusal = entry.refusal.as_ref();
         let has_reason = |reason: &String| {
             refusal.is_some_and(|refusal| refusal.error == *reason) || refusal.is_some() && entry.reason == *reason
         };
-        Filter::by(
-            (list == JournalList::Decisions || entry.payment.is_some())
+        Filter::keep_if(
+            (list == HistoryList::Decisions || entry.payment.is_some())
                 && self.agent.is_none_or(|agent| entry.agent == agent)
-                && self.name.as_ref().is_none_or(|name| has_text(&entry.agent_name, name))
-                && self.label.as_ref().is_none_or(|label| label.accepts(&entry.labels))
-                && self.result.is_none_or(|result| entry.result == result)
                 && self
-                    .status
-                    .is_none_or(|status| entry.state().is_some_and(|state| state.status() == status))
+                    .name
+                    .as_ref()
+                    .is_none_or(|name| contains_text(&entry.agent_name, name))
+                && self.label.as_ref().is_none_or(|label| label.matches(&entry.labels))
+                && self.result.is_none_or(|result| entry.result == result)
+                && self.status.is_none_or(|status| {
+                    entry
+                        .settlement_state()
+                        .is_some_and(|state| state.receipt_status() == status)
+                })
                 && self.service.is_none_or(|service| entry.service == Some(service))
                 && self.reason.as_ref().is_none_or(has_reason)
                 && self.pay_to.is_none_or(|pay_to| entry.pay_to == pay_to)
@@ -127,7 +132,7 @@ impl JournalFilter {
 }
 
 /// Parses a payee. Accepts the zero address, which is a valid address although no payment has it.
-fn payee(text: &str) -> Option<Address> {
+fn parse_payee(text: &str) -> Option<Address> {
     match parse_address(text) {
         Err(AddressError::Zero) => Some(Address::ZERO),
         parsed => parsed.ok(),

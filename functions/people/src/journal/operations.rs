@@ -3,10 +3,10 @@
 //! Both sources contain the same decisions.
 
 use crate::caller::Caller;
-use crate::journal::filter::{JournalFilter, JournalList};
+use crate::journal::filter::{HistoryFilter, HistoryList};
 use crate::state::People;
-use purser_domain::{DecisionResult, Duration, JournalEntry, LoggedDecision, Result, Timestamp};
-use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, page_of};
+use purser_domain::{DecisionResult, Duration, HistoryEntry, LoggedDecision, Result, Timestamp};
+use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
 use uuid::Uuid;
 
 /// The reads, and rows per read, for a filtered page of one agent. A row takes up to 1 KB, and an eventually consistent
@@ -20,25 +20,28 @@ const CLOCKS: Duration = Duration::from_secs_u32(60);
 impl People {
     /// Reads a page of a list, newest first. A page of 25 rows takes at most ten read units. With a filter, the page
     /// may be shorter although more pages follow.
-    pub(crate) async fn journal(
+    pub(crate) async fn read_history_page(
         &self,
         person: &Caller,
-        list: JournalList,
-        filter: &JournalFilter,
+        list: HistoryList,
+        filter: &HistoryFilter,
         slice: PageRequest<Uuid>,
-    ) -> Result<Page<JournalEntry, Uuid>> {
+    ) -> Result<Page<HistoryEntry, Uuid>> {
         let slice = PageRequest {
-            before: filter.span.before(slice.before),
+            before: filter.span.start_position(slice.before),
             ..slice
         };
-        let is_filtered = !filter.is_none(list);
-        let keep = is_filtered.then_some(|entry: &JournalEntry| filter.keep(list, entry));
+        let is_filtered = !filter.is_unfiltered(list);
+        let keep = is_filtered.then_some(|entry: &HistoryEntry| filter.filter_entry(list, entry));
         let Some(agent) = filter.agent else {
-            return self.usage.journal(&person.id, filter.part(), slice, keep).await;
+            return self
+                .usage
+                .read_history_page(&person.id, filter.index_partition(), slice, keep)
+                .await;
         };
-        let owned = self.own_agent(person, agent).await?;
+        let owned = self.read_own_agent(person, agent).await?;
         let (name, labels) = (owned.agent().name.as_str(), &owned.agent().labels);
-        let transfers = owned.agent().transfers();
+        let transfers = owned.agent().transfer_count();
         let before_transfer = owned
             .agent()
             .former_owners
@@ -46,33 +49,33 @@ impl People {
             .map(|former| former.until.before(CLOCKS));
         let read = |before, count| async move {
             let decisions: Vec<LoggedDecision> = match (list, filter.result) {
-                (JournalList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
-                    let settlements = self.ledger.recent_settlements(agent, before, count).await?;
+                (HistoryList::Settlements, _) | (_, Some(DecisionResult::Allow | DecisionResult::Payout)) => {
+                    let settlements = self.ledger.read_recent_settlements(agent, before, count).await?;
                     settlements.into_iter().map(LoggedDecision::from_settlement).collect()
                 }
-                (_, None) if filter.reason.is_none() => self.ledger.decisions(agent, before, count).await?,
+                (_, None) if filter.reason.is_none() => self.ledger.read_decisions(agent, before, count).await?,
                 _ => self.ledger.list_recorded_decisions(agent, before, count).await?,
             };
             Ok(decisions
                 .iter()
-                .map(|decision| (decision.transfers(), JournalEntry::new(decision, name, labels)))
+                .map(|decision| (decision.transfer_count(), HistoryEntry::new(decision, name, labels)))
                 .collect())
         };
         // A settlement list for one agent reads only settlements, so it needs no filter for `list`.
         let is_filtered = *filter
-            != JournalFilter {
+            != HistoryFilter {
                 agent: Some(agent),
-                ..JournalFilter::default()
+                ..HistoryFilter::default()
             };
         // The agent's rows from before its latest ownership transfer belong to the previous owners' lists.
-        let keep = |(then, entry): &(u32, JournalEntry)| match before_transfer {
-            _ if *then == transfers && is_filtered => filter.keep(list, entry),
+        let keep = |(then, entry): &(u32, HistoryEntry)| match before_transfer {
+            _ if *then == transfers && is_filtered => filter.filter_entry(list, entry),
             _ if *then == transfers => Filter::Keep,
             Some(end) if entry.at < end => Filter::Stop,
             Some(_) | None => Filter::Skip,
         };
         let keep = (is_filtered || before_transfer.is_some()).then_some(keep);
-        let page = page_of(slice, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
+        let page = read_page_with_row_count(slice, READS_OF_AGENT, keep, |(_, entry)| entry.place, read).await?;
         Ok(Page {
             items: page.items.into_iter().map(|(_, entry)| entry).collect(),
             next: page.next,
@@ -81,20 +84,20 @@ impl People {
 
     /// Passes the decisions of a list from `before` on, newest first, to `write` until `write` returns false because
     /// there is no more space. Returns the cursor at which to continue, or `None` at the end.
-    pub(crate) async fn export(
+    pub(crate) async fn export_history(
         &self,
         person: &Caller,
-        list: JournalList,
-        filter: &JournalFilter,
+        list: HistoryList,
+        filter: &HistoryFilter,
         mut before: Option<Uuid>,
-        mut write: impl FnMut(&JournalEntry) -> bool,
+        mut write: impl FnMut(&HistoryEntry) -> bool,
     ) -> Result<Option<Uuid>> {
         /// The maximum number of pages that one request reads in sequence.
         const PAGES: u32 = 200;
         for _ in 0..PAGES {
             let limit = READ_AT_ONCE;
             let page = self
-                .journal(person, list, filter, PageRequest { before, limit })
+                .read_history_page(person, list, filter, PageRequest { before, limit })
                 .await?;
             for entry in &page.items {
                 if !write(entry) {
@@ -110,8 +113,8 @@ impl People {
     }
 
     /// Returns the time up to which the lists and sums are complete, if they are behind. Pages show this time.
-    pub(crate) async fn complete_until(&self) -> Option<Timestamp> {
-        let until = self.usage.complete_until(self.now()).await;
+    pub(crate) async fn history_complete_until(&self) -> Option<Timestamp> {
+        let until = self.usage.read_complete_until(self.now()).await;
         until.unwrap_or_else(|error| {
             tracing::warn!(cause = %error, "journal.lag_not_read");
             None

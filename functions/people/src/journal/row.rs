@@ -1,64 +1,64 @@
 //! Table rows for decisions and settlements.
 
-use crate::ui::datetime::{exact, relative};
+use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::labels;
 use crate::ui::layout::Layout;
 use crate::ui::list::Column::{Number, Text};
-use crate::ui::list::columns;
-use crate::ui::money::{dollars, money};
+use crate::ui::list::column_headings;
+use crate::ui::money::{amount_text, format_dollars};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Catalog, DecisionResult, JournalEntry, RefusalEntry, SettlementState};
+use purser_domain::{Catalog, DecisionResult, HistoryDenial, HistoryEntry, SettlementState};
 
 /// Renders a table of decisions, with a link to the details of each decision.
-pub(crate) fn table(layout: &Layout, caption: &str, entries: &[JournalEntry], catalog: &Catalog) -> Markup {
+pub(crate) fn decisions_table(layout: &Layout, caption: &str, entries: &[HistoryEntry], catalog: &Catalog) -> Markup {
     html! {
         table.list.entries {
             caption.sr { (caption) }
-            (columns(&[Text("Time"), Text("Agent"), Text("For"), Number("Amount"), Text("Outcome"), Text("Details")]))
-            tbody { @for entry in entries { (row(layout, entry, catalog)) } }
+            (column_headings(&[Text("Time"), Text("Agent"), Text("For"), Number("Amount"), Text("Outcome"), Text("Details")]))
+            tbody { @for entry in entries { (decision_row(layout, entry, catalog)) } }
         }
     }
 }
 
-fn row(layout: &Layout, entry: &JournalEntry, catalog: &Catalog) -> Markup {
+fn decision_row(layout: &Layout, entry: &HistoryEntry, catalog: &Catalog) -> Markup {
     html! {
         tr {
-            td data-label="Time" { (relative(entry.at, layout.now)) span.sr { ", " (exact(entry.at)) } }
-            th scope="row" { (labels::agent(entry.agent, &entry.agent_name)) }
+            td data-label="Time" { (relative_time(entry.at, layout.now)) span.sr { ", " (exact_time(entry.at)) } }
+            th scope="row" { (labels::agent_link(entry.agent, &entry.agent_name)) }
             td data-label="For" {
                 @match entry.service {
                     Some(service) => {
-                        (labels::service(service, catalog)) " "
-                        span.muted { (labels::operation(catalog.by_id(service), entry.operation.as_ref())) }
+                        (labels::service_name(service, catalog)) " "
+                        span.muted { (labels::operation_name(catalog.find_by_id(service), entry.operation.as_ref())) }
                     }
-                    None => { "payout to " (labels::short_wallet(entry.pay_to)) }
+                    None => { "payout to " (labels::short_wallet_address(entry.pay_to)) }
                 }
             }
-            td.num data-label="Amount" { (money(entry.amount)) }
-            td data-label="Outcome" { (outcome(entry)) }
-            td data-label="Details" { (details(entry)) }
+            td.num data-label="Amount" { (amount_text(entry.amount)) }
+            td data-label="Outcome" { (outcome_chip(entry)) }
+            td data-label="Details" { (details_link(entry)) }
         }
     }
 }
 
-fn details(entry: &JournalEntry) -> Markup {
-    let (path, text) = match entry.settlement() {
-        Some(settlement) => (paths::receipt(entry.agent, settlement), "Receipt"),
-        None => (paths::decision(entry.agent, entry.transaction), "Checks"),
+fn details_link(entry: &HistoryEntry) -> Markup {
+    let (path, text) = match entry.settlement_id() {
+        Some(settlement) => (paths::receipt_path(entry.agent, settlement), "Receipt"),
+        None => (paths::decision_path(entry.agent, entry.transaction), "Checks"),
     };
-    html! { a href=(path) { (text) span.sr { " of " (money(entry.amount)) ", " (exact(entry.at)) } } }
+    html! { a href=(path) { (text) span.sr { " of " (amount_text(entry.amount)) ", " (exact_time(entry.at)) } } }
 }
 
 /// Renders the outcome as a chip with a short explanation.
-pub(crate) fn outcome(entry: &JournalEntry) -> Markup {
-    match (entry.result, entry.state()) {
+pub(crate) fn outcome_chip(entry: &HistoryEntry) -> Markup {
+    match (entry.result, entry.settlement_state()) {
         (DecisionResult::Block | DecisionResult::Escalate, _) => {
-            html! { (labels::outcome_chip(entry.result)) " " (why(entry)) }
+            html! { (labels::result_chip(entry.result)) " " (rejection_reason(entry)) }
         }
         (DecisionResult::RevertConfirmation, _) => {
-            html! { (labels::outcome_chip(entry.result)) " its transaction left the chain" }
+            html! { (labels::result_chip(entry.result)) " its transaction left the chain" }
         }
         (DecisionResult::Allow | DecisionResult::Payout, Some(state)) => state_chip(state),
         (DecisionResult::Allow | DecisionResult::Payout, None) => html! {},
@@ -74,26 +74,26 @@ fn state_chip(state: &SettlementState) -> Markup {
 }
 
 /// Describes briefly why the payment was blocked or escalated.
-fn why(entry: &JournalEntry) -> Markup {
+fn rejection_reason(entry: &HistoryEntry) -> Markup {
     let Some(refusal) = &entry.refusal else {
         return html! {};
     };
     html! {
         @match phrases::limit_link(entry) {
-            Some(limit) => a href=(limit) { (in_words(entry, refusal)) },
-            None => (in_words(entry, refusal)),
+            Some(limit) => a href=(limit) { (rejection_text(entry, refusal)) },
+            None => (rejection_text(entry, refusal)),
         }
     }
 }
 
-fn in_words(entry: &JournalEntry, refusal: &RefusalEntry) -> String {
+fn rejection_text(entry: &HistoryEntry, refusal: &HistoryDenial) -> String {
     let limit = refusal
         .limit
-        .map(|limit| format!(" of {}", dollars(limit)))
+        .map(|limit| format!(" of {}", format_dollars(limit)))
         .unwrap_or_default();
     let used = refusal.used.filter(|used| !used.is_zero());
     let used = used
-        .map(|used| format!(" ({} used)", dollars(used)))
+        .map(|used| format!(" ({} used)", format_dollars(used)))
         .unwrap_or_default();
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     let by_rule = refusal.rule == "approval_required";

@@ -1,19 +1,19 @@
 //! The `/agents/{agentId}/keys` routes for an agent's keys. Only the response that creates a key contains its secret.
 
 use crate::agents::owned::OwnedAgent;
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::keys::operations::{IssuedKey, ListedKey};
-use crate::request::{created_response, with_version};
+use crate::request::{body_with_version, created_response};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use purser_api::{
-    Body, Failure, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Place, Problems, Text, errors, seconds,
-    with_etag,
+    Body, BodyPath, Failure, Field, Id, IfMatch, Listed, Member as _, OptionalBody, Text, ValidationErrors, errors,
+    parse_seconds, with_etag,
 };
 use purser_domain::{
-    Agent, AgentId, AgentKey, AskedScope, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, SourceNetwork,
+    Agent, AgentId, AgentKey, Catalog, Duration, KeyId, KeyScope, KeyStatus, Permission, RequestedScope, SourceNetwork,
     Timestamp,
 };
 use serde::Serialize;
@@ -60,8 +60,8 @@ impl KeyView {
             created_at: key.created_at.to_string(),
             ends_at: key.ends_at.map(|at| at.to_string()),
             permissions: key.scope.permissions().iter().map(|may| may.name()).collect(),
-            services: key.scope.services.as_deref().map(texts),
-            networks: key.scope.networks.as_deref().map(texts),
+            services: key.scope.services.as_deref().map(to_strings),
+            networks: key.scope.networks.as_deref().map(to_strings),
             expires_at: key.scope.expires_at.map(|at| at.to_string()),
         }
     }
@@ -137,7 +137,7 @@ pub(crate) struct RevokedKeyView {
     record: KeyView,
 }
 
-fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+fn to_strings<T: ToString>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }
 
@@ -169,15 +169,15 @@ purser_api::field! {
 impl Listed for Reference {
     const NAME: &'static str = "ServiceReference";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "The slug or the UUID of a service in the catalog.", "example": "lab-search"})
     }
 }
 
 /// Parses and validates a scope. A field that can't be parsed is not checked further.
 pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
-    let mut problems = Problems::default();
-    let asked = NewKeyBody::read(body, Place::Body, &mut problems).map(|body| AskedScope {
+    let mut problems = ValidationErrors::default();
+    let asked = NewKeyBody::read(body, BodyPath::Body, &mut problems).map(|body| RequestedScope {
         permissions: body.permissions,
         services: body
             .services
@@ -186,7 +186,7 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
         expires_at: body.expires_at,
     });
     let scope = asked.and_then(|asked| {
-        let judged = asked.check(catalog, now);
+        let judged = asked.validate(catalog, now);
         judged.map_err(|found| problems.extend(found)).ok()
     });
     problems.finish(scope)
@@ -206,7 +206,7 @@ purser_api::field! {
     pub(crate) struct Overlap(Duration):
     |value| {
         let longest = Agent::LONGEST_OVERLAP;
-        let overlap = seconds(value).filter(|overlap| *overlap <= longest);
+        let overlap = parse_seconds(value).filter(|overlap| *overlap <= longest);
         overlap.ok_or_else(|| format!("must be a whole number of seconds from 0 to {}", longest.secs()))
     },
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::LONGEST_OVERLAP.secs()})
@@ -229,8 +229,8 @@ fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
         (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
     )
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
-    let keys = people.keys(&owned).await?;
+pub(crate) async fn list_keys(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+    let keys = people.list_keys(&owned).await?;
     let Agent { id, version, .. } = *owned.agent();
     let keys: Vec<ListedKeyView> = keys.iter().map(|key| ListedKeyView::new(id, key)).collect();
     let list = KeyList {
@@ -257,17 +257,17 @@ pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_key(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     if_match: IfMatch,
     body: OptionalBody<NewKeyBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let scope = body
         .json()
         .and_then(|body| parse_scope(&body, &edition.catalog, people.now()));
-    let (scope, if_match) = with_version(scope, if_match.precondition())?;
+    let (scope, if_match) = body_with_version(scope, if_match.into_precondition())?;
     let key = people.create_key(owned, if_match, scope).await?;
     let key = new_key_view(key, people.now());
     Ok(created_response(with_etag(key.version, Json(key))))
@@ -283,16 +283,16 @@ pub(crate) async fn create(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn rotate(
+pub(crate) async fn rotate_key(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(key): Id<KeyId>,
     if_match: IfMatch,
     body: Body<Rotate>,
 ) -> Result<Response, Failure> {
-    let key = find_key(owned.agent(), key)?;
+    let key = parse_existing_key(owned.agent(), key)?;
     let rotate = body.parse();
-    let (rotate, if_match) = with_version(rotate, if_match.precondition())?;
+    let (rotate, if_match) = body_with_version(rotate, if_match.into_precondition())?;
     let rotation = people
         .rotate_key(owned, if_match, key, rotate.overlap_seconds.0)
         .await?;
@@ -312,14 +312,14 @@ pub(crate) async fn rotate(
         (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version."))),
     )
 )]
-pub(crate) async fn revoke(
+pub(crate) async fn revoke_key(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(key): Id<KeyId>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let key = find_key(owned.agent(), key)?;
-    let (owned, key) = people.revoke_key(owned, if_match.precondition()?, key).await?;
+    let key = parse_existing_key(owned.agent(), key)?;
+    let (owned, key) = people.revoke_key(owned, if_match.into_precondition()?, key).await?;
     let Agent { id, version, .. } = *owned.agent();
     let view = RevokedKeyView {
         agent_id: id.to_string(),
@@ -331,6 +331,6 @@ pub(crate) async fn revoke(
 
 /// Returns the id of one of the agent's keys. Handlers call this check first, so that an unknown key is 404 regardless
 /// of other errors.
-fn find_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
-    parse_id(Some(id).filter(|id| agent.key(*id).is_some()))
+fn parse_existing_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
+    require_id(Some(id).filter(|id| agent.find_key(*id).is_some()))
 }

@@ -6,8 +6,8 @@ use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentKey, AuditKind, Duration, Error, ErrorKind, KeyId, KeyRefusal, KeyScope, KeyStatus, NewKey,
-    Problem, Result, Timestamp,
+    Act, Agent, AgentKey, AuditKind, Duration, Error, ErrorKind, KeyId, KeyRejection, KeyScope, KeyStatus, NewKey,
+    Result, Timestamp, ValidationError,
 };
 use tracing::{info, warn};
 
@@ -39,7 +39,7 @@ pub(crate) struct Rotation {
 
 impl People {
     /// Lists the agent's keys, newest first: all active keys, and the keys that ended recently.
-    pub(crate) async fn keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
+    pub(crate) async fn list_keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
         // If the last uses can't be read, the list is returned without them, because users can manage keys without
@@ -47,7 +47,7 @@ impl People {
         let used = self
             .authenticator
             .key_uses
-            .last(agent.id, &ids)
+            .read_last_uses(agent.id, &ids)
             .await
             .unwrap_or_else(|error| {
                 warn!(cause = %error, "key_uses.unavailable");
@@ -69,13 +69,13 @@ impl People {
         scope: KeyScope,
     ) -> Result<IssuedKey> {
         let now = self.now();
-        let mut new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        let mut new = NewKey::from_random(owned.agent().id, self.entropy.random_bytes()?, now);
         new.record.scope = scope;
-        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(refusal_error);
-        let act = Act::new(AuditKind::KeyCreated).with(&new.record.id);
-        let agent = self.change(owned, if_match, act, add).await?;
+        let add = |agent: Agent| agent.with_key(new.record.clone(), now).map_err(key_rejection_error);
+        let act = Act::new(AuditKind::KeyCreated).with_object(&new.record.id);
+        let agent = self.update_agent_record(owned, if_match, act, add).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
-        find_issued(agent, new)
+        issued_key(agent, new)
     }
 
     /// Replaces a key with a new key of the same scope. The old key remains valid for `overlap`.
@@ -87,17 +87,17 @@ impl People {
         overlap: Duration,
     ) -> Result<Rotation> {
         let now = self.now();
-        let new = NewKey::from_random(owned.agent().id, self.entropy.bytes()?, now);
+        let new = NewKey::from_random(owned.agent().id, self.entropy.random_bytes()?, now);
         let rotate = |agent: Agent| {
             let rotated = agent.with_rotated_key(old, new.record.clone(), overlap, now);
-            rotated.map_err(refusal_error)
+            rotated.map_err(key_rejection_error)
         };
-        let act = Act::new(AuditKind::KeyRotated).with(&old);
-        let agent = self.change(owned, if_match, act, rotate).await?;
+        let act = Act::new(AuditKind::KeyRotated).with_object(&old);
+        let agent = self.update_agent_record(owned, if_match, act, rotate).await?;
         info!(agent.id = %agent.agent().id, key.id = %new.record.id, "key.created");
-        let replaced = agent.agent().key(old).cloned().ok_or(ErrorKind::NotFound)?;
+        let replaced = agent.agent().find_key(old).cloned().ok_or(ErrorKind::NotFound)?;
         Ok(Rotation {
-            issued: find_issued(agent, new)?,
+            issued: issued_key(agent, new)?,
             replaced,
         })
     }
@@ -110,17 +110,21 @@ impl People {
         id: KeyId,
     ) -> Result<(OwnedAgent, AgentKey)> {
         let now = self.now();
-        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(refusal_error);
-        let act = Act::new(AuditKind::KeyRevoked).with(&id);
-        let agent = self.change(owned, if_match, act, revoke).await?;
-        let key = agent.agent().key(id).cloned().ok_or(ErrorKind::NotFound)?;
+        let revoke = |agent: Agent| agent.with_revoked_key(id, now).map_err(key_rejection_error);
+        let act = Act::new(AuditKind::KeyRevoked).with_object(&id);
+        let agent = self.update_agent_record(owned, if_match, act, revoke).await?;
+        let key = agent.agent().find_key(id).cloned().ok_or(ErrorKind::NotFound)?;
         Ok((agent, key))
     }
 }
 
 /// Returns the new key as it was stored. After a rotation, it has the scope of the old key.
-fn find_issued(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
-    let key = agent.agent().key(new.record.id).cloned().ok_or(ErrorKind::NotFound)?;
+fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
+    let key = agent
+        .agent()
+        .find_key(new.record.id)
+        .cloned()
+        .ok_or(ErrorKind::NotFound)?;
     Ok(IssuedKey {
         agent,
         key,
@@ -128,16 +132,19 @@ fn find_issued(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     })
 }
 
-fn refusal_error(refusal: KeyRefusal) -> Error {
+fn key_rejection_error(refusal: KeyRejection) -> Error {
     match refusal {
-        KeyRefusal::Unknown => ErrorKind::NotFound.into(),
-        KeyRefusal::Ended => Error::invalid(vec![Problem::at("/keyId", "has ended; create a new key instead")]),
-        KeyRefusal::TooMany => {
+        KeyRejection::Unknown => ErrorKind::NotFound.into(),
+        KeyRejection::Ended => Error::invalid(vec![ValidationError::at_path(
+            "/keyId",
+            "has ended; create a new key instead",
+        )]),
+        KeyRejection::TooMany => {
             let message = format!(
                 "an agent has at most {} keys that work; revoke one first",
                 Agent::MAX_KEYS
             );
-            Error::invalid(vec![Problem::at("", message)])
+            Error::invalid(vec![ValidationError::at_path("", message)])
         }
     }
 }

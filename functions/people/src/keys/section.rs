@@ -3,7 +3,7 @@
 use crate::agents::contents::AgentPage;
 use crate::keys::api::parse_scope;
 use crate::keys::operations::ListedKey;
-use crate::ui::datetime::{both, relative};
+use crate::ui::datetime::{relative_and_exact_time, relative_time};
 use crate::ui::form::{BoxOption, FieldOf, Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
@@ -20,21 +20,21 @@ const FIELDS: [FieldOf; 4] = [
 ];
 
 /// Parses the scope of a new key. If the result is `None`, the form has at least one validation error.
-pub(crate) fn read_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
-    let days = form.number("expires_days", "Expires", 0, 3_650)?;
+pub(crate) fn parse_key_scope(form: &mut Form, catalog: &Catalog, now: Timestamp) -> Option<KeyScope> {
+    let days = form.parse_number("expires_days", "Expires", 0, 3_650)?;
     let expires = Duration::from_secs_u32(days.saturating_mul(86_400));
-    let some = |field| Some(form.distinct_words(field)).filter(|words| !words.is_empty());
+    let some = |field| Some(form.distinct_field_words(field)).filter(|words| !words.is_empty());
     let body = json!({
-        "permissions": form.distinct_words("may"),
+        "permissions": form.distinct_field_words("may"),
         "services": some("services"),
         "networks": some("networks"),
         "expires_at": (days > 0).then(|| now.after(expires).to_string()),
     });
-    form.take_parsed(parse_scope(&body, catalog, now), &FIELDS)
+    form.take_valid(parse_scope(&body, catalog, now), &FIELDS)
 }
 
 /// Renders the new key. No other page shows the key.
-pub(crate) fn new_key_notice(key: &str) -> Markup {
+pub(crate) fn new_key_message(key: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {
             h2 id="new-key-title" { "The new key" }
@@ -52,7 +52,7 @@ pub(crate) fn new_key_notice(key: &str) -> Markup {
     }
 }
 
-pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+pub(crate) fn keys_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let version = page.agent.version;
     let (live, ended): (Vec<&ListedKey>, Vec<&ListedKey>) = page
         .keys
@@ -64,13 +64,13 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
                 h2 id="keys-title" { "Keys" }
                 div.row-actions {
                     (limited_key_form(layout, version, path))
-                    (layout.button(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.at(version)))
+                    (layout.button_form(&format!("{path}/keys"), &Button { class: "", ..Button::plain("Create key") }.with_version(version)))
                 }
             }
             @if live.is_empty() {
                 p.empty { "This agent has no active key. It can’t request anything until you create one." }
             } @else {
-                ul.rows { @for row in live { (live_row(layout, page, row, path)) } }
+                ul.rows { @for row in live { (active_key_row(layout, page, row, path)) } }
             }
             @if !ended.is_empty() {
                 details.fold {
@@ -83,7 +83,7 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
 }
 
 fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::LimitedKey);
+    let inputs = layout.form_inputs(FormName::LimitedKey);
     let may = [
         (Permission::Read, "Read receipts, services and policies"),
         (Permission::Pay, "Pay"),
@@ -103,16 +103,16 @@ fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
     ]
     .map(|(days, text)| (days.to_owned(), text.to_owned()));
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "Create a limited key" }
             div.pop-body {
-                (layout.form(&format!("{path}/keys"), &html! {
+                (layout.post_form(&format!("{path}/keys"), &html! {
                     (version_input(version))
                     input type="hidden" name="limited" value="yes";
-                    (inputs.boxes("may", "It may", "Choose at least one.", &may))
-                    (inputs.area("services", "Services", "One slug per line, as the catalog shows them. Empty: all services.", &[], 3))
-                    (inputs.area("networks", "Networks", "Allowed networks: one CIDR block per line, such as 203.0.113.0/24. Empty: any network.", &[], 3))
-                    (inputs.choice("expires_days", "It expires", &expiries, "0"))
+                    (inputs.checkboxes("may", "It may", "Choose at least one.", &may))
+                    (inputs.text_area("services", "Services", "One slug per line, as the catalog shows them. Empty: all services.", &[], 3))
+                    (inputs.text_area("networks", "Networks", "Allowed networks: one CIDR block per line, such as 203.0.113.0/24. Empty: any network.", &[], 3))
+                    (inputs.drop_down("expires_days", "It expires", &expiries, "0"))
                     p.hint { "A key’s permissions can’t be changed later. A rotated key keeps them." }
                     button.primary type="submit" { "Create the limited key" }
                 }))
@@ -122,7 +122,7 @@ fn limited_key_form(layout: &Layout, version: u64, path: &str) -> Markup {
 }
 
 /// Renders the scope of a key in words.
-fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
+fn key_scope_text(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
     let may: Vec<&str> = scope.permissions().iter().map(|may| may.name()).collect();
     html! {
         p.muted {
@@ -131,7 +131,7 @@ fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
                 None => { " for every service" }
                 Some(services) => {
                     " for "
-                    @for (index, service) in services.iter().enumerate() { @if index > 0 { ", " } (labels::service(*service, catalog)) }
+                    @for (index, service) in services.iter().enumerate() { @if index > 0 { ", " } (labels::service_name(*service, catalog)) }
                 }
             }
             @match &scope.networks {
@@ -141,28 +141,28 @@ fn scope(layout: &Layout, catalog: &Catalog, scope: &KeyScope) -> Markup {
                     @for (index, network) in networks.iter().enumerate() { @if index > 0 { ", " } code { (network) } }
                 }
             }
-            @if let Some(at) = scope.expires_at { ", until " (both(at, layout.now)) }
+            @if let Some(at) = scope.expires_at { ", until " (relative_and_exact_time(at, layout.now)) }
         }
     }
 }
 
-fn facts(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
+fn key_details(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
     html! {
-        (labels::key(row.key.id))
+        (labels::key_suffix(row.key.id))
         span.muted {
-            " created " (relative(row.key.created_at, layout.now)) " · "
+            " created " (relative_time(row.key.created_at, layout.now)) " · "
             @match row.last_used_at {
-                Some(at) => { "last used " (relative(at, layout.now)) }
+                Some(at) => { "last used " (relative_time(at, layout.now)) }
                 None => { "never used" }
             }
         }
-        (scope(layout, catalog, &row.key.scope))
+        (key_scope_text(layout, catalog, &row.key.scope))
     }
 }
 
-fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) -> Markup {
+fn active_key_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) -> Markup {
     let (key, status, version) = (row.key.id, row.status, page.agent.version);
-    let inputs = layout.inputs(FormName::Rotate(key));
+    let inputs = layout.form_inputs(FormName::Rotate(key));
     let overlaps = [
         ("0", "at once"),
         ("3600", "after 1 hour"),
@@ -174,26 +174,26 @@ fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) 
     html! {
         li.row.key-row {
             div.row-main {
-                (facts(layout, page.catalog, row))
+                (key_details(layout, page.catalog, row))
                 @if let KeyStatus::Ending { ends_at } = status {
-                    p { span.chip.wait { "replaced" } " stops working " (both(ends_at, layout.now)) }
+                    p { span.chip.wait { "replaced" } " stops working " (relative_and_exact_time(ends_at, layout.now)) }
                 }
             }
             div.row-actions {
                 @if status == KeyStatus::Active {
-                    details.pop open[inputs.is_typed()] {
+                    details.pop open[inputs.has_posted_form()] {
                         summary.button { "Rotate" }
                         div.pop-body {
-                            (layout.form(&format!("{path}/keys/{key}/rotate"), &html! {
+                            (layout.post_form(&format!("{path}/keys/{key}/rotate"), &html! {
                                 (version_input(version))
                                 p { "Creates a new key with the same permissions. Both keys work until the old one ends." }
-                                (inputs.choice("overlap_seconds", "The old key ends", &overlaps, "86400"))
+                                (inputs.drop_down("overlap_seconds", "The old key ends", &overlaps, "86400"))
                                 button.primary type="submit" { "Rotate key" }
                             }))
                         }
                     }
                 }
-                (layout.button(
+                (layout.button_form(
                     &format!("{path}/keys/{key}/revoke"),
                     &Button::danger("Revoke", "Revoke this key? The next call with it is refused. This can’t be undone."),
                 ))
@@ -205,9 +205,9 @@ fn live_row(layout: &Layout, page: &AgentPage<'_>, row: &ListedKey, path: &str) 
 fn expired_key_row(layout: &Layout, catalog: &Catalog, row: &ListedKey) -> Markup {
     html! {
         li.row {
-            div.row-main { (facts(layout, catalog, row)) }
+            div.row-main { (key_details(layout, catalog, row)) }
             @if let KeyStatus::Ended { ended_at } = row.status {
-                div.row-aside { span.chip.bad { "ended" } " " (relative(ended_at, layout.now)) }
+                div.row-aside { span.chip.bad { "ended" } " " (relative_time(ended_at, layout.now)) }
             }
         }
     }

@@ -1,15 +1,15 @@
 //! JSON API under `/notices`: the settings for a user's notifications by mail and incoming webhook.
 
 use crate::caller::Caller;
-use crate::notices::operations::{NoticesEdit, OwnNotices, SlackEdit};
-use crate::request::with_version;
+use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings, SlackUpdate};
+use crate::request::body_with_version;
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Body, Failure, IfMatch, Listed, Member as _, WEB, errors, with_etag};
-use purser_domain::{ChannelTerms, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
+use purser_domain::{ChannelSettings, DEFAULT_NOTICES, EventKind, NoticeChannel, WebhookUrl};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -79,7 +79,7 @@ pub(crate) struct SentTest {
 }
 
 impl ChannelView {
-    fn new(own: &OwnNotices, channel: NoticeChannel, terms: &ChannelTerms) -> Self {
+    fn new(own: &OwnNotificationSettings, channel: NoticeChannel, terms: &ChannelSettings) -> Self {
         let kinds = terms.kinds.as_ref();
         let ended = own.ended.get(&channel);
         Self {
@@ -92,7 +92,7 @@ impl ChannelView {
 }
 
 impl NoticesView {
-    fn new(own: &OwnNotices, mails: bool) -> Self {
+    fn new(own: &OwnNotificationSettings, mails: bool) -> Self {
         let settings = &own.settings;
         let slack = settings.terms.slack.as_ref();
         Self {
@@ -129,21 +129,21 @@ purser_api::field! {
     pub(crate) struct NoticeKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| *kind != EventKind::WebhookTest);
-        kind.ok_or_else(|| format!("must be one of: {}", kinds().map(EventKind::name).collect::<Vec<_>>().join(", ")))
+        kind.ok_or_else(|| format!("must be one of: {}", notifiable_kinds().map(EventKind::name).collect::<Vec<_>>().join(", ")))
     },
-    json!({"type": "string", "pattern": format!("^({})$", kinds().map(|kind| kind.name().replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
+    json!({"type": "string", "pattern": format!("^({})$", notifiable_kinds().map(|kind| kind.name().replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
 }
 
 impl Listed for NoticeKind {
     const NAME: &'static str = "NoticeKind";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "An event type; docs/events.md lists them.", "example": "purser.approval.asked.v1"})
     }
 }
 
 /// Lists the event kinds that users can be notified about.
-pub(crate) fn kinds() -> impl Iterator<Item = EventKind> {
+pub(crate) fn notifiable_kinds() -> impl Iterator<Item = EventKind> {
     EventKind::ALL
         .iter()
         .copied()
@@ -183,17 +183,17 @@ purser_api::body! {
 }
 
 /// Parses an update of the settings. The operation checks later whether the URL may be called.
-pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
+pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<NotificationSettingsUpdate> {
     let body = NoticesBody::parse(body)?;
-    let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelTerms {
+    let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelSettings {
         enabled: enabled.unwrap_or(true),
         kinds: kinds.map(|kinds| kinds.into_iter().map(|kind| kind.0).collect()),
     };
-    Ok(NoticesEdit {
+    Ok(NotificationSettingsUpdate {
         mail: body
             .mail
-            .map_or_else(ChannelTerms::default, |mail| terms(mail.enabled, mail.kinds)),
-        slack: body.slack.map(|slack| SlackEdit {
+            .map_or_else(ChannelSettings::default, |mail| terms(mail.enabled, mail.kinds)),
+        slack: body.slack.map(|slack| SlackUpdate {
             url: slack.url.map(|url| url.0),
             terms: terms(slack.enabled, slack.kinds),
         }),
@@ -207,9 +207,12 @@ pub(crate) fn parse_edit(body: &Value) -> purser_domain::Result<NoticesEdit> {
         (status = 200, body = NoticesView, description = "Your notice settings.", headers(("ETag" = String, description = "Their version."))),
     )
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
-    let own = people.notices(&person).await?;
-    Ok(notices_response(&people, &own))
+pub(crate) async fn read_notification_settings(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Response, Failure> {
+    let own = people.read_notification_settings(&person).await?;
+    Ok(notification_settings_response(&people, &own))
 }
 
 /// Replace your notification settings.
@@ -222,17 +225,19 @@ pub(crate) async fn read(State(people): State<Arc<People>>, person: Caller) -> R
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn replace(
+pub(crate) async fn replace_notification_settings(
     State(people): State<Arc<People>>,
     person: Caller,
     if_match: IfMatch,
     body: Body<NoticesBody>,
 ) -> Result<Response, Failure> {
-    let own = people.notices(&person).await?;
-    let edit = body.json().and_then(|body| parse_edit(&body));
-    let (edit, if_match) = with_version(edit, if_match.precondition())?;
-    let own = people.edit_notices(&person, own, if_match, &edit).await?;
-    Ok(notices_response(&people, &own))
+    let own = people.read_notification_settings(&person).await?;
+    let edit = body.json().and_then(|body| parse_settings_update(&body));
+    let (edit, if_match) = body_with_version(edit, if_match.into_precondition())?;
+    let own = people
+        .update_notification_settings(&person, own, if_match, &edit)
+        .await?;
+    Ok(notification_settings_response(&people, &own))
 }
 
 /// Send a test notification to your enabled channels, together with pending notifications.
@@ -242,12 +247,12 @@ pub(crate) async fn replace(
         (status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."),
     )
 )]
-pub(crate) async fn test(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
-    let channels = people.test_notices(&person).await?;
+pub(crate) async fn test_notifications(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {
+    let channels = people.request_test_notification(&person).await?;
     let channels = channels.into_iter().map(NoticeChannel::name).collect();
     Ok((StatusCode::ACCEPTED, Json(SentTest { channels })).into_response())
 }
 
-fn notices_response(people: &People, own: &OwnNotices) -> Response {
+fn notification_settings_response(people: &People, own: &OwnNotificationSettings) -> Response {
     with_etag(own.settings.version, Json(NoticesView::new(own, people.mails)))
 }

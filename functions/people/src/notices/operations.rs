@@ -5,61 +5,62 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use purser_api::{MailClaim, NoticeOf, NoticeRequest, Precondition};
+use purser_api::{MailClaim, NotificationRequest, NotificationSource, Precondition};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, ChannelTerms, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
-    NoticeSettings, NoticeTerms, NoticeUrlId, PersonId, Problem, Result, SecretOf, SlackPlace, Timestamp, WebhookUrl,
+    Act, AuditChanges, AuditKind, ChannelSettings, DeliveryId, EndedChannel, Error, EventKind, NoticeChannel,
+    NoticeUrlId, NotificationPreferences, NotificationSettings, Result, SecretOf, SlackDestination, Timestamp, UserId,
+    ValidationError, WebhookUrl,
 };
-use purser_store::{Backoff, EditResult, NewNoticeUrl};
+use purser_store::{Backoff, NewNotificationUrl, UpdateResult};
 use std::collections::BTreeMap;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 /// A user's notification settings, with the channels whose delivery failed.
 #[derive(Clone, Debug)]
-pub(crate) struct OwnNotices {
-    pub(crate) settings: NoticeSettings,
+pub(crate) struct OwnNotificationSettings {
+    pub(crate) settings: NotificationSettings,
     /// The channels that are unused because delivery failed permanently.
     pub(crate) ended: BTreeMap<NoticeChannel, EndedChannel>,
 }
 
 /// An update of the notification settings.
 #[derive(Clone, Debug)]
-pub(crate) struct NoticesEdit {
-    pub(crate) mail: ChannelTerms,
+pub(crate) struct NotificationSettingsUpdate {
+    pub(crate) mail: ChannelSettings,
     /// The incoming webhook. `None` removes the stored incoming webhook.
-    pub(crate) slack: Option<SlackEdit>,
+    pub(crate) slack: Option<SlackUpdate>,
 }
 
 /// An update of the incoming webhook.
 #[derive(Clone, Debug)]
-pub(crate) struct SlackEdit {
+pub(crate) struct SlackUpdate {
     /// The new URL. `None` keeps the stored URL.
     pub(crate) url: Option<WebhookUrl>,
-    pub(crate) terms: ChannelTerms,
+    pub(crate) terms: ChannelSettings,
 }
 
 impl People {
     /// Reads the user's notification settings. The mail address is the address from the user's token if the token
     /// contains a verified address.
-    pub(crate) async fn notices(&self, person: &Caller) -> Result<OwnNotices> {
-        let mut settings = self.webhooks.notices_of(&person.id).await?;
+    pub(crate) async fn read_notification_settings(&self, person: &Caller) -> Result<OwnNotificationSettings> {
+        let mut settings = self.webhooks.read_notification_settings(&person.id).await?;
         if let MailClaim::Verified(address) = &person.mail {
             settings.address = Some(address.clone());
         }
         let ended = self.webhooks.list_ended_channels(&settings).await?;
-        Ok(OwnNotices { settings, ended })
+        Ok(OwnNotificationSettings { settings, ended })
     }
 
     /// Stores the identity provider's claim about the user's mail address at `said_at`: a new address, or an address
     /// that is no longer verified. A failure is only logged, because the next sign-in repeats the claim.
-    pub(crate) async fn keep_mail_address(&self, person: &PersonId, mail: &MailClaim, said_at: Timestamp) {
+    pub(crate) async fn store_mail_address(&self, person: &UserId, mail: &MailClaim, said_at: Timestamp) {
         let address = match mail {
             MailClaim::Verified(address) => Some(address),
             MailClaim::Unverified => None,
             MailClaim::Absent => return,
         };
-        match self.webhooks.keep_address(person, address, said_at).await {
+        match self.webhooks.store_mail_address(person, address, said_at).await {
             Ok(true) => info!(%person, "notices.address_kept"),
             Ok(false) => {}
             Err(error) => warn!(cause = %error, "notices.address_not_kept"),
@@ -67,102 +68,112 @@ impl People {
     }
 
     /// Replaces the settings. An update that sends more notifications to an incoming webhook requires a recent sign-in.
-    pub(crate) async fn edit_notices(
+    pub(crate) async fn update_notification_settings(
         &self,
         person: &Caller,
-        own: OwnNotices,
+        own: OwnNotificationSettings,
         if_match: Precondition,
-        edit: &NoticesEdit,
-    ) -> Result<OwnNotices> {
-        self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
+        edit: &NotificationSettingsUpdate,
+    ) -> Result<OwnNotificationSettings> {
+        self.store_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
         let act = Act::new(AuditKind::NoticesEdited);
-        let edited = self.store_notices(person, own.settings, if_match, &act, edit);
+        let edited = self.store_notification_settings(person, own.settings, if_match, &act, edit);
         let settings = self.audit_rejection(&person.acting, &act, edited).await?;
         let ended = self.webhooks.list_ended_channels(&settings).await?;
-        Ok(OwnNotices { settings, ended })
+        Ok(OwnNotificationSettings { settings, ended })
     }
 
     /// Applies the update. After a conflict, retries while `if_match` holds for the stored version.
-    async fn store_notices(
+    async fn store_notification_settings(
         &self,
         person: &Caller,
-        mut settings: NoticeSettings,
+        mut settings: NotificationSettings,
         if_match: Precondition,
         act: &Act,
-        edit: &NoticesEdit,
-    ) -> Result<NoticeSettings> {
+        edit: &NotificationSettingsUpdate,
+    ) -> Result<NotificationSettings> {
         let mut backoff = Backoff::new();
         loop {
-            if_match.holds(settings.version)?;
-            let (terms, new) = self.new_terms(&settings, edit)?;
-            if terms.widen(&settings.terms) {
-                self.limits.recently(person.signed_in_at, self.now())?;
+            if_match.check_version(settings.version)?;
+            let (terms, new) = self.updated_settings(&settings, edit)?;
+            if terms.reach_further_than(&settings.terms) {
+                self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
             }
-            let new = self.encrypt_url(person, new).await?;
-            let url_of = |terms: &NoticeTerms| terms.slack.as_ref().map(|(place, _)| place.url);
+            let new = self.encrypt_webhook_url(person, new).await?;
+            let url_of = |terms: &NotificationPreferences| terms.slack.as_ref().map(|(place, _)| place.url);
             let old = url_of(&settings.terms).filter(|old| url_of(&terms) != Some(*old));
-            let next = settings.clone().with_terms(terms);
+            let next = settings.clone().with_settings(terms);
             let changes = AuditChanges::between(Some(settings.audit_members()), Some(next.audit_members()));
-            let entry = self.entry(&person.acting, act, changes)?;
-            match self.webhooks.edit_notices(&next, new.as_ref(), old, &entry).await? {
-                EditResult::Stored => {
+            let entry = self.audit_entry(&person.acting, act, changes)?;
+            match self
+                .webhooks
+                .update_notification_settings(&next, new.as_ref(), old, &entry)
+                .await?
+            {
+                UpdateResult::Stored => {
                     info!(person = %person.id, "notices.edited");
                     return Ok(next);
                 }
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
-            settings = self.webhooks.notices_of(&person.id).await?;
+            settings = self.webhooks.read_notification_settings(&person.id).await?;
         }
     }
 
     /// Encrypts a new URL for the store.
-    async fn encrypt_url(
+    async fn encrypt_webhook_url(
         &self,
         person: &Caller,
         new: Option<(NoticeUrlId, &WebhookUrl)>,
-    ) -> Result<Option<NewNoticeUrl>> {
+    ) -> Result<Option<NewNotificationUrl>> {
         let Some((id, url)) = new else { return Ok(None) };
         let of = SecretOf::NoticeUrl {
             person: person.id.clone(),
             url: id,
         };
         let url = self.secrets_key.encrypt(&of, url.to_string().as_bytes()).await?;
-        Ok(Some(NewNoticeUrl { id, url }))
+        Ok(Some(NewNotificationUrl { id, url }))
     }
 
     /// Returns the settings after the update, and the new URL with its id, if any.
-    fn new_terms<'a>(
+    fn updated_settings<'a>(
         &self,
-        present: &NoticeSettings,
-        edit: &'a NoticesEdit,
-    ) -> Result<(NoticeTerms, Option<(NoticeUrlId, &'a WebhookUrl)>)> {
+        present: &NotificationSettings,
+        edit: &'a NotificationSettingsUpdate,
+    ) -> Result<(NotificationPreferences, Option<(NoticeUrlId, &'a WebhookUrl)>)> {
         let mut problems = Vec::new();
         let mut new = None;
         let slack = match &edit.slack {
             None => None,
-            Some(SlackEdit { url: None, terms }) => {
+            Some(SlackUpdate { url: None, terms }) => {
                 let place = present.terms.slack.as_ref().map(|(place, _)| place.clone());
                 if place.is_none() {
-                    problems.push(Problem::at("/slack/url", "is required: none is stored yet"));
+                    problems.push(ValidationError::at_path(
+                        "/slack/url",
+                        "is required: none is stored yet",
+                    ));
                 }
                 place.map(|place| (place, terms.clone()))
             }
-            Some(SlackEdit { url: Some(url), terms }) => {
+            Some(SlackUpdate { url: Some(url), terms }) => {
                 if !self.may_call(url) {
-                    problems.push(Problem::at("/slack/url", "must be an https URL of the public internet"));
+                    problems.push(ValidationError::at_path(
+                        "/slack/url",
+                        "must be an https URL of the public internet",
+                    ));
                 }
                 let id = NoticeUrlId::from_uuid(self.random_uuid()?);
                 new = Some((id, url));
                 let host = url.url().host_str().unwrap_or_default().to_owned();
-                Some((SlackPlace { url: id, host }, terms.clone()))
+                Some((SlackDestination { url: id, host }, terms.clone()))
             }
         };
-        let terms = NoticeTerms {
+        let terms = NotificationPreferences {
             mail: edit.mail.clone(),
             slack,
         };
-        problems.extend(terms.problems());
+        problems.extend(terms.validation_errors());
         if problems.is_empty() {
             Ok((terms, new))
         } else {
@@ -172,21 +183,21 @@ impl People {
 
     /// Requests a test notification for the enabled channels, which is sent together with pending notifications.
     /// Returns these channels.
-    pub(crate) async fn test_notices(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
-        self.keep_mail_address(&person.id, &person.mail, person.signed_in_at)
+    pub(crate) async fn request_test_notification(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
+        self.store_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;
-        let settings = self.webhooks.notices_of(&person.id).await?;
+        let settings = self.webhooks.read_notification_settings(&person.id).await?;
         let kind = EventKind::WebhookTest;
         let on = settings
-            .wanting(kind)
+            .channels_for(kind)
             .filter(|channel| self.mails || *channel != NoticeChannel::Mail);
         let on: Vec<NoticeChannel> = on.collect();
         if on.is_empty() {
             return Ok(on);
         }
-        let request = NoticeRequest {
+        let request = NotificationRequest {
             person: person.id.clone(),
-            of: NoticeOf::Test(DeliveryId::at(self.now(), self.entropy.bytes()?)),
+            of: NotificationSource::Test(DeliveryId::new_at(self.now(), self.entropy.random_bytes()?)),
         };
         self.notice_requests.send(&request).await?;
         Ok(on)
@@ -194,6 +205,6 @@ impl People {
 
     /// Generates a random UUID (version 4).
     pub(crate) fn random_uuid(&self) -> Result<Uuid> {
-        Ok(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid())
+        Ok(uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid())
     }
 }

@@ -1,15 +1,15 @@
 //! The page with the notification settings, and its forms.
 
-use crate::notices::api::{kinds, parse_edit};
-use crate::notices::operations::{NoticesEdit, OwnNotices};
+use crate::notices::api::{notifiable_kinds, parse_settings_update};
+use crate::notices::operations::{NotificationSettingsUpdate, OwnNotificationSettings};
 use crate::redirect::see_other;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::ui::datetime::both;
-use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set};
+use crate::ui::datetime::relative_and_exact_time;
+use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, set_field};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use axum::{
     extract::State,
     http::{StatusCode, Uri},
@@ -17,7 +17,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::{Failure, Reply};
-use purser_domain::{ChannelTerms, DEFAULT_NOTICES, ErrorKind, NoticeChannel, NoticeEnd, WebhookUrl};
+use purser_domain::{ChannelSettings, DEFAULT_NOTICES, ErrorKind, NoticeChannel, NoticeEnd, WebhookUrl};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,113 +31,117 @@ const FIELDS: [FieldOf; 2] = [
 const USUAL: &str = "On by default: approvals, freezes, changed payees and low wallets.";
 
 /// Shows `GET /dashboard/notices`: the notification settings.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    let own = people.notices(&session.person).await?;
-    Ok(page(&layout, &own, people.mails).into_response())
+pub(crate) async fn show_notifications_page(
+    State(people): State<Arc<People>>,
+    session: PageSession,
+    uri: Uri,
+) -> Reply {
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    let own = people.read_notification_settings(&session.person).await?;
+    Ok(notifications_page(&layout, &own, people.mails).into_response())
 }
 
 /// Redirects a `GET` for a form's path to the page.
-pub(crate) async fn back() -> Response {
+pub(crate) async fn redirect_to_notifications() -> Response {
     see_other(PAGE)
 }
 
 /// Handles `POST /dashboard/notices`: saves the notification settings.
-pub(crate) async fn edit(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let mut form = posted.form(FormName::Notices);
-    let own = people.notices(&posted.session.person).await?;
-    let edit = read_edit(&mut form, own.settings.terms.slack.is_some());
+pub(crate) async fn submit_notification_settings(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let mut form = posted.parse_form(FormName::Notices);
+    let own = people.read_notification_settings(&posted.session.person).await?;
+    let edit = parse_settings_form(&mut form, own.settings.terms.slack.is_some());
     let person = &posted.session.person;
-    let Some((edit, if_match)) = edit.zip(form.version()) else {
-        return again(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
+    let Some((edit, if_match)) = edit.zip(form.parse_version()) else {
+        return show_rejected_settings(&people, &posted, StatusCode::BAD_REQUEST, form, None).await;
     };
-    let Err(error) = people.edit_notices(person, own, if_match, &edit).await else {
-        return Ok(done(PAGE, Notice::ChannelsSaved));
+    let Err(error) = people.update_notification_settings(person, own, if_match, &edit).await else {
+        return Ok(redirect_with_notice(PAGE, PageMessage::ChannelsSaved));
     };
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {
         ErrorKind::InvalidRequest(problems) => {
-            form.refuse(problems, &FIELDS);
+            form.add_body_errors(problems, &FIELDS);
             None
         }
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),
         _ => return Err(failure),
     };
-    again(&people, &posted, failure.status(), form, problem).await
+    show_rejected_settings(&people, &posted, failure.status(), form, problem).await
 }
 
 const CONFLICT: &str = "These settings were changed elsewhere after you opened the page, so nothing was saved. The page shows the current settings. Your input is kept in the form.";
 
 /// Handles `POST /dashboard/notices/test`: requests a test notification on the enabled channels.
-pub(crate) async fn test(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let channels = people.test_notices(&posted.session.person).await?;
+pub(crate) async fn submit_test_notification(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let channels = people.request_test_notification(&posted.session.person).await?;
     let notice = if channels.is_empty() {
-        Notice::NoChannelOn
+        PageMessage::NoChannelOn
     } else {
-        Notice::TestNoticeSent
+        PageMessage::TestNoticeSent
     };
-    Ok(done(PAGE, notice))
+    Ok(redirect_with_notice(PAGE, notice))
 }
 
 /// Shows the page in its current state, with the rejected form.
-async fn again(
+async fn show_rejected_settings(
     people: &People,
     posted: &VerifiedForm,
     status: StatusCode,
     form: Form,
     problem: Option<String>,
 ) -> Reply {
-    let own = people.notices(&posted.session.person).await?;
+    let own = people.read_notification_settings(&posted.session.person).await?;
     let layout = Layout {
         problem,
         typed: Some(form),
         ..Layout::new(&posted.session, people.now())
     };
-    Ok((status, page(&layout, &own, people.mails)).into_response())
+    Ok((status, notifications_page(&layout, &own, people.mails)).into_response())
 }
 
 /// Parses the update. If the result is `None`, the form has at least one validation error.
-fn read_edit(form: &mut Form, has_webhook: bool) -> Option<NoticesEdit> {
-    let mail = read_channel(form, "mail");
-    let mut slack = read_channel(form, "slack");
-    let url = Some(form.text("slack_url").to_owned()).filter(|text| !text.is_empty());
-    let is_removed = !form.text("slack_removed").is_empty();
+fn parse_settings_form(form: &mut Form, has_webhook: bool) -> Option<NotificationSettingsUpdate> {
+    let mail = parse_channel_form(form, "mail");
+    let mut slack = parse_channel_form(form, "slack");
+    let url = Some(form.field_text("slack_url").to_owned()).filter(|text| !text.is_empty());
+    let is_removed = !form.field_text("slack_removed").is_empty();
     if is_removed && url.is_some() {
-        form.wrong("slack_url", "Incoming webhook: enter a URL or remove it, not both.");
+        form.add_error("slack_url", "Incoming webhook: enter a URL or remove it, not both.");
     }
     let is_there = !is_removed && (has_webhook || url.is_some());
-    set(&mut slack, "url", url);
+    set_field(&mut slack, "url", url);
     let body = json!({"mail": mail, "slack": is_there.then_some(slack)});
-    form.take_parsed(parse_edit(&body), &FIELDS)
+    form.take_valid(parse_settings_update(&body), &FIELDS)
 }
 
-fn read_channel(form: &mut Form, name: &str) -> Value {
-    let enabled = !form.text(&format!("{name}_on")).is_empty();
+fn parse_channel_form(form: &mut Form, name: &str) -> Value {
+    let enabled = !form.field_text(&format!("{name}_on")).is_empty();
     let field = format!("{name}_kinds");
-    if form.all(&field).next().is_none() && enabled {
-        form.wrong(&field, "Choose at least one event, or switch the channel off.");
+    if form.field_values(&field).next().is_none() && enabled {
+        form.add_error(&field, "Choose at least one event, or switch the channel off.");
     }
-    let kinds: BTreeSet<&str> = form.all(&field).collect();
+    let kinds: BTreeSet<&str> = form.field_values(&field).collect();
     // The default kinds are stored as null, so that the channel follows later changes of the defaults.
     let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }
 
-fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
+fn notifications_page(layout: &Layout, own: &OwnNotificationSettings, mails: bool) -> Markup {
     let settings = &own.settings;
-    let inputs = layout.inputs(FormName::Notices);
+    let inputs = layout.form_inputs(FormName::Notices);
     let slack = settings.terms.slack.as_ref();
-    let off = ChannelTerms::default();
-    layout.page("Notices", NavItem::Notices, &html! {
+    let off = ChannelSettings::default();
+    layout.html_page("Notices", NavItem::Notices, &html! {
         div.section-head {
             h1 { "Notices" }
-            (layout.button(&format!("{PAGE}/test"), &Button::plain("Send a test")))
+            (layout.button_form(&format!("{PAGE}/test"), &Button::plain("Send a test")))
         }
         p {
             "The notices that you receive, and where. Several are grouped into one message, at most one every five minutes. "
             "Links open the dashboard; none approves a payment."
         }
-        (layout.form(PAGE, &html! {
+        (layout.post_form(PAGE, &html! {
             (version_input(settings.version))
             section aria-labelledby="mail-title" {
                 h2 id="mail-title" { "Mail" }
@@ -146,8 +150,8 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
                     (None, true) => p.empty { "Your account has no verified mail address. Once it has one, sign in again." },
                     (Some(address), true) => p { "To " strong { (address.as_str()) } ", the verified address of your account." },
                 }
-                (channel_end(layout, own, NoticeChannel::Mail))
-                (channel(inputs, "mail", "Notify me by mail", &settings.terms.mail))
+                (ended_channel_message(layout, own, NoticeChannel::Mail))
+                (channel_inputs(inputs, "mail", "Notify me by mail", &settings.terms.mail))
             }
             section aria-labelledby="slack-title" {
                 h2 id="slack-title" { "Incoming webhook" }
@@ -157,36 +161,36 @@ fn page(layout: &Layout, own: &OwnNotices, mails: bool) -> Markup {
                         "Anyone who has the URL can post there, so it is kept and not shown again."
                     },
                 }
-                (channel_end(layout, own, NoticeChannel::Slack))
-                (inputs.optional_line("slack_url", if slack.is_some() { "Another Slack or Slack-compatible URL" } else { "Slack or Slack-compatible URL" }, "", WebhookUrl::MAX))
-                @if slack.is_some() { (inputs.optional_box("slack_removed", "Remove it", false)) }
-                (channel(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
+                (ended_channel_message(layout, own, NoticeChannel::Slack))
+                (inputs.optional_text_input("slack_url", if slack.is_some() { "Another Slack or Slack-compatible URL" } else { "Slack or Slack-compatible URL" }, "", WebhookUrl::MAX))
+                @if slack.is_some() { (inputs.optional_checkbox("slack_removed", "Remove it", false)) }
+                (channel_inputs(inputs, "slack", "Notify me there", slack.map_or(&off, |(_, terms)| terms)))
             }
             button.primary type="submit" { "Save" }
         }))
     })
 }
 
-fn channel(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelTerms) -> Markup {
-    let chosen = terms.kinds();
-    let options: Vec<BoxOption> = kinds()
+fn channel_inputs(inputs: Inputs<'_>, name: &str, label: &str, terms: &ChannelSettings) -> Markup {
+    let chosen = terms.event_kinds();
+    let options: Vec<BoxOption> = notifiable_kinds()
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: labels::event(kind).to_owned(),
+            label: labels::event_name(kind).to_owned(),
             present: chosen.contains(&kind),
         })
         .collect();
     let more = chosen != DEFAULT_NOTICES.into();
     html! {
-        (inputs.optional_box(&format!("{name}_on"), label, terms.enabled))
-        details.fold open[inputs.is_typed() || more] {
+        (inputs.optional_checkbox(&format!("{name}_on"), label, terms.enabled))
+        details.fold open[inputs.has_posted_form() || more] {
             summary { "Choose events (" (chosen.len()) ")" }
-            (inputs.boxes(&format!("{name}_kinds"), "Events", USUAL, &options))
+            (inputs.checkboxes(&format!("{name}_kinds"), "Events", USUAL, &options))
         }
     }
 }
 
-fn channel_end(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Markup {
+fn ended_channel_message(layout: &Layout, own: &OwnNotificationSettings, channel: NoticeChannel) -> Markup {
     html! {
         @if let Some(ended) = own.ended.get(&channel) {
             p.warning {
@@ -194,7 +198,7 @@ fn channel_end(layout: &Layout, own: &OwnNotices, channel: NoticeChannel) -> Mar
                     NoticeEnd::MailRefused => { "The mail service refused mail for this address" }
                     NoticeEnd::WebhookGone => { "The webhook responded that it no longer exists" }
                 }
-                ", " (both(ended.at, layout.now)) ". No notices are sent there until you save this page or a test succeeds."
+                ", " (relative_and_exact_time(ended.at, layout.now)) ". No notices are sent there until you save this page or a test succeeds."
             }
         }
     }

@@ -1,18 +1,18 @@
 //! An agent's page for operators: its owner, its freeze, its ownership transfer offer, and the forms that offer the
 //! agent, withdraw the offer and request a reconciliation. The page shows nothing else about the agent.
 
-use crate::agents::owned::parse_id;
-use crate::operators::form::{Notices, OperatorForm};
+use crate::agents::owned::require_id;
+use crate::operators::form::{ActMessages, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{AGENTS, ConfirmedAct, FREEZES, agent_path, page};
+use crate::operators::layout::{AGENTS, ConfirmedAct, FREEZES, agent_path, operator_page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
 use crate::ui::list::search_field;
-use crate::ui::notice::Notice;
+use crate::ui::notice::PageMessage;
 use axum::{
     extract::{Path, State},
     http::Uri,
@@ -21,101 +21,125 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::{OperatorAct, Query, Reply};
 use purser_domain::{
-    Agent, AgentId, Handover, OperatorFreeze, OperatorReason, PersonId, Result, SettlementId, visible,
+    Agent, AgentId, OperatorFreeze, OperatorReason, OwnershipOffer, Result, SettlementId, UserId,
+    escape_hidden_characters,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/operator/agents`: the agent with the id in `q`.
-pub(crate) async fn show(
+pub(crate) async fn show_operator_agents_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    let searched = Query::without_blanks(&uri).text("q").unwrap_or_default();
-    Ok(render(&people, &layout, &searched).await?.into_response())
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    let searched = Query::without_blanks(&uri).parse_text("q").unwrap_or_default();
+    Ok(render_agents_page(&people, &layout, &searched).await?.into_response())
 }
 
 /// Redirects a `GET` for a form's path to the agent's page.
-pub(crate) async fn back(Path(path): Path<HashMap<String, String>>) -> Reply {
-    let id = parse_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
+pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
+    let id = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&agent_path(id)))
 }
 
 /// Handles `POST …/{agent}/offer`: offers the agent to a new owner.
-pub(crate) async fn offer(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_parameter("agent", AgentId::parse)?;
-    let mut form = sent.form(OperatorFormName::Offer);
-    let to = PersonId::parse(form.text("to"));
+pub(crate) async fn submit_agent_offer(sent: OperatorForm) -> Reply {
+    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = sent.parse_form(OperatorFormName::Offer);
+    let to = UserId::parse(form.field_text("to"));
     if to.is_none() {
-        form.wrong("to", "New owner: enter the person’s ID, 64 hexadecimal digits.");
+        form.add_error("to", "New owner: enter the person’s ID, 64 hexadecimal digits.");
     }
-    let reason = OperatorReason::parse(form.text("reason"));
+    let reason = OperatorReason::parse(form.field_text("reason"));
     if reason.is_none() {
-        form.wrong("reason", format!("Reason: {}.", OperatorReason::FORM));
+        form.add_error("reason", format!("Reason: {}.", OperatorReason::FORM));
     }
-    let is_confirmed = form.is_checked("confirmed", "Compare the person’s ID and check the box.");
+    let is_confirmed = form.require_checked("confirmed", "Compare the person’s ID and check the box.");
     let Some((to, reason)) = to.zip(reason).filter(|_| is_confirmed) else {
-        return again(sent, agent, form).await;
+        return show_form_again(sent, agent, form).await;
     };
     let act = OperatorAct::OfferAgent {
         agent_id: agent.uuid(),
         to: to.to_string(),
         reason: reason.as_str().to_owned(),
     };
-    let notices = Notices {
-        done: Notice::AgentOffered,
-        awaits_second: Notice::OfferAwaitsSecond,
+    let notices = ActMessages {
+        done: PageMessage::AgentOffered,
+        awaits_second: PageMessage::OfferAwaitsSecond,
     };
-    answer(sent, agent, form, act, notices).await
+    perform_agent_act(sent, agent, form, act, notices).await
 }
 
 /// Handles `POST …/{agent}/withdraw-offer`: withdraws the agent's ownership transfer offer.
-pub(crate) async fn withdraw_offer(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_parameter("agent", AgentId::parse)?;
-    let mut form = sent.form(OperatorFormName::WithdrawOffer);
-    if !form.is_checked("confirmed", "Check the box.") {
-        return again(sent, agent, form).await;
+pub(crate) async fn submit_offer_withdrawal(sent: OperatorForm) -> Reply {
+    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = sent.parse_form(OperatorFormName::WithdrawOffer);
+    if !form.require_checked("confirmed", "Check the box.") {
+        return show_form_again(sent, agent, form).await;
     }
     let act = OperatorAct::WithdrawOffer { agent_id: agent.uuid() };
-    answer(sent, agent, form, act, Notices::one(Notice::OfferWithdrawn)).await
+    perform_agent_act(
+        sent,
+        agent,
+        form,
+        act,
+        ActMessages::for_single_operator(PageMessage::OfferWithdrawn),
+    )
+    .await
 }
 
 /// Handles `POST …/{agent}/reconcile`: requests the reconciliation of a settlement.
-pub(crate) async fn reconcile(sent: OperatorForm) -> Reply {
-    let agent = sent.parse_parameter("agent", AgentId::parse)?;
-    let mut form = sent.form(OperatorFormName::Reconcile);
-    let Some(settlement) = SettlementId::parse(form.text("settlement")) else {
-        form.wrong("settlement", "Settlement: enter its ID, a UUID.");
-        return again(sent, agent, form).await;
+pub(crate) async fn submit_reconcile_request(sent: OperatorForm) -> Reply {
+    let agent = sent.parse_path_parameter("agent", AgentId::parse)?;
+    let mut form = sent.parse_form(OperatorFormName::Reconcile);
+    let Some(settlement) = SettlementId::parse(form.field_text("settlement")) else {
+        form.add_error("settlement", "Settlement: enter its ID, a UUID.");
+        return show_form_again(sent, agent, form).await;
     };
     let act = OperatorAct::Reconcile {
         agent_id: agent.uuid(),
         settlement_id: settlement.uuid(),
     };
-    answer(sent, agent, form, act, Notices::one(Notice::ReconcileRequested)).await
+    perform_agent_act(
+        sent,
+        agent,
+        form,
+        act,
+        ActMessages::for_single_operator(PageMessage::ReconcileRequested),
+    )
+    .await
 }
 
-async fn again(sent: OperatorForm, agent: AgentId, form: Form) -> Reply {
-    let page = async |people: &People, layout: Layout| render(people, &layout, &agent.to_string()).await;
-    sent.again(form, page).await
+async fn show_form_again(sent: OperatorForm, agent: AgentId, form: Form) -> Reply {
+    let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
+    sent.show_form_again(form, page).await
 }
 
-async fn answer(sent: OperatorForm, agent: AgentId, form: Form, act: OperatorAct, notices: Notices) -> Reply {
-    let page = async |people: &People, layout: Layout| render(people, &layout, &agent.to_string()).await;
-    sent.act(form, act, notices, &agent_path(agent), page).await
+async fn perform_agent_act(
+    sent: OperatorForm,
+    agent: AgentId,
+    form: Form,
+    act: OperatorAct,
+    notices: ActMessages,
+) -> Reply {
+    let page = async |people: &People, layout: Layout| render_agents_page(people, &layout, &agent.to_string()).await;
+    sent.perform_act(form, act, notices, &agent_path(agent), page).await
 }
 
 /// Renders the page in its current state.
-async fn render(people: &People, layout: &Layout, searched: &str) -> Result<Markup> {
+async fn render_agents_page(people: &People, layout: &Layout, searched: &str) -> Result<Markup> {
     let agent = match AgentId::parse(searched.trim()) {
-        Some(id) => people.ledger.agent(id).await?,
+        Some(id) => people.ledger.read_agent_by_id(id).await?,
         None => None,
     };
     let found = match agent {
         Some(agent) => {
-            let (offer, freeze) = tokio::try_join!(people.ledger.offer_of(agent.id), people.freeze_of(&agent))?;
+            let (offer, freeze) = tokio::try_join!(
+                people.ledger.read_agent_offer(agent.id),
+                people.find_operator_freeze(&agent)
+            )?;
             Some((agent, offer, freeze))
         }
         None => None,
@@ -135,18 +159,18 @@ async fn render(people: &People, layout: &Layout, searched: &str) -> Result<Mark
             button type="submit" { "Show" }
         }
         @match &found {
-            Some((agent, offer, freeze)) => (section(layout, agent, offer.as_ref(), freeze.as_ref(), acts)),
+            Some((agent, offer, freeze)) => (agent_section(layout, agent, offer.as_ref(), freeze.as_ref(), acts)),
             None if searched.is_empty() => p.empty { "Enter the ID of an agent, as its owner’s page, a receipt or the log shows it." },
             None => p.empty { "There is no agent with this ID." },
         }
     };
-    Ok(page(layout, "Agents", AGENTS, &how, &content))
+    Ok(operator_page(layout, "Agents", AGENTS, &how, &content))
 }
 
-fn section(
+fn agent_section(
     layout: &Layout,
     agent: &Agent,
-    offer: Option<&Handover>,
+    offer: Option<&OwnershipOffer>,
     freeze: Option<&OperatorFreeze>,
     acts: bool,
 ) -> Markup {
@@ -157,35 +181,35 @@ fn section(
                 div { dt { "Owner" } dd { code.long { (agent.owner) } } }
                 div { dt { "Frozen" } dd {
                     @match freeze {
-                        Some(freeze) => { "by " (freeze.by) ": " q { (visible(freeze.reason.as_str())) } },
+                        Some(freeze) => { "by " (freeze.by) ": " q { (escape_hidden_characters(freeze.reason.as_str())) } },
                         None => "not by an operator",
                     }
                     " · " a href=(FREEZES) { "Freezes" }
                 } }
                 @if let Some(offer) = offer {
                     div { dt { "Offered to" } dd { code.long { (offer.to) } } }
-                    div { dt { "By" } dd { (offer.by) ", " (both(offer.at, layout.now)) } }
-                    div { dt { "Why" } dd { q { (visible(offer.reason.as_str())) } } }
+                    div { dt { "By" } dd { (offer.by) ", " (relative_and_exact_time(offer.at, layout.now)) } }
+                    div { dt { "Why" } dd { q { (escape_hidden_characters(offer.reason.as_str())) } } }
                     div { dt { "Can be accepted" } dd {
                         @if offer.awaits_second() { "once another operator makes the same offer" }
-                        @else if layout.now < offer.ends_at { "until " (both(offer.ends_at, layout.now)) }
-                        @else { "no longer: it ended " (both(offer.ends_at, layout.now)) }
+                        @else if layout.now < offer.ends_at { "until " (relative_and_exact_time(offer.ends_at, layout.now)) }
+                        @else { "no longer: it ended " (relative_and_exact_time(offer.ends_at, layout.now)) }
                     } }
                 }
             }
-            @if acts { (forms(layout, agent, offer)) }
+            @if acts { (agent_forms(layout, agent, offer)) }
         }
     }
 }
 
-fn forms(layout: &Layout, agent: &Agent, offer: Option<&Handover>) -> Markup {
+fn agent_forms(layout: &Layout, agent: &Agent, offer: Option<&OwnershipOffer>) -> Markup {
     let path = format!("{AGENTS}/{}", agent.id);
-    let inputs = layout.inputs(FormName::Operator(OperatorFormName::Offer));
+    let inputs = layout.form_inputs(FormName::Operator(OperatorFormName::Offer));
     let waits = offer.filter(|offer| offer.awaits_second());
     let content = html! {
         dl.facts-list.wide { div { dt { "Owner now" } dd { code.long { (agent.owner) } } } }
-        (inputs.line("to", "ID of the new owner, from their sessions page", waits.map_or("", |offer| offer.to.as_str()), 64))
-        (inputs.line("reason", "Reason, which the person sees", waits.map_or("", |offer| offer.reason.as_str()), OperatorReason::MAX))
+        (inputs.required_text_input("to", "ID of the new owner, from their sessions page", waits.map_or("", |offer| offer.to.as_str()), 64))
+        (inputs.required_text_input("reason", "Reason, which the person sees", waits.map_or("", |offer| offer.reason.as_str()), OperatorReason::MAX))
     };
     let offering = ConfirmedAct {
         name: OperatorFormName::Offer,
@@ -201,16 +225,16 @@ fn forms(layout: &Layout, agent: &Agent, offer: Option<&Handover>) -> Markup {
         confirms: "The agent stays with its owner",
         content: &html! {},
     };
-    let reconciling = layout.inputs(FormName::Operator(OperatorFormName::Reconcile));
+    let reconciling = layout.form_inputs(FormName::Operator(OperatorFormName::Reconcile));
     html! {
         div.row-actions {
-            (offering.show(layout))
-            @if offer.is_some() { (withdrawing.show(layout)) }
-            details.pop open[reconciling.is_typed()] {
+            (offering.render_confirmation_form(layout))
+            @if offer.is_some() { (withdrawing.render_confirmation_form(layout)) }
+            details.pop open[reconciling.has_posted_form()] {
                 summary.button { "Check a settlement" }
                 div.pop-body {
-                    (layout.form(&format!("{path}/reconcile"), &html! {
-                        (reconciling.line("settlement", "ID of the settlement", "", 36))
+                    (layout.post_form(&format!("{path}/reconcile"), &html! {
+                        (reconciling.required_text_input("settlement", "ID of the settlement", "", 36))
                         button.primary type="submit" { "Check with the chain" }
                     }))
                 }

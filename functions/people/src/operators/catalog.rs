@@ -1,16 +1,19 @@
 //! The page with the whole catalog, including services that agents cannot use. The catalog is in memory.
 
-use crate::operators::changes::begins;
-use crate::operators::layout::{CATALOG, page, pays, service_path};
+use crate::operators::changes::start_time_cell;
+use crate::operators::layout::{CATALOG, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Column, ListPage, columns, filter_select, has_text, page_number, page_text, search_field};
+use crate::ui::list::{
+    Column, ListPage, column_headings, contains_text, filter_select, format_page_number, parse_page_number,
+    search_field,
+};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Network, Operation, Service, TrustStatus, visible};
+use purser_domain::{Network, Operation, Service, TrustStatus, escape_hidden_characters};
 use std::sync::Arc;
 
 /// The filters from the URL. Unknown values are ignored.
@@ -25,29 +28,32 @@ impl View {
     fn from_uri(uri: &Uri) -> Self {
         let mut query = Query::without_blanks(uri);
         Self {
-            search: query.text("q").unwrap_or_default(),
-            trust: query.read("trust_status", TrustStatus::from_name, ""),
-            page: page_number(&mut query),
+            search: query.parse_text("q").unwrap_or_default(),
+            trust: query.parse_with("trust_status", TrustStatus::from_name, ""),
+            page: parse_page_number(&mut query),
         }
     }
 
     /// Returns whether the service matches the filters. A search covers names, slugs, ids, payees and endpoints.
-    fn fits(&self, service: &Service) -> bool {
+    fn matches(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]
             .into_iter()
-            .any(|own| has_text(own, text))
-            || service.operations.iter().any(|operation| is_named(operation, text));
+            .any(|own| contains_text(own, text))
+            || service
+                .operations
+                .iter()
+                .any(|operation| name_contains(operation, text));
         has_it && self.trust.is_none_or(|trust| service.trust_status == trust)
     }
 
-    fn address(&self, page: usize) -> String {
-        crate::address::address(
+    fn url(&self, page: usize) -> String {
+        crate::address::path_with_query(
             CATALOG,
             [
                 ("q", (!self.search.is_empty()).then(|| self.search.clone())),
                 ("trust_status", self.trust.map(|trust| trust.name().to_owned())),
-                ("page", page_text(page)),
+                ("page", format_page_number(page)),
             ],
         )
     }
@@ -57,7 +63,7 @@ impl View {
     }
 }
 
-fn is_named(operation: &Operation, text: &str) -> bool {
+fn name_contains(operation: &Operation, text: &str) -> bool {
     let next = operation.next.as_ref().map(|next| &next.payment);
     let payees = operation
         .payment
@@ -71,22 +77,22 @@ fn is_named(operation: &Operation, text: &str) -> bool {
     ]
     .into_iter()
     .chain(payees)
-    .any(|own| has_text(&own, text))
+    .any(|own| contains_text(&own, text))
 }
 
 /// Shows `GET /dashboard/operator/catalog`: the services that match the filters.
-pub(crate) async fn show(
+pub(crate) async fn show_operator_catalog_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
     let view = View::from_uri(&uri);
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let mut services: Vec<&Service> = edition
         .catalog
         .services()
         .iter()
-        .filter(|service| view.fits(service))
+        .filter(|service| view.matches(service))
         .collect();
     services.sort_by(|one, other| one.slug.cmp(&other.slug));
     let services = ListPage::new(services, view.page);
@@ -107,22 +113,22 @@ pub(crate) async fn show(
             @if view.is_filtered() { a href=(CATALOG) { "Clear" } }
         }
         @if services.rows.is_empty() { p.empty { "No service fits." } } @else {
-            ul.rows { @for service in &services.rows { (row(&layout, service, people.network)) } }
+            ul.rows { @for service in &services.rows { (service_row(&layout, service, people.network)) } }
         }
-        (services.paging("Pages of services", "service", |page| view.address(page)))
+        (services.position_and_page_links("Pages of services", "service", |page| view.url(page)))
     };
-    Ok(page(&layout, "The whole catalog", CATALOG, &how, &content).into_response())
+    Ok(operator_page(&layout, "The whole catalog", CATALOG, &how, &content).into_response())
 }
 
-fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
+fn service_row(layout: &Layout, service: &Service, network: Network) -> Markup {
     html! {
         li.row.service {
             div.row-main {
                 p {
-                    a.name href=(service_path(service.id)) { (visible(&service.name)) } " " code { (service.slug) } " "
-                    (trust(service.trust_status))
+                    a.name href=(service_path(service.id)) { (escape_hidden_characters(&service.name)) } " " code { (service.slug) } " "
+                    (trust_chip(service.trust_status))
                     @if !service.curated { " " span.chip.wait { "not curated" } }
-                    @if service.next_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
+                    @if service.next_pricing_change(layout.now).is_some() { " " span.chip.wait { "change waits" } }
                 }
                 p.muted { code.long { (service.id) } " · version " (service.version) " · from " (service.source) }
             }
@@ -130,8 +136,8 @@ fn row(layout: &Layout, service: &Service, network: Network) -> Markup {
             details.fold {
                 summary { "Payees and prices" }
                 table.list {
-                    caption.sr { "Operations of " (visible(&service.name)) }
-                    (columns(&["Operation", "Pays", "Last probe"].map(Column::Text)))
+                    caption.sr { "Operations of " (escape_hidden_characters(&service.name)) }
+                    (column_headings(&["Operation", "Pays", "Last probe"].map(Column::Text)))
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, network)) } }
                 }
             }
@@ -147,12 +153,12 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
                 p.muted.fine { (operation.method) " " span.long { (operation.endpoint) } }
             }
             td data-label="Pays" {
-                (pays(operation.pricing(layout.now), network))
-                @if let Err(why) = operation.payable(network, layout.now) {
+                (payee_and_price(operation.pricing_at(layout.now), network))
+                @if let Err(why) = operation.payable_limit(network, layout.now) {
                     p.muted.fine { "no call can be paid: " code { (why.name()) } }
                 }
-                @if let Some(next) = operation.waiting(layout.now) {
-                    p.fine { (begins(next, layout.now)) ": " (pays(next.pricing(), network)) }
+                @if let Some(next) = operation.delayed_pricing(layout.now) {
+                    p.fine { (start_time_cell(next, layout.now)) ": " (payee_and_price(next.as_pricing(), network)) }
                 }
             }
             td data-label="Last probe" { (operation.availability.name()) }
@@ -160,7 +166,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
     }
 }
 
-pub(crate) fn trust(status: TrustStatus) -> Markup {
+pub(crate) fn trust_chip(status: TrustStatus) -> Markup {
     let is_good = matches!(status, TrustStatus::PlatformVerified | TrustStatus::ProbePassed);
     html! { span.chip.good[is_good].bad[status == TrustStatus::Disabled] { (status.name()) } }
 }

@@ -1,16 +1,18 @@
 //! The page with payee and price changes: changes that are not active yet, sorted by the time at which they become
 //! active, and operations whose provider asks for a different payment than the catalog has.
 
-use crate::operators::layout::{CHANGES, page, pays, service_path};
+use crate::operators::layout::{CHANGES, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::layout::Layout;
-use crate::ui::list::{Column, ListPage, columns, page_number, page_text};
+use crate::ui::list::{Column, ListPage, column_headings, format_page_number, parse_page_number};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::{Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, visible};
+use purser_domain::{
+    Answer, Network, NextPricing, Operation, ProbeRecord, Quote, Service, Timestamp, escape_hidden_characters,
+};
 use std::sync::Arc;
 
 /// A pricing change that is not active yet.
@@ -28,15 +30,15 @@ struct ChangedQuote<'a> {
 }
 
 /// Shows `GET /dashboard/operator/changes`: delayed changes, and changed prices of providers.
-pub(crate) async fn show(
+pub(crate) async fn show_changes_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
     let layout = Layout::new(&session, people.now());
-    let services = people.catalog_table.load_probed().await?;
-    let changes = waiting(&services, layout.now);
-    let number = page_number(&mut Query::without_blanks(&uri));
+    let services = people.catalog_table.read_probed_services().await?;
+    let changes = delayed_changes(&services, layout.now);
+    let number = parse_page_number(&mut Query::without_blanks(&uri));
     let changes = ListPage::new(changes, number);
     let asked = ListPage::new(changed_quotes(&services, layout.now), number);
     let how = html! {
@@ -49,34 +51,34 @@ pub(crate) async fn show(
             "; every operator can withdraw it with " code { "withdraw-change" } "."
         }
     };
-    let address = |page| crate::address::address(CHANGES, [("page", page_text(page))]);
+    let address = |page| crate::address::path_with_query(CHANGES, [("page", format_page_number(page))]);
     let content = html! {
         @if changes.rows.is_empty() { p.empty { "No change waits." } } @else {
             table.list {
                 caption.sr { "Pending changes, in the order in which they take effect" }
-                (columns(&["Operation", "From", "Pays now", "Will pay", "Asked by"].map(Column::Text)))
-                tbody { @for change in &changes.rows { (row(&layout, change, people.network)) } }
+                (column_headings(&["Operation", "From", "Pays now", "Will pay", "Asked by"].map(Column::Text)))
+                tbody { @for change in &changes.rows { (delayed_change_row(&layout, change, people.network)) } }
             }
         }
-        (changes.paging("Pages of changes", "change", address))
+        (changes.position_and_page_links("Pages of changes", "change", address))
         h2 { "Seen by probes" }
         @if asked.rows.is_empty() { p.empty { "Every provider asks for what the catalog lists." } } @else {
             table.list {
                 caption.sr { "Operations whose providers ask for another payment" }
-                (columns(&["Operation", "Pays now", "The provider asks for", "Since"].map(Column::Text)))
+                (column_headings(&["Operation", "Pays now", "The provider asks for", "Since"].map(Column::Text)))
                 tbody { @for asked in &asked.rows { (changed_quote_row(&layout, asked, people.network)) } }
             }
         }
-        (asked.paging("Pages of payments seen by probes", "operation", address))
+        (asked.position_and_page_links("Pages of payments seen by probes", "operation", address))
     };
-    Ok(page(&layout, "Waiting changes", CHANGES, &how, &content).into_response())
+    Ok(operator_page(&layout, "Waiting changes", CHANGES, &how, &content).into_response())
 }
 
-fn waiting(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'_>> {
+fn delayed_changes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Waiting<'_>> {
     let mut changes = Vec::new();
     for (service, _) in services {
         for operation in &service.operations {
-            if let Some(next) = operation.waiting(now) {
+            if let Some(next) = operation.delayed_pricing(now) {
                 changes.push(Waiting {
                     service,
                     operation,
@@ -93,7 +95,7 @@ fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Ch
     let mut found = Vec::new();
     for (service, record) in services {
         for operation in &service.operations {
-            if let Some(answer) = record.change(operation, now) {
+            if let Some(answer) = record.changed_payment(operation, now) {
                 found.push(ChangedQuote {
                     service,
                     operation,
@@ -106,10 +108,10 @@ fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Ch
 }
 
 /// Renders the time at which a delayed pricing becomes active.
-pub(crate) fn begins(next: &NextPricing, now: Timestamp) -> Markup {
+pub(crate) fn start_time_cell(next: &NextPricing, now: Timestamp) -> Markup {
     html! {
         @match next.effective_from() {
-            Some(from) => { "from " (both(from, now)) },
+            Some(from) => { "from " (relative_and_exact_time(from, now)) },
             None => "once another operator accepts it",
         }
     }
@@ -124,22 +126,22 @@ pub(crate) fn quote_cell(quote: &Quote, network: Network) -> Markup {
                 max_price: None,
                 payment: Some(payment),
             };
-            pays(pricing, network)
+            payee_and_price(pricing, network)
         }
         Quote::Free => html! { span.muted { "no payment" } },
     }
 }
 
-fn head(service: &Service, operation: &Operation) -> Markup {
+fn operation_heading(service: &Service, operation: &Operation) -> Markup {
     html! {
         th scope="row" {
-            a href=(service_path(service.id)) { (visible(&service.name)) }
+            a href=(service_path(service.id)) { (escape_hidden_characters(&service.name)) }
             p.muted.fine { code { (operation.slug) } }
         }
     }
 }
 
-fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
+fn delayed_change_row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     let Waiting {
         service,
         operation,
@@ -147,15 +149,15 @@ fn row(layout: &Layout, change: &Waiting<'_>, network: Network) -> Markup {
     } = change;
     html! {
         tr {
-            (head(service, operation))
+            (operation_heading(service, operation))
             td data-label="From" {
                 @match next.effective_from() {
-                    Some(from) => (both(from, layout.now)),
+                    Some(from) => (relative_and_exact_time(from, layout.now)),
                     None => "another operator’s acceptance",
                 }
             }
-            td data-label="Pays now" { (pays(operation.pricing(layout.now), network)) }
-            td data-label="Will pay" { (pays(next.pricing(), network)) }
+            td data-label="Pays now" { (payee_and_price(operation.pricing_at(layout.now), network)) }
+            td data-label="Will pay" { (payee_and_price(next.as_pricing(), network)) }
             td data-label="Asked by" { (next.by) }
         }
     }
@@ -169,10 +171,10 @@ fn changed_quote_row(layout: &Layout, asked: &ChangedQuote<'_>, network: Network
     } = asked;
     html! {
         tr {
-            (head(service, operation))
-            td data-label="Pays now" { (pays(operation.pricing(layout.now), network)) }
+            (operation_heading(service, operation))
+            td data-label="Pays now" { (payee_and_price(operation.pricing_at(layout.now), network)) }
             td data-label="The provider asks for" { (quote_cell(&answer.quote, network)) }
-            td data-label="Since" { (both(answer.since, layout.now)) }
+            td data-label="Since" { (relative_and_exact_time(answer.since, layout.now)) }
         }
     }
 }

@@ -1,20 +1,20 @@
 //! A form on an operators' page, and its response: a redirect with a success message, or the page again with the reason
 //! for the rejection.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::operators::form_name::OperatorFormName;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use axum::{
     extract::{FromRequest, FromRequestParts as _, Path, Request},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use maud::Markup;
-use purser_api::{CallerIds, Failure, OperatorAct, OperatorAnswer, Reply};
+use purser_api::{CallerIds, Failure, OperatorAct, OperatorResponse, Reply};
 use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,14 +50,14 @@ impl FromRequest<Arc<People>> for OperatorForm {
 }
 
 /// The success messages for a completed action, and for an action that needs a second operator.
-pub(crate) struct Notices {
-    pub(crate) done: Notice,
-    pub(crate) awaits_second: Notice,
+pub(crate) struct ActMessages {
+    pub(crate) done: PageMessage,
+    pub(crate) awaits_second: PageMessage,
 }
 
-impl Notices {
+impl ActMessages {
     /// Creates the messages for an action that never needs a second operator.
-    pub(crate) const fn one(done: Notice) -> Self {
+    pub(crate) const fn for_single_operator(done: PageMessage) -> Self {
         let awaits_second = done;
         Self { done, awaits_second }
     }
@@ -65,57 +65,62 @@ impl Notices {
 
 impl OperatorForm {
     /// Parses a path parameter.
-    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// Returns the submitted values.
-    pub(crate) fn form(&self, name: OperatorFormName) -> Form {
-        self.posted.form(FormName::Operator(name))
+    pub(crate) fn parse_form(&self, name: OperatorFormName) -> Form {
+        self.posted.parse_form(FormName::Operator(name))
     }
 
     /// Performs the action, then redirects to `path`. If the action is rejected, shows the page that `page` renders,
     /// with the form and the reason.
-    pub(crate) async fn act(
+    pub(crate) async fn perform_act(
         self,
         mut form: Form,
         act: OperatorAct,
-        notices: Notices,
+        notices: ActMessages,
         path: &str,
         page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
     ) -> Reply {
         let person = &self.posted.session.person;
-        let answer = self.people.operate(person, self.caller.clone(), act).await?;
+        let answer = self.people.send_operator_act(person, self.caller.clone(), act).await?;
         let (status, problem) = match answer {
-            OperatorAnswer::Done {} => return Ok(done(path, notices.done)),
-            OperatorAnswer::AwaitsSecond {} => return Ok(done(path, notices.awaits_second)),
-            OperatorAnswer::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
-            OperatorAnswer::NotFound {} => (StatusCode::NOT_FOUND, Some(NOT_FOUND.to_owned())),
-            OperatorAnswer::VersionConflict {} => (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned())),
-            OperatorAnswer::SecondOperatorRequired {} => (StatusCode::FORBIDDEN, Some(SECOND_OPERATOR.to_owned())),
-            OperatorAnswer::TokenRequired {} => (StatusCode::FORBIDDEN, Some(TOKEN_REQUIRED.to_owned())),
-            OperatorAnswer::TooManyFreezes { limit } => {
+            OperatorResponse::Done {} => return Ok(redirect_with_notice(path, notices.done)),
+            OperatorResponse::AwaitsSecond {} => return Ok(redirect_with_notice(path, notices.awaits_second)),
+            OperatorResponse::NotAnOperator {} => (StatusCode::FORBIDDEN, Some(NOT_AN_OPERATOR.to_owned())),
+            OperatorResponse::NotFound {} => (StatusCode::NOT_FOUND, Some(NOT_FOUND.to_owned())),
+            OperatorResponse::VersionConflict {} => (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned())),
+            OperatorResponse::SecondOperatorRequired {} => (StatusCode::FORBIDDEN, Some(SECOND_OPERATOR.to_owned())),
+            OperatorResponse::TokenRequired {} => (StatusCode::FORBIDDEN, Some(TOKEN_REQUIRED.to_owned())),
+            OperatorResponse::TooManyFreezes { limit } => {
                 let problem = format!("Nothing was frozen: {limit} are frozen already, which is the maximum.");
                 (StatusCode::CONFLICT, Some(problem))
             }
-            OperatorAnswer::Invalid { path, message } => {
+            OperatorResponse::Invalid { path, message } => {
                 if path == "/payment" {
                     (StatusCode::PRECONDITION_FAILED, Some(CONFLICT.to_owned()))
                 } else {
-                    form.wrong(path.trim_start_matches('/'), format!("{}.", message.replace('`', "")));
+                    form.add_error(path.trim_start_matches('/'), format!("{}.", message.replace('`', "")));
                     (StatusCode::BAD_REQUEST, None)
                 }
             }
         };
-        self.page(status, form, problem, page).await
+        self.render_operator_page(status, form, problem, page).await
     }
 
     /// Shows the page again, with the form and its errors.
-    pub(crate) async fn again(self, form: Form, page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>) -> Reply {
-        self.page(StatusCode::BAD_REQUEST, form, None, page).await
+    pub(crate) async fn show_form_again(
+        self,
+        form: Form,
+        page: impl AsyncFnOnce(&People, Layout) -> Result<Markup>,
+    ) -> Reply {
+        self.render_operator_page(StatusCode::BAD_REQUEST, form, None, page)
+            .await
     }
 
-    async fn page(
+    async fn render_operator_page(
         &self,
         status: StatusCode,
         form: Form,

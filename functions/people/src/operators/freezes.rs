@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 
 impl People {
     /// Returns the operator freeze that applies to each agent. Agents without a freeze are left out.
-    pub(crate) async fn freezes_of(
+    pub(crate) async fn read_freezes_by_agent(
         &self,
         agents: impl IntoIterator<Item = &Agent>,
     ) -> Result<BTreeMap<AgentId, OperatorFreeze>> {
-        let freezes = self.ledger.freezes().await?;
+        let freezes = self.ledger.read_effective_freezes().await?;
         let mut known: Vec<OperatorFreeze> = Vec::new();
         let mut found = BTreeMap::new();
         for agent in agents {
             let target = freezes
-                .for_agent(agent)
+                .widest_for_agent(agent)
                 .and_then(|freeze| FreezeTarget::new(freeze, agent));
             let Some(target) = target else { continue };
             if !known.iter().any(|freeze| freeze.target == target) {
-                known.extend(self.ledger.operator_freeze(&target).await?);
+                known.extend(self.ledger.read_operator_freeze(&target).await?);
             }
             // Nothing is found if the freeze ended in the meantime.
             let freeze = known.iter().find(|freeze| freeze.target == target);
@@ -29,12 +29,12 @@ impl People {
     }
 
     /// Lists all freezes. Only for operators.
-    pub(crate) async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
-        self.ledger.operator_freezes().await
+    pub(crate) async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
+        self.ledger.list_operator_freezes().await
     }
 
     /// Returns the operator freeze that applies to this agent, if any.
-    pub(crate) async fn freeze_of(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
-        Ok(self.freezes_of([agent]).await?.remove(&agent.id))
+    pub(crate) async fn find_operator_freeze(&self, agent: &Agent) -> Result<Option<OperatorFreeze>> {
+        Ok(self.read_freezes_by_agent([agent]).await?.remove(&agent.id))
     }
 }

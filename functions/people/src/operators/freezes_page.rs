@@ -1,95 +1,106 @@
 //! The page with operator freezes (operator, time, reason), and the forms that start and end a freeze.
 
-use crate::operators::form::{Notices, OperatorForm};
+use crate::operators::form::{ActMessages, OperatorForm};
 use crate::operators::form_name::OperatorFormName;
-use crate::operators::layout::{ConfirmedAct, FREEZES, hidden, page};
+use crate::operators::layout::{ConfirmedAct, FREEZES, hidden_input, operator_page};
 use crate::redirect::see_other;
 use crate::sessions::session::OperatorSession;
 use crate::state::People;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::list::{Column, columns};
-use crate::ui::notice::Notice;
+use crate::ui::list::{Column, column_headings};
+use crate::ui::notice::PageMessage;
 use axum::{extract::State, http::Uri, response::IntoResponse as _, response::Response};
 use maud::{Markup, html};
-use purser_api::{FreezeOf, OperatorAct, Reply};
-use purser_domain::{AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, PersonId, Result, visible};
+use purser_api::{FreezeScope, OperatorAct, Reply};
+use purser_domain::{
+    AgentId, FreezeTarget, Freezes, OperatorFreeze, OperatorReason, Result, UserId, escape_hidden_characters,
+};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/operator/freezes`: all operator freezes.
-pub(crate) async fn show(
+pub(crate) async fn show_freezes_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
     uri: Uri,
 ) -> Reply {
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    Ok(render(&people, &layout).await?.into_response())
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    Ok(render_freezes_page(&people, &layout).await?.into_response())
 }
 
 /// Redirects a `GET` for a form's path to the page.
-pub(crate) async fn back() -> Response {
+pub(crate) async fn redirect_to_freezes() -> Response {
     see_other(FREEZES)
 }
 
 /// Handles `POST /dashboard/operator/freezes`: freezes an agent, an owner's agents, or the deployment.
-pub(crate) async fn freeze(sent: OperatorForm) -> Reply {
-    let mut form = sent.form(OperatorFormName::Freeze);
-    let target = target(&mut form, "id");
-    let reason = OperatorReason::parse(form.text("reason"));
+pub(crate) async fn submit_freeze(sent: OperatorForm) -> Reply {
+    let mut form = sent.parse_form(OperatorFormName::Freeze);
+    let target = parse_freeze_target(&mut form, "id");
+    let reason = OperatorReason::parse(form.field_text("reason"));
     if reason.is_none() {
-        form.wrong("reason", format!("Reason: {}.", OperatorReason::FORM));
+        form.add_error("reason", format!("Reason: {}.", OperatorReason::FORM));
     }
-    let is_confirmed = form.is_checked("confirmed", "Check the box: a freeze refuses payments at once.");
+    let is_confirmed = form.require_checked("confirmed", "Check the box: a freeze refuses payments at once.");
     let Some((target, reason)) = target.zip(reason).filter(|_| is_confirmed) else {
         return sent
-            .again(form, async |people, layout| render(people, &layout).await)
+            .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
     let act = OperatorAct::Freeze {
-        target: FreezeOf::new(&target),
+        target: FreezeScope::new(&target),
         reason: reason.as_str().to_owned(),
     };
-    answer(sent, form, act, Notices::one(Notice::OperatorFroze)).await
+    perform_freeze_act(
+        sent,
+        form,
+        act,
+        ActMessages::for_single_operator(PageMessage::OperatorFroze),
+    )
+    .await
 }
 
 /// Handles `POST /dashboard/operator/freezes/end`: ends a freeze.
-pub(crate) async fn end(sent: OperatorForm) -> Reply {
-    let row = sent.form(OperatorFormName::EndFreeze(0)).text("row").parse();
-    let mut form = sent.form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
-    let target = target(&mut form, "");
-    let is_confirmed = form.is_checked("confirmed", "Check the box: payments are allowed again.");
+pub(crate) async fn submit_unfreeze(sent: OperatorForm) -> Reply {
+    let row = sent
+        .parse_form(OperatorFormName::EndFreeze(0))
+        .field_text("row")
+        .parse();
+    let mut form = sent.parse_form(OperatorFormName::EndFreeze(row.unwrap_or(usize::MAX)));
+    let target = parse_freeze_target(&mut form, "");
+    let is_confirmed = form.require_checked("confirmed", "Check the box: payments are allowed again.");
     let Some(target) = target.filter(|_| is_confirmed) else {
         return sent
-            .again(form, async |people, layout| render(people, &layout).await)
+            .show_form_again(form, async |people, layout| render_freezes_page(people, &layout).await)
             .await;
     };
     let act = OperatorAct::EndFreeze {
-        target: FreezeOf::new(&target),
+        target: FreezeScope::new(&target),
     };
-    let notices = Notices {
-        done: Notice::OperatorUnfroze,
-        awaits_second: Notice::UnfreezeAwaitsSecond,
+    let notices = ActMessages {
+        done: PageMessage::OperatorUnfroze,
+        awaits_second: PageMessage::UnfreezeAwaitsSecond,
     };
-    answer(sent, form, act, notices).await
+    perform_freeze_act(sent, form, act, notices).await
 }
 
-async fn answer(sent: OperatorForm, form: Form, act: OperatorAct, notices: Notices) -> Reply {
-    let page = async |people: &People, layout: Layout| render(people, &layout).await;
-    sent.act(form, act, notices, FREEZES, page).await
+async fn perform_freeze_act(sent: OperatorForm, form: Form, act: OperatorAct, notices: ActMessages) -> Reply {
+    let page = async |people: &People, layout: Layout| render_freezes_page(people, &layout).await;
+    sent.perform_act(form, act, notices, FREEZES, page).await
 }
 
 /// Reads the freeze target from the inputs `scope` and `id`. An invalid target is reported at the input `field`.
-fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
-    let id = form.text("id");
-    let (target, message) = match form.text("scope") {
+fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
+    let id = form.field_text("id");
+    let (target, message) = match form.field_text("scope") {
         "agent" => (
             AgentId::parse(id).map(FreezeTarget::Agent),
             "ID: enter the agent’s ID, a UUID.",
         ),
         "owner" => (
-            PersonId::parse(id).map(FreezeTarget::Owner),
+            UserId::parse(id).map(FreezeTarget::Owner),
             "ID: enter the owner’s ID, 64 hexadecimal digits.",
         ),
         "deployment" => (
@@ -99,15 +110,15 @@ fn target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
         _ => (None, "Scope: choose one."),
     };
     if target.is_none() {
-        form.wrong(field, message);
+        form.add_error(field, message);
     }
     target
 }
 
 /// Renders the page in its current state. One page suffices, because there are at most [`Freezes::MAX`] freezes of each
 /// kind.
-async fn render(people: &People, layout: &Layout) -> Result<Markup> {
-    let mut freezes = people.operator_freezes().await?;
+async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
+    let mut freezes = people.list_operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));
     let acts = people.internal.is_some();
     let how = html! {
@@ -128,25 +139,25 @@ async fn render(people: &People, layout: &Layout) -> Result<Markup> {
         @if freezes.is_empty() { p.empty { "No operator has frozen anything. Agents that their owners froze are not listed here." } } @else {
             table.list {
                 caption.sr { "Freezes: that of the deployment, then newest first" }
-                (columns(&names))
-                tbody { @for (number, freeze) in freezes.iter().enumerate() { (row(layout, freeze, acts.then_some(number))) } }
+                (column_headings(&names))
+                tbody { @for (number, freeze) in freezes.iter().enumerate() { (freeze_row(layout, freeze, acts.then_some(number))) } }
             }
         }
     };
-    Ok(page(layout, "Operators’ freezes", FREEZES, &how, &content))
+    Ok(operator_page(layout, "Operators’ freezes", FREEZES, &how, &content))
 }
 
 fn freeze_form(layout: &Layout) -> Markup {
-    let inputs = layout.inputs(FormName::Operator(OperatorFormName::Freeze));
+    let inputs = layout.form_inputs(FormName::Operator(OperatorFormName::Freeze));
     let scopes = [
         ("agent", "One agent"),
         ("owner", "All agents of an owner"),
         ("deployment", "All payments of this Purser"),
     ];
     let content = html! {
-        (inputs.radios("scope", "Scope", &scopes, "agent"))
-        (inputs.optional_line("id", "ID of the agent or the owner; none for all payments", "", 64))
-        (inputs.line("reason", "Reason, which the owners see", "", OperatorReason::MAX))
+        (inputs.radio_buttons("scope", "Scope", &scopes, "agent"))
+        (inputs.optional_text_input("id", "ID of the agent or the owner; none for all payments", "", 64))
+        (inputs.required_text_input("reason", "Reason, which the owners see", "", OperatorReason::MAX))
     };
     let form = ConfirmedAct {
         name: OperatorFormName::Freeze,
@@ -155,10 +166,10 @@ fn freeze_form(layout: &Layout) -> Markup {
         confirms: "Refuse these payments at once",
         content: &content,
     };
-    form.show(layout)
+    form.render_confirmation_form(layout)
 }
 
-fn row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Markup {
+fn freeze_row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Markup {
     html! {
         tr {
             th scope="row" {
@@ -168,16 +179,16 @@ fn row(layout: &Layout, freeze: &OperatorFreeze, number: Option<usize>) -> Marku
                     FreezeTarget::Agent(agent) => { "agent " code.long { (agent) } },
                 }
             }
-            td data-label="Since" { (both(freeze.at, layout.now)) }
+            td data-label="Since" { (relative_and_exact_time(freeze.at, layout.now)) }
             td data-label="By" { (freeze.by) }
-            td data-label="Why" { (visible(freeze.reason.as_str())) }
-            @if let Some(number) = number { td data-label="End" { (end_form(layout, freeze, number)) } }
+            td data-label="Why" { (escape_hidden_characters(freeze.reason.as_str())) }
+            @if let Some(number) = number { td data-label="End" { (unfreeze_form(layout, freeze, number)) } }
         }
     }
 }
 
-fn end_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
-    if !freeze.by.is_in_browser() {
+fn unfreeze_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
+    if !freeze.by.acted_in_browser() {
         return html! { span.muted { "with a token" } };
     }
     let id = match &freeze.target {
@@ -186,9 +197,9 @@ fn end_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
         FreezeTarget::Agent(agent) => agent.to_string(),
     };
     let content = html! {
-        (hidden("scope", freeze.target.scope()))
-        (hidden("id", &id))
-        (hidden("row", &number.to_string()))
+        (hidden_input("scope", freeze.target.scope_name()))
+        (hidden_input("id", &id))
+        (hidden_input("row", &number.to_string()))
     };
     let form = ConfirmedAct {
         name: OperatorFormName::EndFreeze(number),
@@ -199,6 +210,6 @@ fn end_form(layout: &Layout, freeze: &OperatorFreeze, number: usize) -> Markup {
     };
     html! {
         @if let Some(first) = &freeze.end_asked_by { p.fine { (first) " has ended it: another operator has to end it too." } }
-        (form.show(layout))
+        (form.render_confirmation_form(layout))
     }
 }

@@ -4,7 +4,7 @@ use crate::operators::form_name::OperatorFormName;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::money::money;
+use crate::ui::money::amount_text;
 use maud::{Markup, html};
 use purser_domain::{AgentId, Network, Pricing, ServiceId};
 
@@ -25,11 +25,11 @@ pub(crate) fn agent_path(agent: AgentId) -> String {
 
 /// Renders a page for operators. `path` is the page's path. `how` describes the actions on the page, or names the API
 /// that performs the actions.
-pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
+pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
     };
-    layout.page(
+    layout.html_page(
         title,
         NavItem::Operators,
         &html! {
@@ -44,17 +44,17 @@ pub(crate) fn page(layout: &Layout, title: &str, path: &str, how: &Markup, conte
 }
 
 /// Renders the payee and the maximum price of a call.
-pub(crate) fn pays(pricing: Pricing<'_>, network: Network) -> Markup {
+pub(crate) fn payee_and_price(pricing: Pricing<'_>, network: Network) -> Markup {
     let Some(payment) = pricing.payment else {
         return html! { span.muted { "no payment" } };
     };
     html! {
-        @match pricing.most() {
-            Some(most) => { "at most " (money(most)) },
+        @match pricing.max_price() {
+            Some(most) => { "at most " (amount_text(most)) },
             None => span.chip.wait { "no highest price" },
         }
         " to " code.long { (payment.pay_to.to_checksum(None)) }
-        @if payment.network != network { " " span.chip.bad { "on " (labels::network(payment.network)) } }
+        @if payment.network != network { " " span.chip.bad { "on " (labels::network_name(payment.network)) } }
     }
 }
 
@@ -71,15 +71,15 @@ pub(crate) struct ConfirmedAct<'a> {
 }
 
 impl ConfirmedAct<'_> {
-    pub(crate) fn show(&self, layout: &Layout) -> Markup {
-        let inputs = layout.inputs(FormName::Operator(self.name));
+    pub(crate) fn render_confirmation_form(&self, layout: &Layout) -> Markup {
+        let inputs = layout.form_inputs(FormName::Operator(self.name));
         html! {
-            details.pop open[inputs.is_typed()] {
+            details.pop open[inputs.has_posted_form()] {
                 summary.button { (self.label) }
                 div.pop-body {
-                    (layout.form(self.action, &html! {
+                    (layout.post_form(self.action, &html! {
                         (self.content)
-                        (inputs.box_to_check("confirmed", self.confirms))
+                        (inputs.required_checkbox("confirmed", self.confirms))
                         button.primary type="submit" { (self.label) }
                     }))
                 }
@@ -89,6 +89,6 @@ impl ConfirmedAct<'_> {
 }
 
 /// Renders a hidden form input.
-pub(crate) fn hidden(name: &str, value: &str) -> Markup {
+pub(crate) fn hidden_input(name: &str, value: &str) -> Markup {
     html! { input type="hidden" name=(name) value=(value); }
 }

@@ -19,46 +19,55 @@ use std::sync::Arc;
 /// Returns the routes of the operators' pages.
 pub(crate) fn routes() -> Router<Arc<People>> {
     let service = Router::new()
-        .route("/", get(service_page::show))
-        .route("/probe", post(service_page::probe).get(service_page::back))
+        .route("/", get(service_page::show_service_page))
+        .route(
+            "/probe",
+            post(service_page::submit_probe_request).get(service_page::redirect_to_service),
+        )
         .route(
             "/operations/{operation}/accept",
-            post(service_page::accept).get(service_page::back),
+            post(service_page::submit_change_acceptance).get(service_page::redirect_to_service),
         )
         .route(
             "/operations/{operation}/withdraw",
-            post(service_page::withdraw).get(service_page::back),
+            post(service_page::submit_change_withdrawal).get(service_page::redirect_to_service),
         )
         .route(
             "/operations/{operation}/pin",
-            post(service_page::pin).get(service_page::back),
+            post(service_page::submit_probed_price).get(service_page::redirect_to_service),
         );
     let agent = Router::new()
-        .route("/offer", post(agents_page::offer).get(agents_page::back))
+        .route(
+            "/offer",
+            post(agents_page::submit_agent_offer).get(agents_page::redirect_to_operator_agent),
+        )
         .route(
             "/withdraw-offer",
-            post(agents_page::withdraw_offer).get(agents_page::back),
+            post(agents_page::submit_offer_withdrawal).get(agents_page::redirect_to_operator_agent),
         )
-        .route("/reconcile", post(agents_page::reconcile).get(agents_page::back));
+        .route(
+            "/reconcile",
+            post(agents_page::submit_reconcile_request).get(agents_page::redirect_to_operator_agent),
+        );
     Router::new()
-        .route("/dashboard/operator", get(to_catalog))
-        .route(CATALOG, get(catalog::show))
+        .route("/dashboard/operator", get(redirect_to_catalog))
+        .route(CATALOG, get(catalog::show_operator_catalog_page))
         .nest("/dashboard/operator/services/{service}", service)
-        .route(CHANGES, get(changes::show))
+        .route(CHANGES, get(changes::show_changes_page))
         .route(
             FREEZES,
-            post(freezes_page::freeze)
-                .get(freezes_page::show)
+            post(freezes_page::submit_freeze)
+                .get(freezes_page::show_freezes_page)
                 .layer(Extension(Stops::ALWAYS)),
         )
         .route(
             "/dashboard/operator/freezes/end",
-            post(freezes_page::end).get(freezes_page::back),
+            post(freezes_page::submit_unfreeze).get(freezes_page::redirect_to_freezes),
         )
-        .route(AGENTS, get(agents_page::show))
+        .route(AGENTS, get(agents_page::show_operator_agents_page))
         .nest("/dashboard/operator/agents/{agent}", agent)
 }
 
-async fn to_catalog() -> Response {
+async fn redirect_to_catalog() -> Response {
     see_other(CATALOG)
 }

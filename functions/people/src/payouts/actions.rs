@@ -2,59 +2,62 @@
 
 use crate::agents::form::AgentForm;
 use crate::ui::form::FormName;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use purser_api::Reply;
 use purser_domain::Submission;
 
 /// Handles `POST …/payout-address`: sets the withdrawal address.
-pub(crate) async fn name_address(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::PayoutAddress);
-    let Some(address) = form.address() else {
-        return sent.again(form).await;
+pub(crate) async fn submit_withdrawal_address(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::PayoutAddress);
+    let Some(address) = form.parse_address() else {
+        return sent.show_form_again(form).await;
     };
     let named = sent
         .people
-        .name_payout_address(&sent.owned, sent.caller.clone(), address);
+        .set_withdrawal_address(&sent.owned, sent.caller.clone(), address);
     let named = named.await;
-    sent.answer(form, named, Notice::PayoutAddressNamed).await
+    sent.respond_to_form(form, named, PageMessage::PayoutAddressNamed).await
 }
 
 /// Handles `POST …/payout-address/remove`: removes the withdrawal address.
-pub(crate) async fn remove_address(sent: AgentForm) -> Reply {
-    sent.people.remove_payout_address(&sent.owned, sent.caller).await?;
-    Ok(done(&paths::agent(sent.owned.agent().id), Notice::PayoutAddressRemoved))
+pub(crate) async fn submit_address_removal(sent: AgentForm) -> Reply {
+    sent.people.remove_withdrawal_address(&sent.owned, sent.caller).await?;
+    Ok(redirect_with_notice(
+        &paths::agent_path(sent.owned.agent().id),
+        PageMessage::PayoutAddressRemoved,
+    ))
 }
 
 /// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so
 /// submitting the form twice makes only one withdrawal.
-pub(crate) async fn pay_out(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::PayOut);
-    let amount = form.payout_amount();
-    let is_confirmed = form.is_checked("confirmed", "Compare the address and check the box.");
-    let key = form.text("idempotency_key").to_owned();
+pub(crate) async fn submit_withdrawal(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::PayOut);
+    let amount = form.parse_withdrawal_amount();
+    let is_confirmed = form.require_checked("confirmed", "Compare the address and check the box.");
+    let key = form.field_text("idempotency_key").to_owned();
     if key.is_empty() || key.len() > 255 {
-        form.wrong("", "The form is incomplete. Reload the page.");
+        form.add_error("", "The form is incomplete. Reload the page.");
     }
-    let Some(amount) = amount.filter(|_| is_confirmed && !form.is_wrong()) else {
-        return sent.again(form).await;
+    let Some(amount) = amount.filter(|_| is_confirmed && !form.has_errors()) else {
+        return sent.show_form_again(form).await;
     };
     match sent
         .people
-        .pay_out(&sent.owned, sent.caller.clone(), amount, &key)
+        .withdraw_to_owner(&sent.owned, sent.caller.clone(), amount, &key)
         .await
     {
         Ok(paid) => {
             let notice = match paid.submission {
-                Some(Submission::Accepted) => Notice::PaidOut,
-                None => Notice::PaidOutBefore,
-                Some(Submission::Refused | Submission::Unanswered) => Notice::PayoutUnanswered,
+                Some(Submission::Accepted) => PageMessage::PaidOut,
+                None => PageMessage::PaidOutBefore,
+                Some(Submission::Refused | Submission::Unanswered) => PageMessage::PayoutUnanswered,
             };
-            Ok(done(
-                &paths::receipt(sent.owned.agent().id, paid.settlement.id()),
+            Ok(redirect_with_notice(
+                &paths::receipt_path(sent.owned.agent().id, paid.settlement.id()),
                 notice,
             ))
         }
-        Err(error) => sent.reject(form, error).await,
+        Err(error) => sent.show_rejected_form(form, error).await,
     }
 }

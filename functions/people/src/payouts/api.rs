@@ -1,7 +1,7 @@
 //! JSON API under `/agents/{agentId}/payout-address` and `…/payouts`: the withdrawal address, and withdrawals to it.
 
 use crate::agents::owned::OwnedAgent;
-use crate::payouts::operations::{PaidOut, Payouts};
+use crate::payouts::operations::{MadeWithdrawal, Withdrawals};
 use crate::request::created_response;
 use crate::settlements::api::SettlementView;
 use crate::state::People;
@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Body, CallerIds, Failure, Text, errors};
-use purser_domain::{Address, Amount, PayoutAmount, Submission};
+use purser_domain::{Address, Amount, Submission, WithdrawalAmount};
 use serde::Serialize;
 use serde_json::json;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ pub(crate) struct PayoutAddressView {
 }
 
 impl PayoutAddressView {
-    async fn load(people: &People, owned: &OwnedAgent) -> purser_domain::Result<Json<Self>> {
-        let Payouts {
+    async fn load_address_view(people: &People, owned: &OwnedAgent) -> purser_domain::Result<Json<Self>> {
+        let Withdrawals {
             is_set_up,
             address,
             open,
-        } = people.payouts(owned).await?;
+        } = people.read_withdrawals(owned).await?;
         let named = address.as_ref();
         Ok(Json(Self {
             agent_id: owned.agent().id.to_string(),
@@ -66,12 +66,12 @@ purser_api::body! {
 
 purser_api::field! {
     /// An amount in micro-USDC, or the whole balance.
-    pub(crate) struct AskedAmount(PayoutAmount):
+    pub(crate) struct AskedAmount(WithdrawalAmount):
     |value| {
         if value.as_str() == Some("balance") {
-            return Ok(PayoutAmount::Balance);
+            return Ok(WithdrawalAmount::Balance);
         }
-        let amount = <Amount as purser_api::Field>::read(value).ok().and_then(PayoutAmount::units);
+        let amount = <Amount as purser_api::Field>::read(value).ok().and_then(WithdrawalAmount::from_amount);
         amount.ok_or_else(|| {
             format!("must be a whole number of micro-units from 1 to {}, or `balance`", Amount::MAX)
         })
@@ -111,11 +111,11 @@ pub(crate) struct PayoutView {
     get, path = "/agents/{agentId}/payout-address", operation_id = "read_payout_address",
     responses((status = 200, body = PayoutAddressView, description = "The address."))
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_withdrawal_address(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
 ) -> Result<Json<PayoutAddressView>, Failure> {
-    Ok(PayoutAddressView::load(&people, &owned).await?)
+    Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
 /// Set the address to which an agent's money may be withdrawn.
@@ -129,15 +129,15 @@ pub(crate) async fn read(
         errors::RecentSignInRequired, errors::PayoutRefused,
     )
 )]
-pub(crate) async fn name(
+pub(crate) async fn set_withdrawal_address(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     caller: CallerIds,
     body: Body<NewPayoutAddress>,
 ) -> Result<Json<PayoutAddressView>, Failure> {
     let new = body.parse()?;
-    people.name_payout_address(&owned, caller, new.address).await?;
-    Ok(PayoutAddressView::load(&people, &owned).await?)
+    people.set_withdrawal_address(&owned, caller, new.address).await?;
+    Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
 /// Remove the withdrawal address immediately.
@@ -145,13 +145,13 @@ pub(crate) async fn name(
     delete, path = "/agents/{agentId}/payout-address", operation_id = "remove_payout_address",
     responses((status = 200, body = PayoutAddressView, description = "The agent has no payout address."))
 )]
-pub(crate) async fn remove(
+pub(crate) async fn remove_withdrawal_address(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     caller: CallerIds,
 ) -> Result<Json<PayoutAddressView>, Failure> {
-    people.remove_payout_address(&owned, caller).await?;
-    Ok(PayoutAddressView::load(&people, &owned).await?)
+    people.remove_withdrawal_address(&owned, caller).await?;
+    Ok(PayoutAddressView::load_address_view(&people, &owned).await?)
 }
 
 /// Withdraw money from the agent's wallet to the withdrawal address.
@@ -163,19 +163,19 @@ pub(crate) async fn remove(
         errors::RecentSignInRequired, errors::PayoutRefused, errors::IdempotencyKeyReused,
     )
 )]
-pub(crate) async fn pay_out(
+pub(crate) async fn withdraw_to_owner(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     caller: CallerIds,
     body: Body<NewPayout>,
 ) -> Result<Response, Failure> {
     let new = body.parse()?;
-    let PaidOut {
+    let MadeWithdrawal {
         settlement,
         submission,
         replayed,
     } = people
-        .pay_out(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
+        .withdraw_to_owner(&owned, caller, new.amount_units.0, &new.idempotency_key.0)
         .await?;
     let answer = Json(PayoutView {
         payout: SettlementView::from_settlement(settlement, owned.agent())?,

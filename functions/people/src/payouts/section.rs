@@ -1,26 +1,26 @@
 //! The withdrawal section of an agent's page: the withdrawal address, and the form that withdraws money to it.
 
 use crate::agents::contents::AgentPage;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout};
-use crate::ui::money::dollars;
+use crate::ui::money::format_dollars;
 use crate::ui::paths;
 use maud::{Markup, html};
-use purser_domain::{Address, Amount, PayoutAddress, Settlement};
+use purser_domain::{Address, Amount, Settlement, WithdrawalAddress};
 
-pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+pub(crate) fn withdrawal_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let payouts = &page.payouts;
     html! {
         section id="payouts" aria-labelledby="payouts-title" {
             h2 id="payouts-title" { "Payouts" }
             @if payouts.is_set_up || payouts.address.is_some() {
                 div.card {
-                    @if let Some(open) = &payouts.open { (under_way(layout, page, open)) }
+                    @if let Some(open) = &payouts.open { (open_withdrawal_details(layout, page, open)) }
                     @match &payouts.address {
                         None => p { "No payout address is set. Add an address of yours to withdraw this agent’s money." },
-                        Some(named) => (present(layout, page, named, path)),
+                        Some(named) => (current_address_section(layout, page, named, path)),
                     }
                     @if payouts.is_set_up { (address_form(layout, payouts.address.is_some(), path)) }
                     p.hint {
@@ -35,52 +35,52 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
     }
 }
 
-fn under_way(layout: &Layout, page: &AgentPage<'_>, open: &Settlement) -> Markup {
+fn open_withdrawal_details(layout: &Layout, page: &AgentPage<'_>, open: &Settlement) -> Markup {
     html! {
         p {
-            span.chip.wait { "under way" } " " (dollars(open.terms.amount)) " to " (labels::short_wallet(open.terms.pay_to)) ", completes or expires "
-            (both(open.terms.valid_before, layout.now)) " at the latest. "
-            a href=(paths::receipt(page.agent.id, open.id())) { "Show the receipt" }
+            span.chip.wait { "under way" } " " (format_dollars(open.terms.amount)) " to " (labels::short_wallet_address(open.terms.pay_to)) ", completes or expires "
+            (relative_and_exact_time(open.terms.valid_before, layout.now)) " at the latest. "
+            a href=(paths::receipt_path(page.agent.id, open.id())) { "Show the receipt" }
         }
     }
 }
 
-fn present(layout: &Layout, page: &AgentPage<'_>, named: &PayoutAddress, path: &str) -> Markup {
+fn current_address_section(layout: &Layout, page: &AgentPage<'_>, named: &WithdrawalAddress, path: &str) -> Markup {
     let is_good = layout.now >= named.good_from;
     html! {
         dl.facts-list.wide {
-            div { dt { "Address" } dd { (labels::wallet(named.address)) } }
-            div { dt { "Set" } dd { (both(named.named_at, layout.now)) } }
+            div { dt { "Address" } dd { (labels::wallet_address(named.address)) } }
+            div { dt { "Set" } dd { (relative_and_exact_time(named.named_at, layout.now)) } }
             div {
                 dt { "Usable" }
                 dd {
                     @if is_good { span.chip.good { "now" } }
-                    @else { span.chip.wait { "not yet" } " from " (both(named.good_from, layout.now)) }
+                    @else { span.chip.wait { "not yet" } " from " (relative_and_exact_time(named.good_from, layout.now)) }
                 }
             }
         }
         @if page.freeze.is_some() {
             p.hint { "Payouts are stopped while an operator’s freeze is in force." }
         } @else if is_good && page.payouts.is_set_up && page.payouts.open.is_none() {
-            (payout_form(layout, page, named.address, path))
+            (withdrawal_form(layout, page, named.address, path))
         }
-        (layout.button(
+        (layout.button_form(
             &format!("{path}/payout-address/remove"),
             &Button::danger("Remove the address", "Remove the payout address? If you set it again, its waiting period starts again."),
         ))
     }
 }
 
-fn payout_form(layout: &Layout, page: &AgentPage<'_>, to: Address, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::PayOut);
+fn withdrawal_form(layout: &Layout, page: &AgentPage<'_>, to: Address, path: &str) -> Markup {
+    let inputs = layout.form_inputs(FormName::PayOut);
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "Pay out" }
             div.pop-body {
-                (layout.form(&format!("{path}/payouts"), &html! {
+                (layout.post_form(&format!("{path}/payouts"), &html! {
                     input type="hidden" name="idempotency_key" value=(page.payout_key);
-                    (inputs.cap("amount", "Amount", "The whole balance", "In dollars.", page.balance.unwrap_or(Amount::ZERO)))
-                    (inputs.box_to_check("confirmed", &format!("I have compared the address: {}", to.to_checksum(None))))
+                    (inputs.cap_input("amount", "Amount", "The whole balance", "In dollars.", page.balance.unwrap_or(Amount::ZERO)))
+                    (inputs.required_checkbox("confirmed", &format!("I have compared the address: {}", to.to_checksum(None))))
                     p.hint { "Payments that are authorized but not collected yet fail if the remaining balance is too low." }
                     button.primary type="submit" { "Pay out" }
                 }))
@@ -90,13 +90,13 @@ fn payout_form(layout: &Layout, page: &AgentPage<'_>, to: Address, path: &str) -
 }
 
 fn address_form(layout: &Layout, is_change: bool, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::PayoutAddress);
+    let inputs = layout.form_inputs(FormName::PayoutAddress);
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { @if is_change { "Change payout address" } @else { "Add payout address" } }
             div.pop-body {
-                (layout.form(&format!("{path}/payout-address"), &html! {
-                    (inputs.line("address", "Address", "", 42))
+                (layout.post_form(&format!("{path}/payout-address"), &html! {
+                    (inputs.required_text_input("address", "Address", "", 42))
                     @if is_change { p.hint { "The new address has a waiting period. No payout is possible until it ends." } }
                     button.primary type="submit" { "Save address" }
                 }))

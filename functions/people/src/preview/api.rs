@@ -1,6 +1,6 @@
 //! Previews in the JSON API: `?preview=true` on updates of policies and rules.
 
-use crate::preview::operations::{EditPreview, PreviewDays};
+use crate::preview::operations::{PreviewDays, UpdatePreview};
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use purser_api::{FromQuery, Query};
@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 /// The query parameters of an update that has a preview.
 #[derive(IntoParams)]
-pub(crate) struct AskedEdit {
+pub(crate) struct RequestedUpdate {
     /// If true, nothing is saved, and the response says what the update would change.
     #[param(value_type = bool, required = false)]
     preview: bool,
@@ -24,19 +24,21 @@ pub(crate) struct AskedEdit {
     pub(crate) edit_reason: Option<EditReason>,
 }
 
-impl AskedEdit {
+impl RequestedUpdate {
     /// Returns the number of days to test, if the query asks for a preview instead of the update.
     pub(crate) fn preview(&self) -> Option<PreviewDays> {
         self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
     }
 }
 
-impl FromQuery for AskedEdit {
+impl FromQuery for RequestedUpdate {
     fn from_query(query: &mut Query) -> Self {
         Self {
             preview: is_preview(query),
-            days: query.integer("days", 1, PreviewDays::MAX).and_then(PreviewDays::new),
-            edit_reason: edit_reason(query),
+            days: query
+                .parse_integer("days", 1, PreviewDays::MAX)
+                .and_then(PreviewDays::new),
+            edit_reason: parse_update_reason(query),
         }
     }
 }
@@ -52,7 +54,7 @@ pub(crate) struct AskedReason {
 impl FromQuery for AskedReason {
     fn from_query(query: &mut Query) -> Self {
         Self {
-            edit_reason: edit_reason(query),
+            edit_reason: parse_update_reason(query),
         }
     }
 }
@@ -73,18 +75,18 @@ impl FromQuery for AskedApply {
     fn from_query(query: &mut Query) -> Self {
         Self {
             preview: is_preview(query),
-            edit_reason: edit_reason(query),
+            edit_reason: parse_update_reason(query),
         }
     }
 }
 
 fn is_preview(query: &mut Query) -> bool {
-    let is_preview = query.read("preview", |text| text.parse().ok(), "must be `true` or `false`");
+    let is_preview = query.parse_with("preview", |text| text.parse().ok(), "must be `true` or `false`");
     is_preview.unwrap_or(false)
 }
 
-fn edit_reason(query: &mut Query) -> Option<EditReason> {
-    let reason = query.read(
+fn parse_update_reason(query: &mut Query) -> Option<EditReason> {
+    let reason = query.parse_with(
         "edit_reason",
         |text| EditReason::parse_optional(text).ok(),
         EditReason::FORM,
@@ -236,7 +238,7 @@ pub(crate) struct ExampleView {
 }
 
 impl PreviewView {
-    pub(crate) fn new(preview: EditPreview) -> Self {
+    pub(crate) fn new(preview: UpdatePreview) -> Self {
         Self {
             agent_id: preview.agent.to_string(),
             preview: true,

@@ -4,8 +4,8 @@
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
 use purser_domain::{
-    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Candidate, Comparison, Duration, EnabledService, Result,
-    Service, Timestamp, compare,
+    Agent, AgentId, AgentLimits, Backtest, BacktestResult, Comparison, Duration, EnabledService, ProposedLimits,
+    Result, Service, Timestamp, compare_limits,
 };
 use purser_store::{BacktestReads, LogRange};
 
@@ -32,7 +32,7 @@ impl PreviewDays {
         self.0
     }
 
-    fn length(self) -> Duration {
+    fn duration(self) -> Duration {
         Duration::from_secs_u32(self.0.saturating_mul(86_400))
     }
 }
@@ -47,7 +47,7 @@ const ROWS: u32 = 500;
 
 /// The preview of an update.
 #[derive(Debug)]
-pub(crate) struct EditPreview {
+pub(crate) struct UpdatePreview {
     pub(crate) agent: AgentId,
     /// The requested number of days.
     pub(crate) days: PreviewDays,
@@ -62,9 +62,9 @@ pub(crate) struct EditPreview {
 }
 
 /// Returns a proposed policy with exactly these limits.
-fn candidate_of(limits: &AgentLimits<'_>) -> Candidate {
+fn proposed_policy(limits: &AgentLimits<'_>) -> ProposedLimits {
     let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
-    Candidate {
+    ProposedLimits {
         rules: Some(limits.agent.rules.clone()),
         status: None,
         policies: policies.collect(),
@@ -78,16 +78,17 @@ impl People {
         owned: &OwnedAgent,
         record: EnabledService,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        let (edition, present) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(owned.agent()))?;
-        let services: Vec<&Service> = edition.catalog.by_id(record.service).into_iter().collect();
+    ) -> Result<UpdatePreview> {
+        let (edition, present) =
+            tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
+        let services: Vec<&Service> = edition.catalog.find_by_id(record.service).into_iter().collect();
         let mut edited = present.clone();
         edited.retain(|policy| policy.service != record.service);
         edited.push(record);
         let agent = owned.agent();
         let limits = |policies| AgentLimits { agent, policies };
         let preview = self.compare_limits(limits(&present), limits(&edited), &services, days);
-        self.run_long(&agent.owner, preview).await
+        self.run_in_user_slot(&agent.owner, preview).await
     }
 
     /// Previews the rules of `edited`.
@@ -96,18 +97,19 @@ impl People {
         owned: &OwnedAgent,
         edited: Agent,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(owned.agent()))?;
+    ) -> Result<UpdatePreview> {
+        let (edition, policies) =
+            tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(owned.agent()))?;
         let services = policies
             .iter()
-            .filter_map(|policy| edition.catalog.by_id(policy.service));
+            .filter_map(|policy| edition.catalog.find_by_id(policy.service));
         let services: Vec<&Service> = services.collect();
         let limits = |agent| AgentLimits {
             agent,
             policies: policies.as_slice(),
         };
         let preview = self.compare_limits(limits(owned.agent()), limits(&edited), &services, days);
-        self.run_long(&owned.agent().owner, preview).await
+        self.run_in_user_slot(&owned.agent().owner, preview).await
     }
 
     /// Compares two versions of an agent's limits, and simulates both on the agent's newest decisions.
@@ -117,37 +119,37 @@ impl People {
         proposed: AgentLimits<'_>,
         services: &[&Service],
         days: PreviewDays,
-    ) -> Result<EditPreview> {
+    ) -> Result<UpdatePreview> {
         let agent = current.agent;
-        let comparison = compare(&current, &proposed, services, self.network, self.now());
+        let comparison = compare_limits(&current, &proposed, services, self.network, self.now());
         let since = self.usage.read_owned_since(agent).await?;
         let now = self.now();
         // One minute later than now, because the clock of another function may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
-        let mut from = now.before(days.length()).max(since).min(until);
+        let mut from = now.before(days.duration()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));
         while let Some(range) = rest.filter(|_| decisions.len() < MAX_DECISIONS) {
-            let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
+            let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
             decisions.extend(page.decisions);
             rest = page.rest;
         }
         let mut is_partial = rest.is_some();
         if let (true, Some(oldest)) = (is_partial, decisions.last()) {
-            from = oldest.at();
+            from = oldest.decided_at();
         }
-        let mut backtest = Backtest::for_update(candidate_of(&current), candidate_of(&proposed));
+        let mut backtest = Backtest::for_update(proposed_policy(&current), proposed_policy(&proposed));
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
-        let earlier = reads.count_earlier(&mut backtest, agent, (since, from), MAX_DECISIONS);
+        let earlier = reads.count_earlier_payments(&mut backtest, agent, (since, from), MAX_DECISIONS);
         is_partial |= Box::pin(earlier).await?;
         decisions.reverse();
-        Box::pin(reads.test(&mut backtest, decisions)).await?;
-        Ok(EditPreview {
+        Box::pin(reads.test_decisions(&mut backtest, decisions)).await?;
+        Ok(UpdatePreview {
             agent: agent.id,
             days,
             from,
             is_partial,
             comparison,
-            result: backtest.result(),
+            result: backtest.current_result(),
         })
     }
 }

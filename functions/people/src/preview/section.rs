@@ -1,23 +1,23 @@
 //! The preview of an update, shown above the update's form.
 
-use crate::preview::operations::EditPreview;
+use crate::preview::operations::UpdatePreview;
 use crate::preview::trial::Trial;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{exact, length};
+use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::form::Inputs;
 use crate::ui::labels;
 use crate::ui::layout::Layout;
-use crate::ui::money::{dollars, money};
+use crate::ui::money::{amount_text, format_dollars};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, BacktestResult, Comparison, Counterexample, DecisionResult, Differences, ExampleHistory, FlipKind, Flips,
-    Timestamp, Verdict,
+    Amount, BacktestResult, ChangedDecisionKind, ChangedDecisions, Comparison, Counterexample, DecisionResult,
+    Differences, ExampleHistory, Timestamp, Verdict,
 };
 
 /// Renders the buttons that submit a form for a trial instead of saving it.
-pub(crate) fn buttons(action: &str) -> Markup {
+pub(crate) fn trial_buttons(action: &str) -> Markup {
     let button = |trial: Trial, label: &str| {
         let action = format!("{action}?{}=true", trial.name());
         html! { button type="submit" formaction=(action) { (label) } }
@@ -32,27 +32,27 @@ pub(crate) fn buttons(action: &str) -> Markup {
 /// Renders the preview, if this form was submitted for a preview.
 pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     html! {
-        @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.is_typed()) {
+        @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.has_posted_form()) {
             div.message.preview role="status" tabindex="-1" data-problem { (preview) }
         }
     }
 }
 
 /// Renders the content of a preview.
-pub(crate) fn preview(preview: &EditPreview) -> Markup {
+pub(crate) fn preview_content(preview: &UpdatePreview) -> Markup {
     html! {
-        (effect(&preview.comparison, true))
+        (effect_summary(&preview.comparison, true))
         @if preview.result.decisions == 0 {
             p { "No decision of the last " (count_with_noun(preview.days.count(), "day")) " to compare with." }
         } @else {
-            (results(&preview.result, preview.from))
+            (backtest_result(&preview.result, preview.from))
         }
         @if preview.is_partial { p.muted { "There are more decisions than a preview reads." } }
     }
 }
 
 /// Renders the changes that proposed limits would make.
-pub(crate) fn effect(comparison: &Comparison, is_preview: bool) -> Markup {
+pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
             @if is_preview { strong { "Preview. " } }
@@ -66,21 +66,21 @@ pub(crate) fn effect(comparison: &Comparison, is_preview: bool) -> Markup {
         }
         @if comparison.widened.is_some() || comparison.narrowed.is_some() {
             ul {
-                @if let Some(example) = &comparison.widened { li { (counterexample(example)) } }
-                @if let Some(example) = &comparison.narrowed { li { (counterexample(example)) } }
+                @if let Some(example) = &comparison.widened { li { (counterexample_text(example)) } }
+                @if let Some(example) = &comparison.narrowed { li { (counterexample_text(example)) } }
             }
         }
     }
 }
 
 /// Describes a request that the proposed limits decide differently.
-fn counterexample(example: &Counterexample) -> Markup {
+fn counterexample_text(example: &Counterexample) -> Markup {
     html! {
-        "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (money(example.amount))
+        "A call of " code { (example.operation) } " of " strong { (example.service) } " for " (amount_text(example.amount))
         @if let Some(host) = &example.host { ", for a page of " code { (host) } "," }
         (history(&example.history))
-        @if let Some(at) = example.at { ", at " (exact(at)) "," }
-        " is now " (verdict(&example.before)) ", and would be " (verdict(&example.now)) "."
+        @if let Some(at) = example.at { ", at " (exact_time(at)) "," }
+        " is now " (verdict_text(&example.before)) ", and would be " (verdict_text(&example.now)) "."
     }
 }
 
@@ -89,18 +89,18 @@ fn history(history: &ExampleHistory) -> Markup {
     let ago = if history.ago.secs() == 0 {
         html! { "just before," }
     } else {
-        html! { (length(history.ago)) " before," }
+        html! { (format_duration(history.ago)) " before," }
     };
     html! {
-        @if !history.spent.is_zero() { ", with " (money(history.spent)) " spent " (ago) }
+        @if !history.spent.is_zero() { ", with " (amount_text(history.spent)) " spent " (ago) }
         @if history.calls > 0 { ", with " (count_with_noun(history.calls, "call")) " paid " (ago) }
         @if history.is_repeated { ", the same as a call " (ago) }
         @if history.is_new_payee { ", to a payee that the agent never paid," }
-        @if let Some(price) = history.usual_price { ", where the last calls cost " (money(price)) " each," }
+        @if let Some(price) = history.usual_price { ", where the last calls cost " (amount_text(price)) " each," }
     }
 }
 
-fn verdict(verdict: &Verdict) -> Markup {
+fn verdict_text(verdict: &Verdict) -> Markup {
     html! {
         @match verdict.result {
             DecisionResult::Allow => "allowed",
@@ -113,7 +113,7 @@ fn verdict(verdict: &Verdict) -> Markup {
 }
 
 /// Renders a backtest's result: which recorded decisions since `since` the tested limits would change.
-pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
+pub(crate) fn backtest_result(result: &BacktestResult, since: Timestamp) -> Markup {
     let BacktestResult {
         decisions,
         untested,
@@ -124,18 +124,18 @@ pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
     let asks = if_declined != if_approved;
     html! {
         @if *decisions == 0 {
-            p { "There is no decision since " (exact(since)) " to compare with." }
+            p { "There is no decision since " (exact_time(since)) " to compare with." }
         } @else if if_declined.is_empty() && if_approved.is_empty() {
-            p { "None of the " (count_with_noun(*decisions, "decision")) " since " (exact(since)) " would have been different." }
+            p { "None of the " (count_with_noun(*decisions, "decision")) " since " (exact_time(since)) " would have been different." }
         } @else {
             p {
-                "Of the " (count_with_noun(*decisions, "decision")) " since " (exact(since)) ", "
-                (if_declined.count_flipped()) " would have been different. "
+                "Of the " (count_with_noun(*decisions, "decision")) " since " (exact_time(since)) ", "
+                (if_declined.count_changed()) " would have been different. "
                 @if asks { "If you had declined what it asks for: " } @else { "Spending: " }
-                (sums(if_declined)) "."
-                @if asks { " If you had approved it: " (sums(if_approved)) "." }
+                (difference_sums(if_declined)) "."
+                @if asks { " If you had approved it: " (difference_sums(if_approved)) "." }
             }
-            (flips(if_declined))
+            (changed_decisions_table(if_declined))
         }
         @if *untested > 0 {
             p.muted { (count_with_noun(*untested, "decision")) " can’t be tested, such as those about rejected approvals." }
@@ -143,33 +143,33 @@ pub(crate) fn results(result: &BacktestResult, since: Timestamp) -> Markup {
     }
 }
 
-fn sums(differences: &Differences) -> Markup {
-    let sum = |units| dollars(Amount::from_units(units).unwrap_or(Amount::MAX));
+fn difference_sums(differences: &Differences) -> Markup {
+    let sum = |units| format_dollars(Amount::from_units(units).unwrap_or(Amount::MAX));
     html! { (sum(differences.saved)) " less, " (sum(differences.added)) " more" }
 }
 
-fn flips(differences: &Differences) -> Markup {
+fn changed_decisions_table(differences: &Differences) -> Markup {
     html! {
         table.checks {
             caption.sr { "Decisions that would have been different" }
             thead {
                 tr { th scope="col" { "Was" } th scope="col" { "Would be" } th.num scope="col" { "Decisions" } th.num scope="col" { "Amount" } th scope="col" { "Example" } }
             }
-            tbody { @for (kind, flips) in &differences.flips { (row(kind, flips)) } }
+            tbody { @for (kind, flips) in &differences.flips { (changed_decisions_row(kind, flips)) } }
         }
     }
 }
 
-fn row(kind: &FlipKind, flips: &Flips) -> Markup {
+fn changed_decisions_row(kind: &ChangedDecisionKind, flips: &ChangedDecisions) -> Markup {
     let sum = Amount::from_units(flips.amount).unwrap_or(Amount::MAX);
     let reason = kind.reason.split(':').next().unwrap_or_default().replace('_', " ");
     html! {
         tr {
-            td { (labels::outcome(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
-            td { (labels::outcome(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
+            td { (labels::result_name(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
+            td { (labels::result_name(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
             td.num { (flips.count) }
-            td.num { (money(sum)) }
-            td { a href=(paths::decision(flips.example.agent, flips.example.transaction)) { (exact(flips.example.at)) } }
+            td.num { (amount_text(sum)) }
+            td { a href=(paths::decision_path(flips.example.agent, flips.example.transaction)) { (exact_time(flips.example.at)) } }
         }
     }
 }

@@ -1,22 +1,24 @@
 //! The `/agents/{agentId}/rules` routes: an agent's limits across all of its services.
 
 use crate::agents::owned::OwnedAgent;
-use crate::agents::owned::parse_id;
-use crate::preview::api::AskedEdit;
+use crate::agents::owned::require_id;
 use crate::preview::api::PreviewView;
-use crate::request::{created_response, together, with_version};
+use crate::preview::api::RequestedUpdate;
+use crate::request::{body_with_version, combine_results, created_response};
 use crate::rules::operations::{CheckedRule, RuleUsage};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Body, Failure, Id, IfMatch, Listed, Member as _, Parameters, Place, Problems, RuleView, errors, seconds, with_etag,
+    Body, BodyPath, Failure, Id, IfMatch, Listed, Member as _, Parameters, RuleView, ValidationErrors, errors,
+    parse_seconds, with_etag,
 };
 use purser_domain::{
-    Address, Agent, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
+    Address, Agent, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
     COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN,
-    PERCENT_MAX, Problem, RuleId, RuleKind, Schedule, ServiceSlug, TimeOfDay, UsualPrice, Vendor, Weekday, ZoneName,
+    PERCENT_MAX, RuleId, RuleKind, Schedule, ServiceSlug, TimeOfDay, UsualPrice, ValidationError, Vendor, Weekday,
+    ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -183,42 +185,42 @@ purser_api::body! {
 purser_api::field! {
     /// The maximum number of payments within a count limit's window.
     pub(crate) struct Count(u32):
-    |value| whole_number(value, 1, COUNT_MAX),
+    |value| parse_whole_number(value, 1, COUNT_MAX),
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": COUNT_MAX})
 }
 
 purser_api::field! {
     /// The duration of a count limit's window.
     pub(crate) struct CountWindow(Duration):
-    |value| length(value, COUNT_WINDOW_MIN),
-    length_schema(COUNT_WINDOW_MIN)
+    |value| parse_duration(value, COUNT_WINDOW_MIN),
+    duration_schema(COUNT_WINDOW_MIN)
 }
 
 purser_api::field! {
     /// A minimum time between two payments, or the time of a duplicate guard.
     pub(crate) struct Interval(Duration):
-    |value| length(value, INTERVAL_MIN),
-    length_schema(INTERVAL_MIN)
+    |value| parse_duration(value, INTERVAL_MIN),
+    duration_schema(INTERVAL_MIN)
 }
 
 purser_api::field! {
     /// The effect of the rule: `block` rejects the payment, and `ask` requires the owner's approval.
     pub(crate) struct Action(LimitAction):
-    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices),
+    |value| value.as_str().and_then(LimitAction::from_name).ok_or_else(LimitAction::choices_message),
     json!({"type": "string", "pattern": "^(block|ask)$", "example": "ask"})
 }
 
 purser_api::field! {
     /// The percentage by which a price may exceed the usual price.
     pub(crate) struct Percent(u32):
-    |value| whole_number(value, 0, PERCENT_MAX),
+    |value| parse_whole_number(value, 0, PERCENT_MAX),
     json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": PERCENT_MAX, "example": 20})
 }
 
 purser_api::field! {
     /// The multiple of the busiest hour of a usual day.
     pub(crate) struct Times(u32):
-    |value| whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
+    |value| parse_whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
     json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})
 }
 
@@ -235,7 +237,7 @@ purser_api::field! {
 purser_api::field! {
     /// The number of prices in a median.
     pub(crate) struct Prices(u32):
-    |value| whole_number(value, MEDIAN_MIN.into(), MAX_PRICES),
+    |value| parse_whole_number(value, MEDIAN_MIN.into(), MAX_PRICES),
     json!({"type": "integer", "format": "int32", "minimum": MEDIAN_MIN, "maximum": MAX_PRICES})
 }
 
@@ -252,14 +254,14 @@ purser_api::field! {
 purser_api::field! {
     /// A day of the week.
     pub(crate) struct Day(Weekday):
-    |value| value.as_str().and_then(Weekday::from_name).ok_or_else(Weekday::choices),
+    |value| value.as_str().and_then(Weekday::from_name).ok_or_else(Weekday::choices_message),
     json!({"type": "string", "pattern": "^(monday|tuesday|wednesday|thursday|friday|saturday|sunday)$"})
 }
 
 impl Listed for Day {
     const NAME: &'static str = "Weekday";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "A day of the week.", "example": "monday"})
     }
 }
@@ -277,18 +279,18 @@ purser_api::field! {
 /// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
 
-fn whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
+fn parse_whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     let number = number.filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))
 }
 
-fn length(value: &Value, least: Duration) -> Result<Duration, String> {
-    let length = seconds(value).ok_or("must be a whole number of seconds")?;
-    RuleKind::check_length(length, least).map(|()| length)
+fn parse_duration(value: &Value, least: Duration) -> Result<Duration, String> {
+    let length = parse_seconds(value).ok_or("must be a whole number of seconds")?;
+    RuleKind::check_duration(length, least).map(|()| length)
 }
 
-fn length_schema(least: Duration) -> Value {
+fn duration_schema(least: Duration) -> Value {
     json!({
         "type": "integer",
         "format": "int32",
@@ -301,7 +303,7 @@ purser_api::field! {
     /// The duration of a budget's window.
     pub(crate) struct Window(Duration):
     |value| {
-        let window = seconds(value).ok_or("must be a whole number of seconds")?;
+        let window = parse_seconds(value).ok_or("must be a whole number of seconds")?;
         RuleKind::check_window(window).map(|()| window)
     },
     json!({
@@ -314,9 +316,9 @@ purser_api::field! {
 
 /// Converts a parsed body into a rule. The error is the validation error of fields that do not fit together.
 impl TryFrom<RuleBody> for RuleKind {
-    type Error = Problem;
+    type Error = ValidationError;
 
-    fn try_from(body: RuleBody) -> Result<Self, Problem> {
+    fn try_from(body: RuleBody) -> Result<Self, ValidationError> {
         Ok(match body {
             RuleBody::CategoryBlock { categories } => Self::CategoryBlock { categories },
             RuleBody::VendorAllowlist { services, wallets } => {
@@ -370,7 +372,7 @@ impl TryFrom<RuleBody> for RuleKind {
             } => {
                 let prices = of.and_then(|Prices(prices)| u8::try_from(prices).ok());
                 let over = UsualPrice::from_name(&over, prices);
-                let wrong = || Problem::at("/of", "must be given for the median, and only for it");
+                let wrong = || ValidationError::at_path("/of", "must be given for the median, and only for it");
                 Self::PriceAboveUsual {
                     services,
                     percent,
@@ -396,30 +398,30 @@ impl TryFrom<RuleBody> for RuleKind {
             RuleBody::AnomalyBrake {
                 times: Times(times),
                 at_least_units: at_least,
-            } => Self::AnomalyBrake(AnomalyBrake { times, at_least }),
+            } => Self::AnomalyBrake(AutomaticFreeze { times, at_least }),
         })
     }
 }
 
 /// Parses and validates a rule. A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
-    let mut problems = Problems::default();
-    let rule = RuleBody::read(body, Place::Body, &mut problems).map(RuleKind::try_from);
+    let mut problems = ValidationErrors::default();
+    let rule = RuleBody::read(body, BodyPath::Body, &mut problems).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
         Some(Err(problem)) => {
             // If the number of prices could not be parsed, it already has a validation error.
-            if !problems.are_at(&problem.path) {
+            if !problems.has_error_at(&problem.path) {
                 problems.extend([problem]);
             }
             None
         }
         None => None,
     };
-    let was_read = !["/services", "/wallets"].iter().any(|path| problems.are_at(path));
+    let was_read = !["/services", "/wallets"].iter().any(|path| problems.has_error_at(path));
     let checked = rule.and_then(|rule| {
         let checked = CheckedRule::check(rule, catalog);
-        let counts = |problem: &Problem| was_read || !problem.path.is_empty();
+        let counts = |problem: &ValidationError| was_read || !problem.path.is_empty();
         checked
             .map_err(|found| problems.extend(found.into_iter().filter(counts)))
             .ok()
@@ -434,8 +436,8 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
         (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version."))),
     )
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
-    let rules: Vec<RuleView> = people.rules(&owned).await?.iter().map(rule_view).collect();
+pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+    let rules: Vec<RuleView> = people.list_rules(&owned).await?.iter().map(rule_view).collect();
     let Agent { id, version, .. } = *owned.agent();
     let list = RuleList {
         agent_id: id.to_string(),
@@ -458,22 +460,22 @@ pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -
         (status = 200, body = PreviewView, description = "The preview."),
     )
 )]
-pub(crate) async fn add(
+pub(crate) async fn add_rule(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     if_match: IfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
     body: Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, query.0);
-    let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
+    let kind = combine_results(kind, query.0);
+    let ((kind, asked), if_match) = body_with_version(kind, if_match.into_precondition())?;
     if let Some(days) = asked.preview() {
         let preview = people.preview_added_rule(&owned, if_match, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
+    let owned = owned.with_reason(asked.edit_reason);
     let (owned, id) = people.add_rule(owned, if_match, &kind).await?;
     Ok(created_response(rule_response(&people, &owned, id).await?))
 }
@@ -486,24 +488,24 @@ pub(crate) async fn add(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn replace(
+pub(crate) async fn replace_rule(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(rule): Id<RuleId>,
     if_match: IfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
     body: Body<RuleBody>,
 ) -> Result<Response, Failure> {
-    let id = find_rule(owned.agent(), rule)?;
-    let edition = people.catalog().await?;
+    let id = parse_existing_rule(owned.agent(), rule)?;
+    let edition = people.current_catalog().await?;
     let kind = body.json().and_then(|body| parse_rule(&body, &edition.catalog));
-    let kind = together(kind, query.0);
-    let ((kind, asked), if_match) = with_version(kind, if_match.precondition())?;
+    let kind = combine_results(kind, query.0);
+    let ((kind, asked), if_match) = body_with_version(kind, if_match.into_precondition())?;
     if let Some(days) = asked.preview() {
         let preview = people.preview_replaced_rule(&owned, if_match, id, &kind, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
+    let owned = owned.with_reason(asked.edit_reason);
     let owned = people.replace_rule(owned, if_match, id, &kind).await?;
     Ok(rule_response(&people, &owned, id).await?)
 }
@@ -516,20 +518,20 @@ pub(crate) async fn replace(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn remove(
+pub(crate) async fn remove_rule(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(rule): Id<RuleId>,
     if_match: IfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
 ) -> Result<Response, Failure> {
-    let rule = find_rule(owned.agent(), rule)?;
-    let (asked, if_match) = with_version(query.0, if_match.precondition())?;
+    let rule = parse_existing_rule(owned.agent(), rule)?;
+    let (asked, if_match) = body_with_version(query.0, if_match.into_precondition())?;
     if let Some(days) = asked.preview() {
         let preview = people.preview_removed_rule(&owned, if_match, rule, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
+    let owned = owned.with_reason(asked.edit_reason);
     let owned = people.remove_rule(owned, if_match, rule).await?;
     let Agent { id, version, .. } = *owned.agent();
     let removed = RemovedRule {
@@ -542,9 +544,9 @@ pub(crate) async fn remove(
 
 /// Returns the id of one of the agent's rules. Handlers call this check first, so that an unknown rule is 404 regardless
 /// of other errors.
-fn find_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
+fn parse_existing_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);
-    parse_id(Some(id).filter(known))
+    require_id(Some(id).filter(known))
 }
 
 fn rule_view(usage: &RuleUsage) -> RuleView {
@@ -552,7 +554,7 @@ fn rule_view(usage: &RuleUsage) -> RuleView {
 }
 
 async fn rule_response(people: &People, owned: &OwnedAgent, id: RuleId) -> Result<Response, Error> {
-    let rules = people.rules(owned).await?;
+    let rules = people.list_rules(owned).await?;
     let rule = rules.iter().find(|usage| usage.rule.id == id);
     let rule = rule.ok_or_else(|| Error::internal("answering with a rule", "it is not there"))?;
     let Agent { id, version, .. } = *owned.agent();

@@ -1,12 +1,12 @@
 //! Operations on rules: list them with the used amounts and counts, add, replace and remove them.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::operations::{EditPreview, PreviewDays};
+use crate::preview::operations::{PreviewDays, UpdatePreview};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AuditKind, Catalog, Error, ErrorKind, Problem, Result, Rule, RuleId, RuleKind, RuleRefusal, Spend,
-    WindowScope,
+    Act, Agent, AuditKind, Catalog, Error, ErrorKind, Result, Rule, RuleId, RuleKind, RuleRejection, Spend,
+    ValidationError, WindowScope,
 };
 
 /// A rule and how much of it is used.
@@ -23,8 +23,8 @@ pub(crate) struct CheckedRule(RuleKind);
 
 impl CheckedRule {
     /// Checks the rule's services and values. The error has all validation errors.
-    pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<Problem>> {
-        let problems = kind.problems(catalog);
+    pub(crate) fn check(kind: RuleKind, catalog: &Catalog) -> Result<Self, Vec<ValidationError>> {
+        let problems = kind.validation_errors(catalog);
         if problems.is_empty() {
             Ok(Self(kind))
         } else {
@@ -39,17 +39,20 @@ impl CheckedRule {
 
 impl People {
     /// Lists the agent's rules in the order in which they were added.
-    pub(crate) async fn rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
+    pub(crate) async fn list_rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
-        let counting = counting.map(|counting| (counting.scope(agent.id), counting.length));
-        let mut spends = self.spends(&counting.collect::<Vec<_>>()).await?;
-        let edition = self.catalog().await?;
+        let counting = counting.map(|counting| (counting.window_scope(agent.id), counting.length));
+        let mut spends = self.read_spends(&counting.collect::<Vec<_>>()).await?;
+        let edition = self.current_catalog().await?;
         let earlier = self.ledger.windows_before_backfill(agent, &edition.catalog, self.now());
         spends.replace(earlier.await?);
         let scope = |rule| WindowScope::Budget { agent: agent.id, rule };
         let usages = agent.rules.iter().map(|rule| RuleUsage {
-            used: rule.kind.counts().map(|_| spends.in_window(scope(rule.id))),
+            used: rule
+                .kind
+                .counted_limit()
+                .map(|_| spends.spend_in_window(scope(rule.id))),
             rule: rule.clone(),
         });
         Ok(usages.collect())
@@ -62,10 +65,10 @@ impl People {
         if_match: Precondition,
         rule: &CheckedRule,
     ) -> Result<(OwnedAgent, RuleId)> {
-        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid());
-        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(refusal_error);
-        let act = Act::new(AuditKind::RuleAdded).with(&id);
-        Ok((self.change(owned, if_match, act, add).await?, id))
+        let id = RuleId::from_uuid(uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid());
+        let add = |agent: Agent| agent.with_rule(id, rule.kind().clone()).map_err(rule_rejection_error);
+        let act = Act::new(AuditKind::RuleAdded).with_object(&id);
+        Ok((self.update_agent_record(owned, if_match, act, add).await?, id))
     }
 
     /// Replaces a rule with another rule of the same kind.
@@ -76,9 +79,18 @@ impl People {
         id: RuleId,
         rule: &CheckedRule,
     ) -> Result<OwnedAgent> {
-        let replace = |agent: Agent| agent.with_changed_rule(id, rule.kind().clone()).map_err(refusal_error);
-        self.change(owned, if_match, Act::new(AuditKind::RuleReplaced).with(&id), replace)
-            .await
+        let replace = |agent: Agent| {
+            agent
+                .with_changed_rule(id, rule.kind().clone())
+                .map_err(rule_rejection_error)
+        };
+        self.update_agent_record(
+            owned,
+            if_match,
+            Act::new(AuditKind::RuleReplaced).with_object(&id),
+            replace,
+        )
+        .await
     }
 
     /// Computes the preview of adding a rule.
@@ -88,11 +100,12 @@ impl People {
         if_match: Precondition,
         rule: &CheckedRule,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        if_match.holds(owned.agent().version)?;
+    ) -> Result<UpdatePreview> {
+        if_match.check_version(owned.agent().version)?;
         let id = RuleId::from_uuid(uuid::Uuid::nil());
         let added = owned.agent().clone().with_rule(id, rule.kind().clone());
-        self.preview_rules(owned, added.map_err(refusal_error)?, days).await
+        self.preview_rules(owned, added.map_err(rule_rejection_error)?, days)
+            .await
     }
 
     /// Computes the preview of replacing a rule.
@@ -103,10 +116,11 @@ impl People {
         id: RuleId,
         rule: &CheckedRule,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        if_match.holds(owned.agent().version)?;
+    ) -> Result<UpdatePreview> {
+        if_match.check_version(owned.agent().version)?;
         let replaced = owned.agent().clone().with_changed_rule(id, rule.kind().clone());
-        self.preview_rules(owned, replaced.map_err(refusal_error)?, days).await
+        self.preview_rules(owned, replaced.map_err(rule_rejection_error)?, days)
+            .await
     }
 
     /// Computes the preview of removing a rule.
@@ -116,10 +130,11 @@ impl People {
         if_match: Precondition,
         id: RuleId,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        if_match.holds(owned.agent().version)?;
+    ) -> Result<UpdatePreview> {
+        if_match.check_version(owned.agent().version)?;
         let left = owned.agent().clone().without_rule(id);
-        self.preview_rules(owned, left.map_err(refusal_error)?, days).await
+        self.preview_rules(owned, left.map_err(rule_rejection_error)?, days)
+            .await
     }
 
     pub(crate) async fn remove_rule(
@@ -128,29 +143,38 @@ impl People {
         if_match: Precondition,
         id: RuleId,
     ) -> Result<OwnedAgent> {
-        let remove = |agent: Agent| agent.without_rule(id).map_err(refusal_error);
-        self.change(owned, if_match, Act::new(AuditKind::RuleRemoved).with(&id), remove)
-            .await
+        let remove = |agent: Agent| agent.without_rule(id).map_err(rule_rejection_error);
+        self.update_agent_record(
+            owned,
+            if_match,
+            Act::new(AuditKind::RuleRemoved).with_object(&id),
+            remove,
+        )
+        .await
     }
 }
 
 /// Returns the error for a change of rules that the agent rejects.
-pub(crate) fn refusal_error(refusal: RuleRefusal) -> Error {
+pub(crate) fn rule_rejection_error(refusal: RuleRejection) -> Error {
     let problem = match refusal {
-        RuleRefusal::Unknown => return ErrorKind::NotFound.into(),
-        RuleRefusal::TooMany => {
+        RuleRejection::Unknown => return ErrorKind::NotFound.into(),
+        RuleRejection::TooMany => {
             let message = format!("an agent has at most {} rules; remove one first", Agent::MAX_RULES);
-            Problem::at("", message)
+            ValidationError::at_path("", message)
         }
-        RuleRefusal::TooManyBudgets => {
+        RuleRejection::TooManyBudgets => {
             let message = format!(
                 "an agent has at most {} budgets, count limits and minimum intervals together; remove one first",
                 Agent::MAX_BUDGETS
             );
-            Problem::at("", message)
+            ValidationError::at_path("", message)
         }
-        RuleRefusal::SecondBrake => Problem::at("/kind", "an agent has at most one anomaly brake; edit or remove it"),
-        RuleRefusal::OtherKind => Problem::at("/kind", "must be the rule's own; remove the rule and add another"),
+        RuleRejection::SecondBrake => {
+            ValidationError::at_path("/kind", "an agent has at most one anomaly brake; edit or remove it")
+        }
+        RuleRejection::OtherKind => {
+            ValidationError::at_path("/kind", "must be the rule's own; remove the rule and add another")
+        }
     };
     Error::invalid(vec![problem])
 }

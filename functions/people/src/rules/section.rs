@@ -5,16 +5,17 @@ use crate::history;
 use crate::preview::section as preview;
 use crate::rules::api::parse_rule;
 use crate::rules::operations::{CheckedRule, RuleUsage};
-use crate::ui::bar::bar;
+use crate::ui::bar::usage_bar;
 use crate::ui::datetime::whole_units;
-use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set};
+use crate::ui::form::{BoxOption, FieldOf, Form, FormName, Inputs, RuleForm, set_field};
 use crate::ui::layout::{Button, Layout, version_input};
-use crate::ui::money::spent;
+use crate::ui::money::used_amount;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category, Duration,
-    LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, Weekday, ZoneName,
+    Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category,
+    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, Weekday,
+    ZoneName,
 };
 use serde_json::json;
 
@@ -43,28 +44,28 @@ const FIELDS: [FieldOf; 20] = [
 ];
 
 /// Parses a rule. If the result is `None`, the form has at least one validation error.
-pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
-    let Some(kind) = RuleForm::from_name(form.text("kind")) else {
-        form.wrong("", "The form does not name a kind of rule. Reload the page.");
+pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<CheckedRule> {
+    let Some(kind) = RuleForm::from_name(form.field_text("kind")) else {
+        form.add_error("", "The form does not name a kind of rule. Reload the page.");
         return None;
     };
     let mut fields = FIELDS;
     let mut body = match kind {
-        RuleForm::CategoryBlock => json!({"categories": form.distinct_words("category")}),
+        RuleForm::CategoryBlock => json!({"categories": form.distinct_field_words("category")}),
         RuleForm::VendorAllowlist => {
             fields[4] = ("services", "vendors", "Services");
-            let words = form.distinct_words("vendors");
+            let words = form.distinct_field_words("vendors");
             let (wallets, services): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("0x"));
             json!({"services": services, "wallets": wallets})
         }
         RuleForm::BudgetLimit => {
-            let (limit, window) = (form.dollars("limit", "Budget"), read_window(form));
+            let (limit, window) = (form.parse_dollars("limit", "Budget"), parse_window(form));
             json!({"limit_units": limit.map(Amount::units), "window_seconds": window.map(Duration::secs)})
         }
         RuleForm::ApprovalRequired => {
-            let above = match form.text("above") {
+            let above = match form.field_text("above") {
                 "" => None,
-                _ => form.dollars("above", "Above"),
+                _ => form.parse_dollars("above", "Above"),
             };
             json!({
                 "services": selected_options(form, "service"),
@@ -73,25 +74,25 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
             })
         }
         RuleForm::CountLimit => {
-            let window = read_length(form, "window", "Within");
-            let count = form.number("count", "Payments", 1, COUNT_MAX);
+            let window = parse_duration(form, "window", "Within");
+            let count = form.parse_number("count", "Payments", 1, COUNT_MAX);
             json!({"services": selected_options(form, "service"), "count": count, "window_seconds": window})
         }
         RuleForm::MinimumInterval => {
-            let interval = read_length(form, "interval", "Time");
+            let interval = parse_duration(form, "interval", "Time");
             json!({"services": selected_options(form, "service"), "interval_seconds": interval})
         }
         RuleForm::DuplicateGuard => {
-            let within = read_length(form, "within", "Within");
-            json!({"services": selected_options(form, "service"), "within_seconds": within, "action": form.text("action")})
+            let within = parse_duration(form, "within", "Within");
+            json!({"services": selected_options(form, "service"), "within_seconds": within, "action": form.field_text("action")})
         }
         RuleForm::NewPayee => json!({"services": selected_options(form, "service")}),
         RuleForm::PriceAboveUsual => {
-            let percent = form.number("percent", "Percent", 0, PERCENT_MAX);
-            let over = form.text("over").to_owned();
+            let percent = form.parse_number("percent", "Percent", 0, PERCENT_MAX);
+            let over = form.field_text("over").to_owned();
             // The number of prices is used only for the median.
             let of = if over == UsualPrice::MEDIAN {
-                form.number("of", "Prices", MEDIAN_MIN.into(), 9)
+                form.parse_number("of", "Prices", MEDIAN_MIN.into(), 9)
             } else {
                 None
             };
@@ -100,77 +101,77 @@ pub(crate) fn read_rule(form: &mut Form, catalog: &Catalog) -> Option<CheckedRul
                 "percent": percent,
                 "over": over,
                 "of": of,
-                "action": form.text("action"),
+                "action": form.field_text("action"),
             })
         }
         RuleForm::Schedule => json!({
             "services": selected_options(form, "service"),
-            "time_zone": form.text("zone"),
-            "days": form.distinct_words("day"),
-            "from": form.text("from"),
-            "to": form.text("to"),
+            "time_zone": form.field_text("zone"),
+            "days": form.distinct_field_words("day"),
+            "from": form.field_text("from"),
+            "to": form.field_text("to"),
         }),
         RuleForm::AnomalyBrake => {
-            let times = form.number("times", "Times", BRAKE_TIMES_MIN, BRAKE_TIMES_MAX);
-            let least = form.dollars("least", "At least");
+            let times = form.parse_number("times", "Times", BRAKE_TIMES_MIN, BRAKE_TIMES_MAX);
+            let least = form.parse_dollars("least", "At least");
             json!({"times": times, "at_least_units": least.map(Amount::units)})
         }
     };
-    set(&mut body, "kind", kind.name());
-    form.take_parsed(parse_rule(&body, catalog), &fields)
+    set_field(&mut body, "kind", kind.name());
+    form.take_valid(parse_rule(&body, catalog), &fields)
 }
 
 /// Returns the selected options of a field; `None` if none is selected.
 fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
-    Some(form.distinct_words(field)).filter(|chosen| !chosen.is_empty())
+    Some(form.distinct_field_words(field)).filter(|chosen| !chosen.is_empty())
 }
 
 /// The units of a duration, with their seconds.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
 /// Parses a duration in seconds from a number and its unit.
-fn read_length(form: &mut Form, field: &str, label: &str) -> Option<u32> {
+fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     let unit_field = format!("{field}_unit");
-    let unit = UNITS.iter().find(|(name, _)| *name == form.text(&unit_field));
+    let unit = UNITS.iter().find(|(name, _)| *name == form.field_text(&unit_field));
     let Some((_, unit)) = unit else {
-        form.wrong(&unit_field, format!("{label}: choose a unit."));
+        form.add_error(&unit_field, format!("{label}: choose a unit."));
         return None;
     };
     let most = u32::try_from(BUDGET_WINDOW_MAX.secs()).unwrap_or(u32::MAX);
-    let count = form.number(field, label, 1, most.checked_div(*unit)?)?;
+    let count = form.parse_number(field, label, 1, most.checked_div(*unit)?)?;
     count.checked_mul(*unit)
 }
 
-fn read_window(form: &mut Form) -> Option<Duration> {
-    let (unit, most) = match form.text("window_unit") {
+fn parse_window(form: &mut Form) -> Option<Duration> {
+    let (unit, most) = match form.field_text("window_unit") {
         "hours" => (3_600, 744),
         "days" => (86_400, 31),
         _ => {
-            form.wrong("window_unit", "Within: choose hours or days.");
+            form.add_error("window_unit", "Within: choose hours or days.");
             return None;
         }
     };
-    let count = form.number("window", "Within", 1, most)?;
+    let count = form.parse_number("window", "Within", 1, most)?;
     count.checked_mul(unit).map(Duration::from_secs_u32)
 }
 
-pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+pub(crate) fn rules_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     html! {
         section id="rules" aria-labelledby="rules-title" {
             div.section-head {
                 h2 id="rules-title" { "Rules " span.muted { "over all services" } }
-                a href=(history::page::path(page.agent.id, None)) { "History" }
+                a href=(history::page::history_path(page.agent.id, None)) { "History" }
             }
             @if page.rules.is_empty() {
                 p.empty { "No rules. Add a rule for limits that apply to all services." }
             }
             ul.panels { @for usage in &page.rules { (rule_item(layout, page, usage, path)) } }
-            div.adders { @for kind in RuleForm::ALL { (adder(layout, page, kind, path)) } }
+            div.adders { @for kind in RuleForm::ALL { (add_rule_form(layout, page, kind, path)) } }
         }
     }
 }
 
-const fn form_of(kind: &RuleKind) -> RuleForm {
+const fn rule_form(kind: &RuleKind) -> RuleForm {
     match kind {
         RuleKind::CategoryBlock { .. } => RuleForm::CategoryBlock,
         RuleKind::VendorAllowlist { .. } => RuleForm::VendorAllowlist,
@@ -186,7 +187,7 @@ const fn form_of(kind: &RuleKind) -> RuleForm {
     }
 }
 
-const fn title(kind: RuleForm) -> &'static str {
+const fn rule_form_title(kind: RuleForm) -> &'static str {
     match kind {
         RuleForm::CategoryBlock => "Block categories",
         RuleForm::VendorAllowlist => "Allow only some vendors",
@@ -204,18 +205,18 @@ const fn title(kind: RuleForm) -> &'static str {
 
 fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &str) -> Markup {
     let rule = &usage.rule;
-    let inputs = layout.inputs(FormName::Rule(rule.id));
-    let kind = form_of(&rule.kind);
+    let inputs = layout.form_inputs(FormName::Rule(rule.id));
+    let kind = rule_form(&rule.kind);
     html! {
         li.panel {
-            details id=(format!("rule-{}", rule.id)) open[inputs.is_typed()] {
+            details id=(format!("rule-{}", rule.id)) open[inputs.has_posted_form()] {
                 summary {
-                    span.panel-name { span.chip { (title(kind)) } }
-                    span.limits { span { (phrases::rule(&rule.kind, page.catalog)) } }
+                    span.panel-name { span.chip { (rule_form_title(kind)) } }
+                    span.limits { span { (phrases::rule_sentence(&rule.kind, page.catalog)) } }
                     @if let (RuleKind::BudgetLimit { limit, .. }, Some(used)) = (&rule.kind, usage.used) {
                         span.panel-spend {
-                            (bar(used.amount, Amount::ZERO, *limit))
-                            span.figures { (spent(used)) " used" }
+                            (usage_bar(used.amount, Amount::ZERO, *limit))
+                            span.figures { (used_amount(used)) " used" }
                         }
                     }
                     @if let (RuleKind::CountLimit { count, .. }, Some(used)) = (&rule.kind, usage.used) {
@@ -225,41 +226,41 @@ fn rule_item(layout: &Layout, page: &AgentPage<'_>, usage: &RuleUsage, path: &st
                 }
                 div.unfolded {
                     (preview::preview_section(layout, &inputs))
-                    (layout.form(&format!("{path}/rules/{}", rule.id), &html! {
+                    (layout.post_form(&format!("{path}/rules/{}", rule.id), &html! {
                         (version_input(page.agent.version))
                         input type="hidden" name="kind" value=(kind.name());
                         (rule_inputs(&inputs, page, kind, Some(&rule.kind)))
-                        (inputs.edit_reason())
+                        (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Save rule" }
-                            (preview::buttons(&format!("{path}/rules/{}", rule.id)))
+                            (preview::trial_buttons(&format!("{path}/rules/{}", rule.id)))
                         }
                     }))
-                    (layout.button(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
+                    (layout.button_form(&format!("{path}/rules/{}/remove", rule.id), &Button::danger(
                         "Remove rule",
                         "Remove this rule? It does not apply to the next payment.",
-                    ).at(page.agent.version).asking_why()))
+                    ).with_version(page.agent.version).with_reason_input()))
                 }
             }
         }
     }
 }
 
-fn adder(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::NewRule(kind));
+fn add_rule_form(layout: &Layout, page: &AgentPage<'_>, kind: RuleForm, path: &str) -> Markup {
+    let inputs = layout.form_inputs(FormName::NewRule(kind));
     html! {
-        details.pop.wide open[inputs.is_typed()] {
-            summary.button { "+ " (title(kind)) }
+        details.pop.wide open[inputs.has_posted_form()] {
+            summary.button { "+ " (rule_form_title(kind)) }
             div.pop-body {
                 (preview::preview_section(layout, &inputs))
-                (layout.form(&format!("{path}/rules"), &html! {
+                (layout.post_form(&format!("{path}/rules"), &html! {
                     (version_input(page.agent.version))
                     input type="hidden" name="kind" value=(kind.name());
                     (rule_inputs(&inputs, page, kind, None))
-                    (inputs.edit_reason())
+                    (inputs.update_reason_input())
                     div.actions {
                         button.primary type="submit" { "Add rule" }
-                        (preview::buttons(&format!("{path}/rules")))
+                        (preview::trial_buttons(&format!("{path}/rules")))
                     }
                 }))
             }
@@ -274,11 +275,11 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
                 Some(RuleKind::CategoryBlock { categories }) => categories.as_slice(),
                 _ => &[],
             };
-            inputs.boxes(
+            inputs.checkboxes(
                 "category",
                 "Buy nothing in",
                 "Payments in these categories are refused.",
-                &categories(blocked),
+                &category_options(blocked),
             )
         }
         RuleForm::VendorAllowlist => {
@@ -286,7 +287,7 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
                 Some(RuleKind::VendorAllowlist { vendors }) => vendors.as_slice(),
                 _ => &[],
             };
-            let lines: Vec<String> = vendors.iter().map(vendor).collect();
+            let lines: Vec<String> = vendors.iter().map(vendor_text).collect();
             let example = page
                 .catalog
                 .services()
@@ -295,11 +296,11 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
             let hint = format!(
                 "One per line: a service’s slug such as {example}, or a wallet’s address. No other vendor is paid."
             );
-            inputs.area("vendors", "Pay only", &hint, &lines, 4)
+            inputs.text_area("vendors", "Pay only", &hint, &lines, 4)
         }
         RuleForm::BudgetLimit => budget_inputs(inputs, present),
         RuleForm::ApprovalRequired => approval_inputs(inputs, page, present),
-        RuleForm::AnomalyBrake => brake_inputs(inputs, present),
+        RuleForm::AnomalyBrake => automatic_freeze_inputs(inputs, present),
         RuleForm::CountLimit
         | RuleForm::MinimumInterval
         | RuleForm::DuplicateGuard
@@ -322,8 +323,8 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
                 _ => (10, minutes(60)),
             };
             html! { div.caps {
-                (inputs.number("count", "Payments", count.into()))
-                (length_inputs(inputs, "window", "Within any", window))
+                (inputs.number_input("count", "Payments", count.into()))
+                (duration_inputs(inputs, "window", "Within any", window))
             } }
         }
         RuleForm::MinimumInterval => {
@@ -331,7 +332,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
                 Some(RuleKind::MinimumInterval { interval, .. }) => *interval,
                 _ => minutes(1),
             };
-            html! { div.caps { (length_inputs(inputs, "interval", "Time between two payments", interval)) } }
+            html! { div.caps { (duration_inputs(inputs, "interval", "Time between two payments", interval)) } }
         }
         RuleForm::DuplicateGuard => {
             let (within, action) = match present {
@@ -339,7 +340,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
                 _ => (minutes(10), LimitAction::Ask),
             };
             html! {
-                div.caps { (length_inputs(inputs, "within", "Same call again within", within)) }
+                div.caps { (duration_inputs(inputs, "within", "Same call again within", within)) }
                 (action_inputs(inputs, action))
             }
         }
@@ -355,9 +356,9 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
                 (UsualPrice::MEDIAN, "The median of the operation’s last prices"),
             ];
             html! {
-                div.caps { (inputs.number("percent", "Percent above", percent.into())) }
-                (inputs.radios("over", "Compared with", &bases, over.name()))
-                div.caps { (inputs.number("of", "Number of last prices, 3 to 9", over.prices().unwrap_or(5).into())) }
+                div.caps { (inputs.number_input("percent", "Percent above", percent.into())) }
+                (inputs.radio_buttons("over", "Compared with", &bases, over.name()))
+                div.caps { (inputs.number_input("of", "Number of last prices, 3 to 9", over.price_count().unwrap_or(5).into())) }
                 (action_inputs(inputs, action))
             }
         }
@@ -383,11 +384,11 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             };
             let options: Vec<BoxOption> = Weekday::ALL.iter().map(day).collect();
             html! {
-                (inputs.boxes("day", "Pay only on", "The days on which the period starts.", &options))
+                (inputs.checkboxes("day", "Pay only on", "The days on which the period starts.", &options))
                 div.caps {
-                    (inputs.line("from", "From", &from, 5))
-                    (inputs.line("to", "To, on the next day if earlier", &to, 5))
-                    (inputs.line("zone", "Time zone, such as Europe/Berlin", &zone, 64))
+                    (inputs.required_text_input("from", "From", &from, 5))
+                    (inputs.required_text_input("to", "To, on the next day if earlier", &to, 5))
+                    (inputs.required_text_input("zone", "Time zone, such as Europe/Berlin", &zone, 64))
                 }
             }
         }
@@ -400,12 +401,12 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
     }
 }
 
-fn length_inputs(inputs: &Inputs<'_>, field: &str, label: &str, present: Duration) -> Markup {
+fn duration_inputs(inputs: &Inputs<'_>, field: &str, label: &str, present: Duration) -> Markup {
     let (count, unit) = whole_units(present);
     let units = UNITS.map(|(name, _)| (name.to_owned(), name.to_owned()));
     html! {
-        (inputs.number(field, label, count))
-        (inputs.choice(&format!("{field}_unit"), "Unit", &units, &format!("{unit}s")))
+        (inputs.number_input(field, label, count))
+        (inputs.drop_down(&format!("{field}_unit"), "Unit", &units, &format!("{unit}s")))
     }
 }
 
@@ -414,21 +415,23 @@ fn action_inputs(inputs: &Inputs<'_>, present: LimitAction) -> Markup {
         (LimitAction::Ask.name(), "Ask a person"),
         (LimitAction::Block.name(), "Refuse"),
     ];
-    inputs.radios("action", "Then", &options, present.name())
+    inputs.radio_buttons("action", "Then", &options, present.name())
 }
 
 /// Renders the checkboxes for the services to which a limit applies.
 fn scope_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&RuleKind>) -> Markup {
-    let services = present.and_then(RuleKind::services).unwrap_or_default();
+    let services = present.and_then(RuleKind::service_slugs).unwrap_or_default();
     html! {
-        (inputs.boxes("service", "Only at these services", "None chosen: at any service.", &service_options(page, services)))
-        (removed_services(page, services))
+        (inputs.checkboxes("service", "Only at these services", "None chosen: at any service.", &service_options(page, services)))
+        (removed_service_options(page, services))
     }
 }
 
-fn removed_services(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Markup {
+fn removed_service_options(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Markup {
     let gone = services.iter().map(ServiceSlug::as_str);
-    let gone: Vec<&str> = gone.filter(|slug| page.catalog.by_reference(slug).is_none()).collect();
+    let gone: Vec<&str> = gone
+        .filter(|slug| page.catalog.find_by_reference(slug).is_none())
+        .collect();
     html! {
         @if !gone.is_empty() {
             p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
@@ -450,24 +453,24 @@ fn budget_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
     let units = ["hours", "days"].map(|unit| (unit.to_owned(), unit.to_owned()));
     html! {
         div.caps {
-            (inputs.dollars("limit", "Budget", "Over all services together.", limit))
-            (inputs.number("window", "Within any", count))
-            (inputs.choice("window_unit", "Unit", &units, unit))
+            (inputs.dollars_input("limit", "Budget", "Over all services together.", limit))
+            (inputs.number_input("window", "Within any", count))
+            (inputs.drop_down("window_unit", "Unit", &units, unit))
         }
     }
 }
 
-fn brake_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
+fn automatic_freeze_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
     let brake = match present {
         Some(RuleKind::AnomalyBrake(brake)) => Some(*brake),
         _ => None,
     };
-    let times = brake.map_or(10, |brake: AnomalyBrake| brake.times);
+    let times = brake.map_or(10, |brake: AutomaticFreeze| brake.times);
     html! {
         p.muted { "Freezes the agent and tells you, some seconds after the payments. Unfreeze it if the payments are right." }
         div.caps {
-            (inputs.number("times", "Times the busiest hour of a usual day", times.into()))
-            (inputs.dollars("least", "And at least", "In one hour.", brake.map(|brake| brake.at_least)))
+            (inputs.number_input("times", "Times the busiest hour of a usual day", times.into()))
+            (inputs.dollars_input("least", "And at least", "In one hour.", brake.map(|brake| brake.at_least)))
         }
     }
 }
@@ -486,14 +489,14 @@ fn approval_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, present: Option<&R
         _ => (&[][..], &[][..], None),
     };
     html! {
-        (inputs.dollars("above", "Payments above", "Empty: every payment, at any price.", above))
-        (inputs.boxes("service", "Only to these services", "None chosen: to any service.", &service_options(page, services)))
-        (removed_services(page, services))
-        (inputs.boxes("category", "Only in these categories", "None chosen: in any category.", &categories(chosen)))
+        (inputs.dollars_input("above", "Payments above", "Empty: every payment, at any price.", above))
+        (inputs.checkboxes("service", "Only to these services", "None chosen: to any service.", &service_options(page, services)))
+        (removed_service_options(page, services))
+        (inputs.checkboxes("category", "Only in these categories", "None chosen: in any category.", &category_options(chosen)))
     }
 }
 
-fn categories(chosen: &[Category]) -> Vec<BoxOption> {
+fn category_options(chosen: &[Category]) -> Vec<BoxOption> {
     let option = |category: &Category| BoxOption {
         value: category.name().to_owned(),
         label: category.name().to_owned(),
@@ -505,11 +508,11 @@ fn categories(chosen: &[Category]) -> Vec<BoxOption> {
 /// Returns the options for the agent's enabled services, and for all other services that the rule names.
 fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOption> {
     let own = page.services.iter().filter(|governed| governed.record.enabled);
-    let own = own.filter_map(|governed| page.catalog.by_id(governed.record.service));
+    let own = own.filter_map(|governed| page.catalog.find_by_id(governed.record.service));
     let mut services: Vec<&Service> = own.collect();
     for named in chosen
         .iter()
-        .filter_map(|slug| page.catalog.by_reference(slug.as_str()))
+        .filter_map(|slug| page.catalog.find_by_reference(slug.as_str()))
     {
         if services.iter().all(|service| service.id != named.id) {
             services.push(named);
@@ -523,7 +526,7 @@ fn service_options(page: &AgentPage<'_>, chosen: &[ServiceSlug]) -> Vec<BoxOptio
     services.into_iter().map(option).collect()
 }
 
-fn vendor(vendor: &Vendor) -> String {
+fn vendor_text(vendor: &Vendor) -> String {
     match vendor {
         Vendor::Service(slug) => slug.to_string(),
         Vendor::Wallet(wallet) => wallet.to_checksum(None),
@@ -582,8 +585,8 @@ pub(crate) mod tests {
 
     fn read(body: &str) -> Result<RuleKind, Vec<String>> {
         let mut form = Form::parse(FormName::NewRule(RuleForm::BudgetLimit), body.as_bytes());
-        let rule = read_rule(&mut form, &catalog());
-        let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
+        let rule = parse_rule_form(&mut form, &catalog());
+        let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(rule.is_some(), problems.is_empty(), "{body}");
         rule.map(|rule| rule.kind().clone()).ok_or(problems)
     }
@@ -684,7 +687,7 @@ pub(crate) mod tests {
             ),
             (
                 "kind=anomaly_brake&times=10&least=10".to_owned(),
-                RuleKind::AnomalyBrake(AnomalyBrake {
+                RuleKind::AnomalyBrake(AutomaticFreeze {
                     times: 10,
                     at_least: amount(10_000_000),
                 }),

@@ -47,11 +47,11 @@ impl From<&SearchResult> for FoundView {
             SearchResult::Service(service) => (service.id.to_string(), None, Some(service.name.clone())),
         };
         Self {
-            kind: found.kind(),
+            kind: found.kind_name(),
             id,
             agent_id: agent_id.map(|id| id.to_string()),
             name,
-            path: found.path(),
+            path: found.page_path(),
         }
     }
 }
@@ -78,15 +78,19 @@ pub(crate) struct ResultsView {
         (status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."),
     )
 )]
-pub(crate) async fn find(
+pub(crate) async fn search(
     State(people): State<Arc<People>>,
     person: Caller,
     uri: Uri,
 ) -> Result<Json<ResultsView>, Failure> {
     let mut query = Query::from_uri(&uri);
-    let text = query.read("q", text, format!("must be a text of at most {LONGEST} characters"));
+    let text = query.parse_with(
+        "q",
+        parse_search_text,
+        format!("must be a text of at most {LONGEST} characters"),
+    );
     query.finish()?;
-    let found = people.search(&person, &text.unwrap_or_default()).await?;
+    let found = people.search_own_data(&person, &text.unwrap_or_default()).await?;
     let results: Vec<FoundView> = found.iter().map(FoundView::from).collect();
     Ok(Json(ResultsView {
         count: results.len(),
@@ -94,6 +98,6 @@ pub(crate) async fn find(
     }))
 }
 
-fn text(text: &str) -> Option<String> {
+fn parse_search_text(text: &str) -> Option<String> {
     (text.chars().count() <= LONGEST).then(|| text.to_owned())
 }

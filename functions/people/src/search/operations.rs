@@ -3,12 +3,12 @@
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
-use crate::journal::filter::JournalFilter;
+use crate::journal::filter::HistoryFilter;
 use crate::state::People;
-use crate::ui::list::has_text;
+use crate::ui::list::contains_text;
 use crate::ui::paths;
 use purser_domain::{
-    Address, Agent, AgentId, Approval, ApprovalId, Catalog, ErrorKind, JournalEntry, Result, Service, TxHash,
+    Address, Agent, AgentId, Approval, ApprovalId, Catalog, ErrorKind, HistoryEntry, Result, Service, TxHash,
     parse_address,
 };
 use purser_store::AgentOrder;
@@ -24,7 +24,7 @@ const SHOWN: u32 = 10;
 pub(crate) enum SearchResult {
     Agent(Box<Agent>),
     /// A decision, with its payment if any.
-    Decision(Box<JournalEntry>),
+    Decision(Box<HistoryEntry>),
     Approval(Box<Approval>),
     /// A payee, which links to the payments to this address.
     Payee(Address),
@@ -34,7 +34,7 @@ pub(crate) enum SearchResult {
 
 impl SearchResult {
     /// Returns the name of the result's kind.
-    pub(crate) const fn kind(&self) -> &'static str {
+    pub(crate) const fn kind_name(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",
             Self::Decision(entry) if entry.payment.is_some() => "settlement",
@@ -46,25 +46,26 @@ impl SearchResult {
     }
 
     /// Returns the path of the page that shows the result.
-    pub(crate) fn path(&self) -> String {
-        let list = |filter: JournalFilter| crate::address::address("/dashboard/decisions", filter.parameters());
+    pub(crate) fn page_path(&self) -> String {
+        let list =
+            |filter: HistoryFilter| crate::address::path_with_query("/dashboard/decisions", filter.query_parameters());
         match self {
-            Self::Agent(agent) => paths::agent(agent.id),
+            Self::Agent(agent) => paths::agent_path(agent.id),
             Self::Decision(entry) => match &entry.payment {
-                Some(_) => entry.settlement().map_or_else(
-                    || paths::decision(entry.agent, entry.transaction),
-                    |settlement| paths::receipt(entry.agent, settlement),
+                Some(_) => entry.settlement_id().map_or_else(
+                    || paths::decision_path(entry.agent, entry.transaction),
+                    |settlement| paths::receipt_path(entry.agent, settlement),
                 ),
-                None => paths::decision(entry.agent, entry.transaction),
+                None => paths::decision_path(entry.agent, entry.transaction),
             },
-            Self::Approval(approval) => paths::approval(approval.agent, approval.id),
-            Self::Payee(address) => list(JournalFilter {
+            Self::Approval(approval) => paths::approval_path(approval.agent, approval.id),
+            Self::Payee(address) => list(HistoryFilter {
                 pay_to: Some(*address),
-                ..JournalFilter::default()
+                ..HistoryFilter::default()
             }),
-            Self::Service(service) => list(JournalFilter {
+            Self::Service(service) => list(HistoryFilter {
                 service: Some(service.id),
-                ..JournalFilter::default()
+                ..HistoryFilter::default()
             }),
         }
     }
@@ -72,16 +73,20 @@ impl SearchResult {
 
 impl People {
     /// Searches the user's own data. Returns an empty list if nothing matches.
-    pub(crate) async fn search(&self, person: &Caller, text: &str) -> Result<Vec<SearchResult>> {
+    pub(crate) async fn search_own_data(&self, person: &Caller, text: &str) -> Result<Vec<SearchResult>> {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Vec::new());
         }
         if let Ok(id) = Uuid::try_parse(text) {
-            return self.find_id(person, id).await;
+            return self.find_by_id(person, id).await;
         }
         if let Some(hash) = TxHash::parse(&text.to_lowercase()) {
-            let entries = self.usage.entries_of_transaction(&person.id, hash).await?.into_iter();
+            let entries = self
+                .usage
+                .find_entries_by_transaction(&person.id, hash)
+                .await?
+                .into_iter();
             return Ok(entries.map(|entry| SearchResult::Decision(Box::new(entry))).collect());
         }
         if let Ok(address) = parse_address(text) {
@@ -92,32 +97,33 @@ impl People {
             ..AgentFilter::default()
         };
         let agents = self.list_agents(person, &filter, AgentOrder::NewestFirst, None, SHOWN);
-        let (agents, edition) = tokio::try_join!(agents, self.catalog())?;
+        let (agents, edition) = tokio::try_join!(agents, self.current_catalog())?;
         let agents = agents
             .items
             .into_iter()
             .map(|owned| SearchResult::Agent(Box::new(owned.agent().clone())));
-        let services = services(&edition.catalog, text).map(|service| SearchResult::Service(Box::new(service.clone())));
+        let services =
+            find_services(&edition.catalog, text).map(|service| SearchResult::Service(Box::new(service.clone())));
         Ok(agents.chain(services).collect())
     }
 
     /// Finds the agent, decision, settlement or approval with this id.
-    async fn find_id(&self, person: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
-        let agent = own(self.own_agent(person, AgentId::from_uuid(id)).await)?;
+    async fn find_by_id(&self, person: &Caller, id: Uuid) -> Result<Vec<SearchResult>> {
+        let agent = none_if_not_found(self.read_own_agent(person, AgentId::from_uuid(id)).await)?;
         if let Some(owned) = agent {
             return Ok(vec![SearchResult::Agent(Box::new(owned.agent().clone()))]);
         }
         let (entry, approval) = tokio::try_join!(
-            self.usage.entry_of(&person.id, id),
-            self.ledger.approval(ApprovalId::from_uuid(id)),
+            self.usage.find_entry(&person.id, id),
+            self.ledger.read_approval_by_id(ApprovalId::from_uuid(id)),
         )?;
         let mut found: Vec<SearchResult> = entry
             .into_iter()
             .map(|entry| SearchResult::Decision(Box::new(entry)))
             .collect();
         if let Some(approval) = approval
-            && own(self.own_agent(person, approval.agent).await)?.is_some()
-            && let Some(approval) = approval.seen_by(person.id.as_str(), self.now())
+            && none_if_not_found(self.read_own_agent(person, approval.agent).await)?.is_some()
+            && let Some(approval) = approval.for_current_owner(person.id.as_str(), self.now())
         {
             found.push(SearchResult::Approval(Box::new(approval)));
         }
@@ -126,7 +132,7 @@ impl People {
 }
 
 /// Turns `not_found` into `None`.
-fn own<T>(found: Result<T>) -> Result<Option<T>> {
+fn none_if_not_found<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => Ok(None),
@@ -135,11 +141,13 @@ fn own<T>(found: Result<T>) -> Result<Option<T>> {
 }
 
 /// Finds the services whose name, slug or host contains the text.
-fn services<'a>(catalog: &'a Catalog, text: &'a str) -> impl Iterator<Item = &'a Service> {
+fn find_services<'a>(catalog: &'a Catalog, text: &'a str) -> impl Iterator<Item = &'a Service> {
     let is_found = move |service: &&Service| {
         let operations = service.operations.iter();
         let mut hosts = operations.filter_map(|operation| operation.endpoint.host_str());
-        has_text(&service.name, text) || has_text(service.slug.as_str(), text) || hosts.any(|host| has_text(host, text))
+        contains_text(&service.name, text)
+            || contains_text(service.slug.as_str(), text)
+            || hosts.any(|host| contains_text(host, text))
     };
     catalog.services().iter().filter(is_found).take(10)
 }

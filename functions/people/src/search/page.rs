@@ -4,35 +4,35 @@ use crate::redirect::see_other;
 use crate::search::operations::{LONGEST, SearchResult};
 use crate::sessions::session::PageSession;
 use crate::state::People;
-use crate::ui::datetime::exact;
+use crate::ui::datetime::exact_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::ui::list::search_field;
-use crate::ui::money::money;
+use crate::ui::money::amount_text;
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
-use purser_domain::visible;
+use purser_domain::escape_hidden_characters;
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/search`. If there is a single result, redirects to the result's page.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_search_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let text: String = Query::from_uri(&uri)
-        .text("q")
+        .parse_text("q")
         .unwrap_or_default()
         .chars()
         .take(LONGEST)
         .collect();
-    let found = people.search(&session.person, &text).await?;
+    let found = people.search_own_data(&session.person, &text).await?;
     if let [only] = found.as_slice() {
-        return Ok(see_other(&only.path()));
+        return Ok(see_other(&only.page_path()));
     }
     let layout = Layout::new(&session, people.now());
     Ok(search_page(&layout, text.trim(), &found).into_response())
 }
 
 fn search_page(layout: &Layout, text: &str, found: &[SearchResult]) -> Markup {
-    layout.page(
+    layout.html_page(
         "Search",
         NavItem::Search,
         &html! {
@@ -43,25 +43,25 @@ fn search_page(layout: &Layout, text: &str, found: &[SearchResult]) -> Markup {
             }
             p.hint { "An id, a transaction hash, a payee’s address, a host, or a part of an agent’s or service’s name." }
             @if text.is_empty() { } @else if found.is_empty() { p.empty { "Nothing of yours matches “" (text) "”." } } @else {
-                ul.rows { @for found in found { li.row { (result(found)) } } }
+                ul.rows { @for found in found { li.row { (search_result_row(found)) } } }
             }
         },
     )
 }
 
-fn result(found: &SearchResult) -> Markup {
+fn search_result_row(found: &SearchResult) -> Markup {
     html! {
         div.row-main {
-            a href=(found.path()) {
+            a href=(found.page_path()) {
                 @match found {
-                    SearchResult::Agent(agent) => (visible(&agent.name)),
-                    SearchResult::Decision(entry) => { (money(entry.amount)) " by " (visible(&entry.agent_name)) ", " (exact(entry.at)) },
-                    SearchResult::Approval(approval) => { "Approval of " (money(approval.amount)) ", " (exact(approval.created_at)) },
-                    SearchResult::Payee(address) => { "Payments to " (labels::short_wallet(*address)) },
-                    SearchResult::Service(service) => { "Payments for " (visible(&service.name)) },
+                    SearchResult::Agent(agent) => (escape_hidden_characters(&agent.name)),
+                    SearchResult::Decision(entry) => { (amount_text(entry.amount)) " by " (escape_hidden_characters(&entry.agent_name)) ", " (exact_time(entry.at)) },
+                    SearchResult::Approval(approval) => { "Approval of " (amount_text(approval.amount)) ", " (exact_time(approval.created_at)) },
+                    SearchResult::Payee(address) => { "Payments to " (labels::short_wallet_address(*address)) },
+                    SearchResult::Service(service) => { "Payments for " (escape_hidden_characters(&service.name)) },
                 }
             }
-            " " span.muted { (found.kind()) }
+            " " span.muted { (found.kind_name()) }
         }
     }
 }

@@ -6,23 +6,23 @@
 //! responses.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::api::AskedEdit;
 use crate::preview::api::AskedReason;
 use crate::preview::api::PreviewView;
+use crate::preview::api::RequestedUpdate;
 use crate::request::ServiceReference;
-use crate::request::{created_response, together, version_or_any, with_version};
-use crate::services::operations::{EnableService, GovernedService, ServiceEdit, find_service};
+use crate::request::{body_with_version, combine_results, created_response, require_version_or_any};
+use crate::services::operations::{EnableService, GovernedService, ServiceUpdate, find_service_id};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{
-    Body, Failure, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, Place, PolicyView, Problems, Text,
-    errors, with_etag,
+    Body, BodyPath, Failure, Id, IfMatch, Member as _, Nullable, OptionalIfMatch, Parameters, PolicyView, Text,
+    ValidationErrors, errors, with_etag,
 };
 use purser_domain::{
-    Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem,
-    Result, Service, ServiceId, SpendPolicy, Timestamp,
+    Agent, Amount, Catalog, DomainPattern, Operation, OperationScope, OperationSlug, PolicyChange, PolicyUpdate,
+    Result, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -93,14 +93,14 @@ struct PaymentChange {
 }
 
 impl PaymentChange {
-    fn for_operation(operation: &Operation, now: Timestamp) -> Option<Self> {
-        let next = operation.waiting(now)?;
+    fn next_change_of_operation(operation: &Operation, now: Timestamp) -> Option<Self> {
+        let next = operation.delayed_pricing(now)?;
         Some(Self {
             operation_id: operation.slug.to_string(),
             from: next.from.to_string(),
             pay_to: next.payment.pay_to.to_string(),
             amount_units: next.payment.amount.units(),
-            max_price_units: next.pricing().most().map(Amount::units),
+            max_price_units: next.as_pricing().max_price().map(Amount::units),
         })
     }
 }
@@ -109,12 +109,12 @@ impl ServiceView {
     fn new(agent: &Agent, governed: &GovernedService, catalog: &Catalog, people: &People) -> Self {
         let (owner, now) = (&agent.owner, people.now());
         let record = &governed.record;
-        let service = catalog.by_id(record.service);
+        let service = catalog.find_by_id(record.service);
         let operations = service.map(|service| service.operations.as_slice()).unwrap_or_default();
         let unpayable = operations.iter().filter_map(|operation| {
             Some(UnpayableOperation {
                 operation_id: operation.slug.to_string(),
-                reason: operation.payable(people.network, now).err()?.name(),
+                reason: operation.payable_limit(people.network, now).err()?.name(),
             })
         });
         Self {
@@ -126,14 +126,14 @@ impl ServiceView {
             trust_status: service.map(|service| service.trust_status.name()),
             enabled: record.enabled,
             version: record.version,
-            policy: PolicyView::at(&record.policy, owner, now),
+            policy: PolicyView::from_policy(&record.policy, owner, now),
             permissive: record.policy.is_permissive(),
             spend_today_units: governed.spent_today.amount.units(),
             remaining_today_units: governed.remaining_today().units(),
             unpayable_operations: unpayable.collect(),
             payment_changes: operations
                 .iter()
-                .filter_map(|one| PaymentChange::for_operation(one, now))
+                .filter_map(|one| PaymentChange::next_change_of_operation(one, now))
                 .collect(),
         }
     }
@@ -143,7 +143,7 @@ impl ServiceView {
         (self.slug.is_none(), self.slug.as_deref(), &self.service_id)
     }
 
-    fn response(self) -> Response {
+    fn into_http_response(self) -> Response {
         with_etag(self.version, Json(self))
     }
 }
@@ -155,7 +155,7 @@ pub(crate) fn service_response(
     service: &GovernedService,
     catalog: &Catalog,
 ) -> Response {
-    ServiceView::new(owned.agent(), service, catalog, people).response()
+    ServiceView::new(owned.agent(), service, catalog, people).into_http_response()
 }
 
 /// The stored record, or the preview of an update.
@@ -269,10 +269,10 @@ pub(crate) struct LimitedList {
     count: usize,
 }
 
-/// Builds a [`PolicyEdit`] from any body that has the policy's fields.
+/// Builds a [`PolicyUpdate`] from any body that has the policy's fields.
 macro_rules! policy {
     ($body:ident) => {
-        PolicyEdit {
+        PolicyUpdate {
             max_per_call: $body.max_per_call_units,
             max_per_day: $body.max_per_day_units,
             require_approval_above: $body.require_approval_above_units,
@@ -286,7 +286,7 @@ macro_rules! policy {
     };
 }
 
-/// Builds a [`PolicyEdit`] from a body with the policy's fields under `policy` or at the top level.
+/// Builds a [`PolicyUpdate`] from a body with the policy's fields under `policy` or at the top level.
 macro_rules! either_policy {
     ($body:ident) => {
         match $body.policy {
@@ -298,26 +298,29 @@ macro_rules! either_policy {
 
 /// Rejects ambiguous bodies: bodies with policy fields both at the top level and under `policy`, and bodies with `null`
 /// for `allowed_domains`. (`enabled_operations` may be `null`, which means all operations.)
-fn refuse_ambiguity(body: &Value, problems: &mut Problems) {
+fn reject_ambiguous_body(body: &Value, problems: &mut ValidationErrors) {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let beside = PolicyBody::NAMES.iter().find(|name| has("policy") && has(name));
     if let Some(name) = beside {
-        problems.note(Place::Member(&Place::Body, name), "must not be combined with `policy`");
+        problems.add_at(
+            BodyPath::Member(&BodyPath::Body, name),
+            "must not be combined with `policy`",
+        );
     }
-    let policy = Place::Member(&Place::Body, "policy");
-    for (place, members) in [(&Place::Body, Some(body)), (&policy, body.get("policy"))] {
+    let policy = BodyPath::Member(&BodyPath::Body, "policy");
+    for (place, members) in [(&BodyPath::Body, Some(body)), (&policy, body.get("policy"))] {
         if members
             .and_then(|members| members.get("allowed_domains"))
             .is_some_and(Value::is_null)
         {
-            problems.note(Place::Member(place, "allowed_domains"), "must not be null");
+            problems.add_at(BodyPath::Member(place, "allowed_domains"), "must not be null");
         }
     }
 }
 
 /// Returns the policy's validation errors, each with the path of its field in the body.
-fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> Vec<Problem> {
-    let mut problems = policy.problems(service);
+fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>) -> Vec<ValidationError> {
+    let mut problems = policy.validation_errors(service);
     if body.get("policy").is_some_and(Value::is_object) {
         for problem in &mut problems {
             problem.path.insert_str(0, "/policy");
@@ -328,58 +331,58 @@ fn problems_of(body: &Value, policy: &PolicyEdit, service: Option<&Service>) -> 
 
 /// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` for an unknown
 /// service.
-pub(crate) fn policy_change(
+pub(crate) fn parse_policy_change(
     body: CandidatePolicyBody,
     catalog: &Catalog,
     path: &str,
-    problems: &mut Problems,
+    problems: &mut ValidationErrors,
 ) -> Option<(ServiceId, PolicyChange)> {
-    let service = catalog.by_reference(&body.service_id.0)?;
+    let service = catalog.find_by_reference(&body.service_id.0)?;
     let enabled = body.enabled;
     let policy = policy!(body);
-    let found = policy.problems(Some(service)).into_iter();
-    problems.extend(found.map(|problem| Problem::at(format!("{path}{}", problem.path), problem.message)));
+    let found = policy.validation_errors(Some(service)).into_iter();
+    problems.extend(found.map(|problem| ValidationError::at_path(format!("{path}{}", problem.path), problem.message)));
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
 /// Parses the body that enables a service. The parser accepts an unknown service and does not check its operations,
 /// because the operation returns `not_found` for an unknown service.
-pub(crate) fn parse_enable(body: &Value, catalog: &Catalog) -> Result<EnableService> {
-    let mut problems = Problems::default();
-    refuse_ambiguity(body, &mut problems);
-    let enable = EnableBody::read(body, Place::Body, &mut problems).map(|body| EnableService {
+pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<EnableService> {
+    let mut problems = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut problems);
+    let enable = EnableBody::read(body, BodyPath::Body, &mut problems).map(|body| EnableService {
         policy: either_policy!(body),
         service: body.service_id.0,
     });
     if let Some(enable) = &enable
-        && let Some(service) = catalog.by_reference(&enable.service)
+        && let Some(service) = catalog.find_by_reference(&enable.service)
     {
-        problems.extend(problems_of(body, &enable.policy, Some(service)));
+        problems.extend(policy_errors(body, &enable.policy, Some(service)));
     }
     problems.finish(enable)
 }
 
 /// Parses an update of a service's record. `service` is the service in the catalog, if the catalog still has it.
-pub(crate) fn parse_edit(body: &Value, service: Option<&Service>) -> Result<ServiceEdit> {
-    let mut problems = Problems::default();
-    refuse_ambiguity(body, &mut problems);
-    let edit = ServiceEditBody::read(body, Place::Body, &mut problems).map(|body| ServiceEdit {
+pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<ServiceUpdate> {
+    let mut problems = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut problems);
+    let edit = ServiceEditBody::read(body, BodyPath::Body, &mut problems).map(|body| ServiceUpdate {
         enabled: body.enabled,
         policy: either_policy!(body),
         ended_raise: None,
     });
     if let Some(edit) = &edit {
-        problems.extend(problems_of(body, &edit.policy, service));
+        problems.extend(policy_errors(body, &edit.policy, service));
     }
     problems.finish(edit)
 }
 
 /// Parses the limits for all services without limits.
-pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
-    let mut problems = Problems::default();
-    refuse_ambiguity(body, &mut problems);
-    let suggested = SpendPolicy::suggestion();
-    let edit = LimitsBody::read(body, Place::Body, &mut problems).map(|body| PolicyEdit {
+pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
+    let mut problems = ValidationErrors::default();
+    reject_ambiguous_body(body, &mut problems);
+    let suggested = SpendPolicy::suggested_limits();
+    let edit = LimitsBody::read(body, BodyPath::Body, &mut problems).map(|body| PolicyUpdate {
         max_per_call: body.max_per_call_units.or(Some(suggested.max_per_call)),
         max_per_day: body.max_per_day_units.or(Some(suggested.max_per_day)),
         require_approval_above: body
@@ -389,7 +392,7 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
         allowed_domains: body.allowed_domains,
     });
     if let Some(edit) = &edit {
-        problems.extend(edit.problems(None));
+        problems.extend(edit.validation_errors(None));
     }
     problems.finish(edit)
 }
@@ -402,17 +405,17 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyEdit> {
     patch, path = "/agents/{agentId}/services", operation_id = "limit_unlimited_services",
     responses((status = 200, body = LimitedList, description = "The services that have these limits now."))
 )]
-pub(crate) async fn limit_unlimited(
+pub(crate) async fn limit_unlimited_services(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     reason: Parameters<AskedReason>,
     body: Body<LimitsBody>,
 ) -> Result<Json<LimitedList>, Failure> {
     let edit = body.json().and_then(|body| parse_limits(&body));
-    let (edit, reason) = together(edit, reason.0)?;
-    let owned = owned.because(reason.edit_reason);
-    let limited = people.limit_unlimited(&owned, &edit);
-    let limited = people.run_long(&owned.agent().owner, limited).await?;
+    let (edit, reason) = combine_results(edit, reason.0)?;
+    let owned = owned.with_reason(reason.edit_reason);
+    let limited = people.limit_unlimited_services(&owned, &edit);
+    let limited = people.run_in_user_slot(&owned.agent().owner, limited).await?;
     let ids: Vec<String> = limited.iter().map(ToString::to_string).collect();
     Ok(Json(LimitedList {
         count: ids.len(),
@@ -427,8 +430,11 @@ pub(crate) async fn limit_unlimited(
         (status = 200, body = ServiceList, description = "Every service that was ever enabled, including disabled ones."),
     )
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<ServiceList>, Failure> {
-    let (services, edition) = tokio::try_join!(people.services(&owned), people.catalog())?;
+pub(crate) async fn list_agent_services(
+    State(people): State<Arc<People>>,
+    owned: OwnedAgent,
+) -> Result<Json<ServiceList>, Failure> {
+    let (services, edition) = tokio::try_join!(people.list_services(&owned), people.current_catalog())?;
     let id = owned.agent().id;
     let services = services
         .iter()
@@ -458,24 +464,26 @@ pub(crate) async fn list(State(people): State<Arc<People>>, owned: OwnedAgent) -
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn enable(
+pub(crate) async fn enable_service(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     OptionalIfMatch(if_match): OptionalIfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
     body: Body<EnableBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
-    let enable = body.json().and_then(|body| parse_enable(&body, &edition.catalog));
-    let enable = together(enable, query.0);
-    let ((enable, asked), if_match) = with_version(enable, version_or_any(if_match))?;
+    let edition = people.current_catalog().await?;
+    let enable = body
+        .json()
+        .and_then(|body| parse_enable_request(&body, &edition.catalog));
+    let enable = combine_results(enable, query.0);
+    let ((enable, asked), if_match) = body_with_version(enable, require_version_or_any(if_match))?;
     if let Some(days) = asked.preview() {
         let preview = people.preview_enabling(&owned, if_match, &enable, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
-    let enabling = people.enable_service(&owned, if_match, &enable).await?;
-    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).response();
+    let owned = owned.with_reason(asked.edit_reason);
+    let enabling = people.enable_agent_service(&owned, if_match, &enable).await?;
+    let answer = ServiceView::new(owned.agent(), &enabling.service, &edition.catalog, &people).into_http_response();
     Ok(if enabling.is_new {
         created_response(answer)
     } else {
@@ -490,16 +498,16 @@ pub(crate) async fn enable(
         (status = 200, body = ServiceView, description = "The record, even if the service is disabled.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_agent_service(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let service = people
-        .service(&owned, find_service(&edition.catalog, &reference)?)
+        .read_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }
 
 /// Update an agent's service: its policy, or whether it is enabled.
@@ -512,29 +520,29 @@ pub(crate) async fn read(
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn edit(
+pub(crate) async fn update_agent_service(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
     body: Body<ServiceEditBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    let service = edition.catalog.by_id(id);
-    let edit = body.json().and_then(|body| parse_edit(&body, service));
-    let edit = together(edit, query.0);
-    let ((edit, asked), if_match) = with_version(edit, if_match.precondition())?;
+    let service = edition.catalog.find_by_id(id);
+    let edit = body.json().and_then(|body| parse_service_update(&body, service));
+    let edit = combine_results(edit, query.0);
+    let ((edit, asked), if_match) = body_with_version(edit, if_match.into_precondition())?;
     if let Some(days) = asked.preview() {
-        let preview = people.preview_edit(&owned, if_match, id, &edit, days).await?;
+        let preview = people.preview_service_update(&owned, if_match, id, &edit, days).await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
-    let service = people.edit_service(&owned, if_match, id, &edit).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
+    let owned = owned.with_reason(asked.edit_reason);
+    let service = people.update_service(&owned, if_match, id, &edit).await?;
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }
 
 /// Disable a service for an agent. The policy is kept.
@@ -544,27 +552,29 @@ pub(crate) async fn edit(
         (status = 200, body = ServiceOrPreview, description = "The disabled record, or the preview.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn disable(
+pub(crate) async fn disable_service(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     Id(ServiceReference(reference)): Id<ServiceReference>,
     if_match: IfMatch,
-    query: Parameters<AskedEdit>,
+    query: Parameters<RequestedUpdate>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let id = people
-        .find_known_service(&owned, find_service(&edition.catalog, &reference)?)
+        .find_known_service(&owned, find_service_id(&edition.catalog, &reference)?)
         .await?;
-    let disabled = ServiceEdit {
+    let disabled = ServiceUpdate {
         enabled: Some(false),
-        ..ServiceEdit::default()
+        ..ServiceUpdate::default()
     };
-    let (asked, if_match) = with_version(query.0, if_match.precondition())?;
+    let (asked, if_match) = body_with_version(query.0, if_match.into_precondition())?;
     if let Some(days) = asked.preview() {
-        let preview = people.preview_edit(&owned, if_match, id, &disabled, days).await?;
+        let preview = people
+            .preview_service_update(&owned, if_match, id, &disabled, days)
+            .await?;
         return Ok(PreviewView::new(preview).into_response());
     }
-    let owned = owned.because(asked.edit_reason);
-    let service = people.edit_service(&owned, if_match, id, &disabled).await?;
-    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).response())
+    let owned = owned.with_reason(asked.edit_reason);
+    let service = people.update_service(&owned, if_match, id, &disabled).await?;
+    Ok(ServiceView::new(owned.agent(), &service, &edition.catalog, &people).into_http_response())
 }

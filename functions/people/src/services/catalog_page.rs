@@ -9,13 +9,16 @@ use crate::state::People;
 use crate::ui::count::count_with_noun;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::list::{ListPage, filter_select, filters, has_text, page_number, page_text, search_field};
-use crate::ui::money::{is_no_limit, money};
+use crate::ui::list::{
+    ListPage, contains_text, filter_form, filter_select, format_page_number, parse_page_number, search_field,
+};
+use crate::ui::money::{amount_text, is_no_limit};
 use axum::{extract::State, http::Uri, response::IntoResponse as _};
 use maud::{Markup, html};
 use purser_api::{Query, Reply};
 use purser_domain::{
-    AgentId, Availability, Category, Error, ErrorKind, Network, Operation, Service, ServiceId, TrustStatus, visible,
+    AgentId, Availability, Category, Error, ErrorKind, Network, Operation, Service, ServiceId, TrustStatus,
+    escape_hidden_characters,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,33 +38,33 @@ impl View {
     fn from_uri(uri: &Uri) -> Self {
         let mut query = Query::without_blanks(uri);
         Self {
-            search: query.text("q").unwrap_or_default(),
-            category: query.read("category", Category::from_name, ""),
+            search: query.parse_text("q").unwrap_or_default(),
+            category: query.parse_with("category", Category::from_name, ""),
             agent: NamedAgent::from_query(&mut query),
-            page: page_number(&mut query),
+            page: parse_page_number(&mut query),
         }
     }
 
-    fn fits(&self, service: &Service) -> bool {
+    fn matches(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let operations = service.operations.iter();
-        let has_it = has_text(&service.name, text)
-            || has_text(&service.description, text)
+        let has_it = contains_text(&service.name, text)
+            || contains_text(&service.description, text)
             || operations
                 .map(|operation| &operation.label)
-                .any(|label| has_text(label, text));
+                .any(|label| contains_text(label, text));
         has_it && self.category.is_none_or(|category| service.category == category)
     }
 
     /// Returns the URL of a page for one agent, or for all agents.
-    fn address(&self, agent: Option<AgentId>, page: usize) -> String {
-        crate::address::address(
+    fn url(&self, agent: Option<AgentId>, page: usize) -> String {
+        crate::address::path_with_query(
             PAGE,
             [
                 ("q", (!self.search.is_empty()).then(|| self.search.clone())),
                 ("category", self.category.map(|category| category.name().to_owned())),
                 ("agent_id", agent.map(|agent| agent.to_string())),
-                ("page", page_text(page)),
+                ("page", format_page_number(page)),
             ],
         )
     }
@@ -81,10 +84,10 @@ struct CatalogList<'a> {
 }
 
 /// Handles `GET /dashboard/catalog`.
-pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+pub(crate) async fn show_catalog_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let view = View::from_uri(&uri);
     let choice = people.choose_agent(&session.person, view.agent.clone());
-    let (choice, edition) = tokio::try_join!(choice, people.catalog())?;
+    let (choice, edition) = tokio::try_join!(choice, people.current_catalog())?;
     let enabled = match &choice.agent {
         Some(owned) => {
             let records = people.ledger.list_enabled_services(owned.agent()).await?.into_iter();
@@ -96,7 +99,7 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
     };
     let services = edition.catalog.services().iter();
     let services: Vec<&Service> = services
-        .filter(|service| service.is_open() && view.fits(service))
+        .filter(|service| service.is_open() && view.matches(service))
         .collect();
     let shown = CatalogList {
         view: &view,
@@ -112,27 +115,27 @@ pub(crate) async fn show(State(people): State<Arc<People>>, session: PageSession
 fn catalog_page(layout: &Layout, shown: &CatalogList<'_>) -> Markup {
     let view = shown.view;
     let is_filtered =
-        !view.search.is_empty() || view.category.is_some() || shown.choice.id.is_some() || shown.choice.is_open();
+        !view.search.is_empty() || view.category.is_some() || shown.choice.id.is_some() || shown.choice.is_ambiguous();
     let fields = html! {
         (search_field("services", "Service or operation", &view.search))
         (filter_select("category", "category", "Category", "All categories", Category::ALL.iter().map(|category| {
             (category.name().to_owned(), html! { (category.name()) }, view.category == Some(*category))
         })))
-        (shown.choice.field("Agent’s name"))
+        (shown.choice.search_field("Agent’s name"))
     };
-    layout.page(
+    layout.html_page(
         "Catalog",
         NavItem::Catalog,
         &html! {
             h1 { "Catalog" }
             p { "The services that agents can pay for. On the page of an agent, you choose its services and their limits." }
-            (filters(PAGE, false, is_filtered.then_some(PAGE), &fields))
-            (shown.choice.question(|agent| view.address(Some(agent), 0)))
-            @if shown.choice.id.is_none() && !shown.choice.is_open() { p.hint { "Choose an agent to see what it may buy." } }
+            (filter_form(PAGE, false, is_filtered.then_some(PAGE), &fields))
+            (shown.choice.matching_agents(|agent| view.url(Some(agent), 0)))
+            @if shown.choice.id.is_none() && !shown.choice.is_ambiguous() { p.hint { "Choose an agent to see what it may buy." } }
             @if shown.services.rows.is_empty() { p.empty { "No service fits." } } @else {
                 ul.rows { @for service in &shown.services.rows { (service_row(layout, service, shown)) } }
             }
-            (shown.services.paging("Pages of services", "service", |page| view.address(shown.choice.id, page)))
+            (shown.services.position_and_page_links("Pages of services", "service", |page| view.url(shown.choice.id, page)))
         },
     )
 }
@@ -143,21 +146,21 @@ fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> M
         li.row.service {
             div.row-main {
                 p {
-                    span.name { (visible(&service.name)) } " " code.muted { (service.slug) } " " span.muted { (service.category.name()) } " "
-                    (trust(service.trust_status))
-                    @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
+                    span.name { (escape_hidden_characters(&service.name)) } " " code.muted { (service.slug) } " " span.muted { (service.category.name()) } " "
+                    (trust_chip(service.trust_status))
+                    @if service.next_pricing_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                 }
-                p.muted { (visible(&service.description)) }
-                (who_may(service, shown))
+                p.muted { (escape_hidden_characters(&service.description)) }
+                (agent_access_cell(service, shown))
             }
             p.row-aside {
                 (count_with_noun(aggregates.operations, "operation"))
-                @if !aggregates.min_price.is_zero() { ", from " (money(aggregates.min_price)) }
+                @if !aggregates.min_price.is_zero() { ", from " (amount_text(aggregates.min_price)) }
             }
             details.fold {
                 summary { "Operations and prices" }
                 table.list {
-                    caption.sr { "Operations of " (visible(&service.name)) }
+                    caption.sr { "Operations of " (escape_hidden_characters(&service.name)) }
                     thead { tr { th scope="col" { "Operation" } th.num scope="col" { "Price" } th scope="col" { "Last probe" } } }
                     tbody { @for operation in &service.operations { (operation_row(layout, operation, shown.network)) } }
                 }
@@ -167,14 +170,14 @@ fn service_row(layout: &Layout, service: &Service, shown: &CatalogList<'_>) -> M
 }
 
 fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Markup {
-    let is_paid = operation.payable(network, layout.now).is_ok();
+    let is_paid = operation.payable_limit(network, layout.now).is_ok();
     html! {
         tr {
-            th scope="row" { span title=(operation.slug) { (visible(&operation.label)) } }
+            th scope="row" { span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } }
             td.num data-label="Price" {
-                @match operation.pricing(layout.now).most() {
+                @match operation.pricing_at(layout.now).max_price() {
                     Some(most) if is_paid && is_no_limit(most) => { "the provider’s price" }
-                    Some(most) if is_paid => { "at most " (money(most)) }
+                    Some(most) if is_paid => { "at most " (amount_text(most)) }
                     _ if operation.availability == Availability::FreeVerified => { "free" }
                     _ => { span.muted { "can’t be paid" } }
                 }
@@ -191,7 +194,7 @@ fn operation_row(layout: &Layout, operation: &Operation, network: Network) -> Ma
 }
 
 /// Renders whether the selected agent may pay the service.
-fn who_may(service: &Service, shown: &CatalogList<'_>) -> Markup {
+fn agent_access_cell(service: &Service, shown: &CatalogList<'_>) -> Markup {
     let (Some(enabled), Some(owned)) = (&shown.enabled, &shown.choice.agent) else {
         return html! {};
     };
@@ -199,12 +202,12 @@ fn who_may(service: &Service, shown: &CatalogList<'_>) -> Markup {
     html! {
         p {
             @if enabled.contains(&service.id) { "Enabled for: " } @else { span.muted { "Not enabled for " } }
-            (labels::agent(agent.id, &agent.name))
+            (labels::agent_link(agent.id, &agent.name))
         }
     }
 }
 
-fn trust(status: TrustStatus) -> Markup {
+fn trust_chip(status: TrustStatus) -> Markup {
     match status {
         TrustStatus::PlatformVerified => html! { span.chip.good { "verified" } },
         TrustStatus::ProbePassed => html! { span.chip.good { "probe passed" } },

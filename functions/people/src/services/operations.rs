@@ -3,15 +3,15 @@
 //! A record's version starts at 1, and each update increases it. Version 0 means that no record exists.
 
 use crate::agents::owned::OwnedAgent;
-use crate::preview::operations::{EditPreview, PreviewDays};
-use crate::several::several;
+use crate::preview::operations::{PreviewDays, UpdatePreview};
+use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
     Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, Duration, EnabledService, Error, ErrorKind,
-    PolicyEdit, Result, Service, ServiceId, Spend, SpendPolicy, WindowScope,
+    PolicyUpdate, Result, Service, ServiceId, Spend, SpendPolicy, WindowScope,
 };
-use purser_store::{AuditEntry, Backoff, EditResult};
+use purser_store::{AuditEntry, Backoff, UpdateResult};
 use std::sync::Arc;
 
 /// The parameters of enabling a service.
@@ -20,16 +20,16 @@ pub(crate) struct EnableService {
     /// The service's slug or UUID, as the caller sent it.
     pub(crate) service: String,
     /// The policy fields that differ from their defaults.
-    pub(crate) policy: PolicyEdit,
+    pub(crate) policy: PolicyUpdate,
 }
 
 /// New values for some fields of an agent's record of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ServiceEdit {
+pub(crate) struct ServiceUpdate {
     /// Whether the agent may pay the service at all.
     pub(crate) enabled: Option<bool>,
     /// The policy fields to change.
-    pub(crate) policy: PolicyEdit,
+    pub(crate) policy: PolicyUpdate,
     /// The approval request whose temporary limit increase ends, if the policy still has that increase.
     pub(crate) ended_raise: Option<ApprovalId>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct GovernedService {
 impl GovernedService {
     /// Returns the amount that remains of the daily cap.
     pub(crate) fn remaining_today(&self) -> Amount {
-        self.caps.per_day.above(self.spent_today.amount)
+        self.caps.per_day.saturating_minus(self.spent_today.amount)
     }
 }
 
@@ -61,53 +61,53 @@ pub(crate) struct Enabling {
 
 impl People {
     /// Lists the agent's services with their spending, including disabled services.
-    pub(crate) async fn services(&self, owned: &OwnedAgent) -> Result<Vec<GovernedService>> {
+    pub(crate) async fn list_services(&self, owned: &OwnedAgent) -> Result<Vec<GovernedService>> {
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
-        self.with_spend(owned, records).await
+        self.add_spend_to_all(owned, records).await
     }
 
     /// Reads one of the agent's services with its spending.
-    pub(crate) async fn service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
-        let record = self.record(owned, id).await?;
-        self.one_with_spend(owned, record).await
+    pub(crate) async fn read_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<GovernedService> {
+        let record = self.read_policy_record(owned, id).await?;
+        self.add_spend(owned, record).await
     }
 
     /// Returns the id if the agent has a record of the service. Handlers call this check first, so that an unknown
     /// service is 404 regardless of other errors.
     pub(crate) async fn find_known_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
-        Ok(self.record(owned, id).await?.service)
+        Ok(self.read_policy_record(owned, id).await?.service)
     }
 
     /// Enables an open service with the given policy fields, and defaults for all other fields, whatever the existing
     /// record has. If nothing changes, nothing is written.
-    pub(crate) async fn enable_service(
+    pub(crate) async fn enable_agent_service(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
         enable: &EnableService,
     ) -> Result<Enabling> {
-        let edition = self.catalog().await?;
-        let service = to_enable(&edition.catalog, enable)?;
+        let edition = self.current_catalog().await?;
+        let service = find_open_service(&edition.catalog, enable)?;
         let act = Act::new(AuditKind::ServiceEnabled)
-            .on(owned.agent().id)
-            .about(service.id);
+            .on_agent(owned.agent().id)
+            .about_service(service.id);
         let enabling = self.store_enabling(owned, if_match, &act, service.id, &enable.policy);
         self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
-    /// Computes the preview of [`People::enable_service`].
+    /// Computes the preview of [`People::enable_agent_service`].
     pub(crate) async fn preview_enabling(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
         enable: &EnableService,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        let edition = self.catalog().await?;
-        let service = to_enable(&edition.catalog, enable)?.id;
+    ) -> Result<UpdatePreview> {
+        let edition = self.current_catalog().await?;
+        let service = find_open_service(&edition.catalog, enable)?.id;
         let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
         let version = present.map_or(0, |record| record.version);
-        if_match.holds(version)?;
+        if_match.check_version(version)?;
         let record = EnabledService {
             service,
             version,
@@ -123,20 +123,20 @@ impl People {
         if_match: Precondition,
         act: &Act,
         service: ServiceId,
-        edit: &PolicyEdit,
+        edit: &PolicyUpdate,
     ) -> Result<Enabling> {
         let policy = SpendPolicy::column_defaults().apply(edit);
         let mut backoff = Backoff::new();
         loop {
             let present = self.ledger.find_enabled_service(owned.agent().id, service).await?;
             let version = present.as_ref().map_or(0, |record| record.version);
-            if_match.holds(version)?;
+            if_match.check_version(version)?;
             if let Some(record) = &present
                 && record.enabled
                 && record.policy == policy
             {
                 return Ok(Enabling {
-                    service: self.one_with_spend(owned, record.clone()).await?,
+                    service: self.add_spend(owned, record.clone()).await?,
                     is_new: false,
                 });
             }
@@ -146,105 +146,105 @@ impl People {
                 enabled: true,
                 policy: policy.clone(),
             };
-            self.may_widen(owned, present.as_ref(), &record)?;
-            let entry = self.policy_entry(owned, act, present.as_ref(), &record)?;
+            self.require_recent_sign_in_to_widen(owned, present.as_ref(), &record)?;
+            let entry = self.policy_audit_entry(owned, act, present.as_ref(), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                EditResult::Stored => {
+                UpdateResult::Stored => {
                     return Ok(Enabling {
-                        service: self.one_with_spend(owned, record).await?,
+                        service: self.add_spend(owned, record).await?,
                         is_new: present.is_none(),
                     });
                 }
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
     }
 
     /// Updates some fields of the record. If nothing changes, nothing is written.
-    pub(crate) async fn edit_service(
+    pub(crate) async fn update_service(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
         id: ServiceId,
-        edit: &ServiceEdit,
+        edit: &ServiceUpdate,
     ) -> Result<GovernedService> {
         let kind = match edit.enabled {
             Some(true) => AuditKind::ServiceEnabled,
             Some(false) => AuditKind::ServiceDisabled,
             None => AuditKind::PolicyEdited,
         };
-        let act = Act::new(kind).on(owned.agent().id).about(id);
-        let edited = self.store_service_edit(owned, if_match, &act, id, edit);
+        let act = Act::new(kind).on_agent(owned.agent().id).about_service(id);
+        let edited = self.store_service_update(owned, if_match, &act, id, edit);
         self.audit_rejection(owned.acting(), &act, edited).await
     }
 
-    /// Computes the preview of [`People::edit_service`].
-    pub(crate) async fn preview_edit(
+    /// Computes the preview of [`People::update_service`].
+    pub(crate) async fn preview_service_update(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
         id: ServiceId,
-        edit: &ServiceEdit,
+        edit: &ServiceUpdate,
         days: PreviewDays,
-    ) -> Result<EditPreview> {
-        let edition = self.catalog().await?;
-        let service = edition.catalog.by_id(id);
-        judge(&edit.policy, service)?;
-        let present = self.record(owned, id).await?;
-        if_match.holds(present.version)?;
-        let edited = apply_edit(&present, edit, service)?;
+    ) -> Result<UpdatePreview> {
+        let edition = self.current_catalog().await?;
+        let service = edition.catalog.find_by_id(id);
+        check_policy_update(&edit.policy, service)?;
+        let present = self.read_policy_record(owned, id).await?;
+        if_match.check_version(present.version)?;
+        let edited = apply_service_update(&present, edit, service)?;
         self.preview_policy(owned, edited, days).await
     }
 
-    async fn store_service_edit(
+    async fn store_service_update(
         &self,
         owned: &OwnedAgent,
         if_match: Precondition,
         act: &Act,
         id: ServiceId,
-        edit: &ServiceEdit,
+        edit: &ServiceUpdate,
     ) -> Result<GovernedService> {
-        let edition = self.catalog().await?;
-        let service = edition.catalog.by_id(id);
-        judge(&edit.policy, service)?;
+        let edition = self.current_catalog().await?;
+        let service = edition.catalog.find_by_id(id);
+        check_policy_update(&edit.policy, service)?;
         let mut backoff = Backoff::new();
         loop {
-            let present = self.record(owned, id).await?;
-            if_match.holds(present.version)?;
-            let record = apply_edit(&present, edit, service)?;
+            let present = self.read_policy_record(owned, id).await?;
+            if_match.check_version(present.version)?;
+            let record = apply_service_update(&present, edit, service)?;
             if record.enabled == present.enabled && record.policy == present.policy {
-                return self.one_with_spend(owned, present).await;
+                return self.add_spend(owned, present).await;
             }
-            self.may_widen(owned, Some(&present), &record)?;
-            let entry = self.policy_entry(owned, act, Some(&present), &record)?;
+            self.require_recent_sign_in_to_widen(owned, Some(&present), &record)?;
+            let entry = self.policy_audit_entry(owned, act, Some(&present), &record)?;
             match self.ledger.put_policy(owned.agent().id, &record, &entry).await? {
-                EditResult::Stored => return self.one_with_spend(owned, record).await,
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Stored => return self.add_spend(owned, record).await,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
     }
 
     /// Sets the limits of all enabled services without limits, each with its own update. Returns the updated services.
     /// A service that gets other limits at the same time keeps those limits.
-    pub(crate) async fn limit_unlimited(
+    pub(crate) async fn limit_unlimited_services(
         self: &Arc<Self>,
         owned: &OwnedAgent,
-        edit: &PolicyEdit,
+        edit: &PolicyUpdate,
     ) -> Result<Vec<ServiceId>> {
-        judge(edit, None)?;
+        check_policy_update(edit, None)?;
         let records = self.ledger.list_enabled_services(owned.agent()).await?;
         let unlimited = records
             .into_iter()
             .filter(|record| record.enabled && record.policy.is_permissive());
-        let edited = several(unlimited, |record| {
+        let edited = run_concurrently(unlimited, |record| {
             let (people, owned) = (Arc::clone(self), owned.clone());
-            let edit = ServiceEdit {
+            let edit = ServiceUpdate {
                 policy: edit.clone(),
-                ..ServiceEdit::default()
+                ..ServiceUpdate::default()
             };
             async move {
                 let if_match = Precondition::Version(record.version);
-                match people.edit_service(&owned, if_match, record.service, &edit).await {
+                match people.update_service(&owned, if_match, record.service, &edit).await {
                     Ok(_) => Ok(Some(record.service)),
                     Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => Ok(None),
                     Err(error) => Err(error),
@@ -255,15 +255,20 @@ impl People {
     }
 
     /// Requires a recent sign-in if the record `now` allows the agent more than the record `before`.
-    fn may_widen(&self, owned: &OwnedAgent, before: Option<&EnabledService>, now: &EnabledService) -> Result<()> {
+    fn require_recent_sign_in_to_widen(
+        &self,
+        owned: &OwnedAgent,
+        before: Option<&EnabledService>,
+        now: &EnabledService,
+    ) -> Result<()> {
         if now.widens(before) {
-            self.limits.recently(owned.signed_in_at(), self.now())?;
+            self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
         Ok(())
     }
 
     /// Returns the audit row for replacing the record `before` with the record `now`.
-    fn policy_entry(
+    fn policy_audit_entry(
         &self,
         owned: &OwnedAgent,
         act: &Act,
@@ -272,30 +277,30 @@ impl People {
     ) -> Result<AuditEntry> {
         let before = before.map(EnabledService::audit_members);
         let changes = AuditChanges::between(before, Some(now.audit_members()));
-        self.entry(owned.acting(), act, changes)
+        self.audit_entry(owned.acting(), act, changes)
     }
 
-    async fn record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
+    async fn read_policy_record(&self, owned: &OwnedAgent, id: ServiceId) -> Result<EnabledService> {
         let record = self.ledger.find_enabled_service(owned.agent().id, id).await?;
         record.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    async fn one_with_spend(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
-        let one = self.with_spend(owned, vec![record]).await?.pop();
+    async fn add_spend(&self, owned: &OwnedAgent, record: EnabledService) -> Result<GovernedService> {
+        let one = self.add_spend_to_all(owned, vec![record]).await?.pop();
         one.ok_or_else(|| Error::internal("reading what was spent", "one record became none"))
     }
 
-    async fn with_spend(&self, owned: &OwnedAgent, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
+    async fn add_spend_to_all(&self, owned: &OwnedAgent, records: Vec<EnabledService>) -> Result<Vec<GovernedService>> {
         let agent = owned.agent().id;
         let scope = |service| WindowScope::Day { agent, service };
         let scopes: Vec<_> = records
             .iter()
             .map(|record| (scope(record.service), Duration::DAY))
             .collect();
-        let spends = self.spends(&scopes).await?;
+        let spends = self.read_spends(&scopes).await?;
         let now = self.now();
         let governed = records.into_iter().map(|record| GovernedService {
-            spent_today: spends.in_window(scope(record.service)),
+            spent_today: spends.spend_in_window(scope(record.service)),
             caps: record.policy.caps(&owned.agent().owner, now),
             record,
         });
@@ -305,24 +310,28 @@ impl People {
 
 /// Returns the id of the service that a path names by slug or UUID. Records remain after a service left the catalog,
 /// and these records are found only by UUID.
-pub(crate) fn find_service(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
-    let id = catalog.by_reference(reference).map(|service| service.id);
+pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
+    let id = catalog.find_by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));
     id.ok_or_else(|| ErrorKind::NotFound.into())
 }
 
 /// Returns the open service that the caller wants to enable.
-fn to_enable<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Service> {
-    let service = catalog.by_reference(&enable.service);
+fn find_open_service<'a>(catalog: &'a Catalog, enable: &EnableService) -> Result<&'a Service> {
+    let service = catalog.find_by_reference(&enable.service);
     let service = service
         .filter(|service| service.is_open())
         .ok_or(ErrorKind::ServiceNotFound)?;
-    judge(&enable.policy, Some(service))?;
+    check_policy_update(&enable.policy, Some(service))?;
     Ok(service)
 }
 
 /// Returns the record after the update. Only an open service can be enabled again.
-fn apply_edit(present: &EnabledService, edit: &ServiceEdit, service: Option<&Service>) -> Result<EnabledService> {
+fn apply_service_update(
+    present: &EnabledService,
+    edit: &ServiceUpdate,
+    service: Option<&Service>,
+) -> Result<EnabledService> {
     let enabled = edit.enabled.unwrap_or(present.enabled);
     if enabled && !present.enabled && !service.is_some_and(Service::is_open) {
         return Err(ErrorKind::ServiceNotFound.into());
@@ -340,8 +349,8 @@ fn apply_edit(present: &EnabledService, edit: &ServiceEdit, service: Option<&Ser
     })
 }
 
-fn judge(policy: &PolicyEdit, service: Option<&Service>) -> Result<()> {
-    let problems = policy.problems(service);
+fn check_policy_update(policy: &PolicyUpdate, service: Option<&Service>) -> Result<()> {
+    let problems = policy.validation_errors(service);
     if problems.is_empty() {
         Ok(())
     } else {

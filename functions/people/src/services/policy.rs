@@ -1,6 +1,6 @@
 //! The form of a spend policy: limits in dollars, operations and domains.
 
-use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
+use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set_field};
 use maud::{Markup, html};
 use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
 use serde_json::{Value, json};
@@ -23,25 +23,29 @@ pub(crate) const FIELDS: [FieldOf; 6] = [
 /// add. If `service` is `None` because the service left the catalog, the body does not change the operations.
 pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
-    let mut cap = |field, label, none| form.cap(field, label, none).map(Amount::units);
+    let mut cap = |field, label, none| form.parse_cap(field, label, none).map(Amount::units);
     let mut body = json!({
         "max_per_call_units": cap("max_per_call", "Limit per call", no_limit.max_per_call),
         "max_per_day_units": cap("max_per_day", "Daily limit", no_limit.max_per_day),
         "require_approval_above_units":
             cap("require_approval_above", "Approval threshold", no_limit.require_approval_above),
     });
-    set(&mut body, "allowed_domains", form.distinct_words("allowed_domains"));
-    if form.words("allowed_domains").next().is_none() {
-        form.wrong("allowed_domains", "Allowed domains: enter at least one, or * for any.");
+    set_field(
+        &mut body,
+        "allowed_domains",
+        form.distinct_field_words("allowed_domains"),
+    );
+    if form.field_words("allowed_domains").next().is_none() {
+        form.add_error("allowed_domains", "Allowed domains: enter at least one, or * for any.");
     }
     if service.is_some() {
-        match form.text("operations") {
-            "all" => set(&mut body, "enabled_operations", Value::Null),
-            "some" if form.all("operation").next().is_some() => {
-                set(&mut body, "enabled_operations", form.distinct_words("operation"));
+        match form.field_text("operations") {
+            "all" => set_field(&mut body, "enabled_operations", Value::Null),
+            "some" if form.field_values("operation").next().is_some() => {
+                set_field(&mut body, "enabled_operations", form.distinct_field_words("operation"));
             }
-            "some" => form.wrong("operation", "Operations: choose at least one, or disable the service."),
-            _ => form.wrong("operations", "Operations: choose all, or select some."),
+            "some" => form.add_error("operation", "Operations: choose at least one, or disable the service."),
+            _ => form.add_error("operations", "Operations: choose all, or select some."),
         }
     }
     body
@@ -51,9 +55,9 @@ pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
 pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: Option<&Service>) -> Markup {
     html! {
         div.caps {
-            (inputs.cap("max_per_call", "Limit per call", "no limit", "A call that costs more is refused.", present.max_per_call))
-            (inputs.cap("max_per_day", "Daily limit", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
-            (inputs.cap("require_approval_above", "Approval threshold", "never ask",
+            (inputs.cap_input("max_per_call", "Limit per call", "no limit", "A call that costs more is refused.", present.max_per_call))
+            (inputs.cap_input("max_per_day", "Daily limit", "no limit", "For any 24 hours, over all calls to this service.", present.max_per_day))
+            (inputs.cap_input("require_approval_above", "Approval threshold", "never ask",
                 "Calls that cost more wait for your approval.", present.require_approval_above))
         }
         @match service {
@@ -61,22 +65,22 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
             // No service is selected yet. Its operations can be limited after the service is enabled.
             None => input type="hidden" name="operations" value="all";,
         }
-        @if service.is_none_or(fetches) {
-            (inputs.area("allowed_domains", "Allowed domains",
+        @if service.is_none_or(has_target_operations) {
+            (inputs.text_area("allowed_domains", "Allowed domains",
                 "For operations that fetch a page: one host per line. example.com covers its subdomains, *.example.com one level, * everything.",
-                &domains(present), 2))
+                &allowed_domains(present), 2))
         } @else {
             @for domain in &present.allowed_domains { input type="hidden" name="allowed_domains" value=(domain); }
         }
     }
 }
 
-fn domains(policy: &SpendPolicy) -> Vec<String> {
+fn allowed_domains(policy: &SpendPolicy) -> Vec<String> {
     policy.allowed_domains.iter().map(ToString::to_string).collect()
 }
 
 /// Whether any operation has a target URL, to which the allowed domains apply.
-fn fetches(service: &Service) -> bool {
+fn has_target_operations(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))
 }
@@ -92,13 +96,13 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
     let gone = chosen
         .unwrap_or_default()
         .iter()
-        .filter(|slug| service.operation(slug).is_none());
+        .filter(|slug| service.find_operation(slug).is_none());
     let gone: Vec<&str> = gone.map(OperationSlug::as_str).collect();
     html! {
-        (inputs.radios("operations", "Operations", &[("all", "All, including future ones"), ("some", "Only these:")],
+        (inputs.radio_buttons("operations", "Operations", &[("all", "All, including future ones"), ("some", "Only these:")],
             if chosen.is_some() { "some" } else { "all" }))
         div.only-some {
-            (inputs.boxes("operation", "Which operations", "Used only with “Only these”.", &options))
+            (inputs.checkboxes("operation", "Which operations", "Used only with “Only these”.", &options))
             @if !gone.is_empty() {
                 p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
             }
@@ -110,7 +114,7 @@ fn operation_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service: &Servic
 mod tests {
     use super::*;
     use crate::rules::section::tests::catalog;
-    use crate::services::api::parse_edit;
+    use crate::services::api::parse_service_update;
     use crate::ui::form::FormName;
 
     /// Applies the form to the permissive policy of `lab-weather`, and returns the new policy or the names of the
@@ -118,10 +122,10 @@ mod tests {
     fn read(body: &str) -> Result<SpendPolicy, Vec<String>> {
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let catalog = catalog();
-        let service = catalog.by_reference("lab-weather");
+        let service = catalog.find_by_reference("lab-weather");
         let body = policy_body(&mut form, service);
-        let edit = form.take_parsed(parse_edit(&body, service), &FIELDS);
-        let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
+        let edit = form.take_valid(parse_service_update(&body, service), &FIELDS);
+        let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(edit.is_some(), problems.is_empty(), "{body}");
         edit.map(|edit| SpendPolicy::permissive().apply(&edit.policy))
             .ok_or(problems)
@@ -167,6 +171,9 @@ mod tests {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let body = policy_body(&mut form, None);
-        assert_eq!(parse_edit(&body, None).unwrap().policy.enabled_operations, None);
+        assert_eq!(
+            parse_service_update(&body, None).unwrap().policy.enabled_operations,
+            None
+        );
     }
 }

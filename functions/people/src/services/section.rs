@@ -2,24 +2,24 @@
 
 use crate::agents::contents::AgentPage;
 use crate::history;
-use crate::operators::changes::begins;
+use crate::operators::changes::start_time_cell;
 use crate::preview::section as preview;
 use crate::services::operations::GovernedService;
 use crate::services::policy::policy_inputs;
-use crate::ui::bar::bar;
+use crate::ui::bar::usage_bar;
 use crate::ui::count::count_with_noun;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, version_input};
-use crate::ui::money::{cap, is_no_limit, money, spent};
+use crate::ui::money::{amount_text, cap_text, is_no_limit, used_amount};
 use crate::ui::{paths, phrases};
 use maud::{Markup, html};
 use purser_domain::{
     Amount, EnabledService, Network, NextPricing, Operation, Service, SpendPolicy, Timestamp, TrustStatus, Unpayable,
-    visible,
+    escape_hidden_characters,
 };
 
-pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
+pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     let (enabled, disabled): (Vec<&GovernedService>, Vec<&GovernedService>) =
         page.services.iter().partition(|panel| panel.record.enabled);
     html! {
@@ -30,11 +30,11 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
             }
             (all_limits_form(layout, &enabled, path))
             @if enabled.is_empty() { p.empty { "No service is enabled: every payment is refused." } }
-            ul.panels { @for panel in enabled { (panel_item(layout, page, panel, path)) } }
+            ul.panels { @for panel in enabled { (enabled_service_item(layout, page, panel, path)) } }
             @if !disabled.is_empty() {
                 details.fold {
                     summary { (count_with_noun(disabled.len(), "disabled service")) }
-                    ul.rows { @for panel in disabled { (row_of_disabled(layout, page, panel, path)) } }
+                    ul.rows { @for panel in disabled { (disabled_service_row(layout, page, panel, path)) } }
                 }
             }
         }
@@ -44,15 +44,15 @@ pub(crate) fn section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Mark
 /// Renders the form for the limits of all services without limits. Its initial values suit most agents.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
-    let inputs = layout.inputs(FormName::Unlimited);
+    let inputs = layout.form_inputs(FormName::Unlimited);
     let count = unlimited.count();
     html! {
         @if count > 0 {
-            details.message.warn open[inputs.is_typed()] {
+            details.message.warn open[inputs.has_posted_form()] {
                 summary { (count_with_noun(count, "service")) " without limits. " strong { "Set limits for all of them" } }
-                (layout.form(&format!("{path}/services/limits"), &html! {
-                    (policy_inputs(&inputs, &SpendPolicy::suggestion(), None))
-                    (inputs.edit_reason())
+                (layout.post_form(&format!("{path}/services/limits"), &html! {
+                    (policy_inputs(&inputs, &SpendPolicy::suggested_limits(), None))
+                    (inputs.update_reason_input())
                     div.actions { button.primary type="submit" { "Set limits" } }
                 }))
             }
@@ -60,74 +60,74 @@ fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) ->
     }
 }
 
-fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
     let EnabledService {
         service: id,
         version,
         policy,
         ..
     } = &panel.record;
-    let inputs = layout.inputs(FormName::Policy(*id));
-    let service = page.catalog.by_id(*id);
+    let inputs = layout.form_inputs(FormName::Policy(*id));
+    let service = page.catalog.find_by_id(*id);
     let permissive = policy.is_permissive();
     let raise = policy.raise.as_ref();
-    let raise = raise.filter(|raise| raise.applies(&page.agent.owner, layout.now));
+    let raise = raise.filter(|raise| raise.applies_at(&page.agent.owner, layout.now));
     html! {
         li.panel {
-            details id=(format!("service-{id}")) open[inputs.is_typed()] {
+            details id=(format!("service-{id}")) open[inputs.has_posted_form()] {
                 summary {
                     span.panel-name {
-                        (labels::service(panel.record.service, page.catalog))
+                        (labels::service_name(panel.record.service, page.catalog))
                         @if let Some(service) = service {
                             span.muted { " " (service.category.name()) }
-                            (trust(service.trust_status))
-                            @if service.next_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
+                            (trust_chip(service.trust_status))
+                            @if service.next_pricing_change(layout.now).is_some() { " " span.chip.wait { "payment changes" } }
                         }
                     }
                     span.limits {
                         @if permissive {
                             span { "Unlimited, no approval" }
                         } @else {
-                            span { "per call " (cap(policy.max_per_call)) }
-                            span { "daily " (cap(policy.max_per_day)) }
-                            span { "approval above " (cap(policy.require_approval_above)) }
+                            span { "per call " (cap_text(policy.max_per_call)) }
+                            span { "daily " (cap_text(policy.max_per_day)) }
+                            span { "approval above " (cap_text(policy.require_approval_above)) }
                         }
-                        (scope(policy))
+                        (policy_scope_text(policy))
                         @if raise.is_some() { span.chip.wait { "higher limits for now" } }
                     }
                     span.panel-spend {
-                        @if !is_no_limit(panel.caps.per_day) { (bar(panel.spent_today.amount, Amount::ZERO, panel.caps.per_day)) }
-                        span.figures { (spent(panel.spent_today)) " in 24 h" }
+                        @if !is_no_limit(panel.caps.per_day) { (usage_bar(panel.spent_today.amount, Amount::ZERO, panel.caps.per_day)) }
+                        span.figures { (used_amount(panel.spent_today)) " in 24 h" }
                     }
                     span.edit aria-hidden="true" { "Edit" }
                 }
                 div.unfolded {
                     @if let Some(service) = service {
                         (payment_changes(service, layout.now))
-                        (unpayable(service, page.network, layout.now))
+                        (unpayable_operations(service, page.network, layout.now))
                     }
                     @if let Some(raise) = raise {
                         p {
-                            "You raised the limits: " (phrases::raise(raise.caps, raise.until)) ". "
-                            a href=(paths::approval(page.agent.id, raise.approval)) { "See or end it" }
+                            "You raised the limits: " (phrases::limit_increase_phrase(raise.caps, raise.until)) ". "
+                            a href=(paths::approval_path(page.agent.id, raise.approval)) { "See or end it" }
                             ". It also ends if you change a limit."
                         }
                     }
                     (preview::preview_section(layout, &inputs))
-                    (layout.form(&format!("{path}/services/{id}"), &html! {
+                    (layout.post_form(&format!("{path}/services/{id}"), &html! {
                         (version_input(*version))
                         (policy_inputs(&inputs, policy, service))
-                        (inputs.edit_reason())
+                        (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Save limits" }
-                            (preview::buttons(&format!("{path}/services/{id}")))
+                            (preview::trial_buttons(&format!("{path}/services/{id}")))
                         }
                     }))
-                    p.fine { a href=(history::page::path(page.agent.id, Some(*id))) { "History of these limits" } }
-                    (layout.button(&format!("{path}/services/{id}/disable"), &Button::danger(
+                    p.fine { a href=(history::page::history_path(page.agent.id, Some(*id))) { "History of these limits" } }
+                    (layout.button_form(&format!("{path}/services/{id}/disable"), &Button::danger(
                         "Disable service",
                         "Disable this service? Every payment to it is refused until you enable it again.",
-                    ).at(*version).asking_why()))
+                    ).with_version(*version).with_reason_input()))
                 }
             }
         }
@@ -138,7 +138,7 @@ fn panel_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, pa
 fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
-        .filter_map(|operation| Some((operation, operation.waiting(now)?)))
+        .filter_map(|operation| Some((operation, operation.delayed_pricing(now)?)))
         .collect();
     html! {
         @if !changes.is_empty() {
@@ -146,9 +146,9 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
             ul {
                 @for (operation, next) in changes {
                     li {
-                        span title=(operation.slug) { (visible(&operation.label)) } ": " (begins(next, now)) " "
-                        @if let Some(most) = next.pricing().most() { "at most " (money(most)) } " to "
-                        (labels::wallet(next.payment.pay_to))
+                        span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } ": " (start_time_cell(next, now)) " "
+                        @if let Some(most) = next.as_pricing().max_price() { "at most " (amount_text(most)) } " to "
+                        (labels::wallet_address(next.payment.pay_to))
                     }
                 }
             }
@@ -157,10 +157,10 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
 }
 
 /// Renders the operations that can't be paid, so that the user does not look for the cause in the policy.
-fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
+fn unpayable_operations(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it
-        .filter_map(|operation| Some((operation, operation.payable(network, now).err()?)))
+        .filter_map(|operation| Some((operation, operation.payable_limit(network, now).err()?)))
         .collect();
     html! {
         @if !of_it.is_empty() {
@@ -168,7 +168,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
             ul.muted {
                 @for (operation, why) in of_it {
                     li {
-                        span title=(operation.slug) { (visible(&operation.label)) } ": "
+                        span title=(operation.slug) { (escape_hidden_characters(&operation.label)) } ": "
                         (match why {
                             Unpayable::NoPayment => "the catalog lists no payment for it",
                             Unpayable::OtherNetwork => "its payment is on another network",
@@ -183,7 +183,7 @@ fn unpayable(service: &Service, network: Network, now: Timestamp) -> Markup {
 }
 
 /// Renders a policy's limits other than its amounts.
-fn scope(policy: &SpendPolicy) -> Markup {
+fn policy_scope_text(policy: &SpendPolicy) -> Markup {
     html! {
         @if let Some(operations) = &policy.enabled_operations {
             span { (count_with_noun(operations.len(), "operation")) " only" }
@@ -194,7 +194,7 @@ fn scope(policy: &SpendPolicy) -> Markup {
     }
 }
 
-fn trust(status: TrustStatus) -> Markup {
+fn trust_chip(status: TrustStatus) -> Markup {
     match status {
         TrustStatus::PlatformVerified | TrustStatus::ProbePassed => html! {},
         TrustStatus::Listed | TrustStatus::Discovered => html! { " " span.chip { "not verified" } },
@@ -202,18 +202,18 @@ fn trust(status: TrustStatus) -> Markup {
     }
 }
 
-fn row_of_disabled(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
+fn disabled_service_row(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedService, path: &str) -> Markup {
     let policy = &panel.record.policy;
     html! {
         li.row {
             div.row-main {
-                (labels::service(panel.record.service, page.catalog))
-                span.muted { " per call " (cap(policy.max_per_call)) ", daily " (cap(policy.max_per_day)) }
+                (labels::service_name(panel.record.service, page.catalog))
+                span.muted { " per call " (cap_text(policy.max_per_call)) ", daily " (cap_text(policy.max_per_day)) }
             }
             div.row-actions {
-                (layout.button(
+                (layout.button_form(
                     &format!("{path}/services/{}/enable", panel.record.service),
-                    &Button::plain("Enable again").at(panel.record.version).asking_why(),
+                    &Button::plain("Enable again").with_version(panel.record.version).with_reason_input(),
                 ))
             }
         }
@@ -235,20 +235,20 @@ fn enable_form(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
             )
         })
         .collect();
-    let inputs = layout.inputs(FormName::Enable);
+    let inputs = layout.form_inputs(FormName::Enable);
     html! {
         @if !offered.is_empty() {
-            details.pop.wide open[inputs.is_typed()] {
+            details.pop.wide open[inputs.has_posted_form()] {
                 summary.button { "Enable a service" }
                 div.pop-body {
                     (preview::preview_section(layout, &inputs))
-                    (layout.form(&format!("{path}/services"), &html! {
-                        (inputs.choice("service_id", "Service", &offered, ""))
+                    (layout.post_form(&format!("{path}/services"), &html! {
+                        (inputs.drop_down("service_id", "Service", &offered, ""))
                         (policy_inputs(&inputs, &SpendPolicy::column_defaults(), None))
-                        (inputs.edit_reason())
+                        (inputs.update_reason_input())
                         div.actions {
                             button.primary type="submit" { "Enable service" }
-                            (preview::buttons(&format!("{path}/services")))
+                            (preview::trial_buttons(&format!("{path}/services")))
                         }
                     }))
                 }

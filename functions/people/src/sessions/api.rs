@@ -1,6 +1,6 @@
 //! The `/sessions` routes for a user's dashboard sessions. Ending all sessions also invalidates the user's ID tokens.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
@@ -74,8 +74,16 @@ pub(crate) struct EndedView {
     get, path = "/sessions", operation_id = "list_sessions",
     responses((status = 200, body = SessionList, description = "The open sessions of the dashboard, newest first."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<SessionList>, Failure> {
-    let sessions: Vec<SessionView> = people.sessions(&person.id).await?.into_iter().map(Into::into).collect();
+pub(crate) async fn list_sessions(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Json<SessionList>, Failure> {
+    let sessions: Vec<SessionView> = people
+        .list_sessions(&person.id)
+        .await?
+        .into_iter()
+        .map(Into::into)
+        .collect();
     Ok(Json(SessionList {
         person: person.id.to_string(),
         count: sessions.len(),
@@ -89,14 +97,14 @@ pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> R
     params(("sessionId" = String, Path, description = "The `session_id` of one of your sessions.")),
     responses((status = 200, body = EndedView, description = "The session has ended."), errors::NotFound)
 )]
-pub(crate) async fn end(
+pub(crate) async fn end_session(
     State(people): State<Arc<People>>,
     token: SessionToken,
     Path(session): Path<String>,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.person(token.into_token()?, true).await?;
+    let person = people.authenticate_user(token.into_token()?, true).await?;
     people
-        .end_session(&person, &parse_id(SessionId::parse(&session))?)
+        .end_session(&person, &require_id(SessionId::parse(&session))?)
         .await?;
     Ok(Json(EndedView { ended: 1 }))
 }
@@ -108,11 +116,11 @@ pub(crate) async fn end(
     delete, path = "/sessions", operation_id = "end_sessions",
     responses((status = 200, body = EndedView, description = "The sessions have ended."))
 )]
-pub(crate) async fn end_all(
+pub(crate) async fn end_sessions(
     State(people): State<Arc<People>>,
     token: SessionToken,
 ) -> Result<Json<EndedView>, Failure> {
-    let person = people.person(token.into_token()?, true).await?;
+    let person = people.authenticate_user(token.into_token()?, true).await?;
     let ended = people.end_sessions(&person).await?;
     Ok(Json(EndedView { ended }))
 }

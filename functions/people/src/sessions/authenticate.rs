@@ -8,7 +8,7 @@
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{AgentCredentials, ThrottleScope};
-use purser_domain::{Duration, ErrorKind, PersonId, RequestSource, Result, Session, SessionId};
+use purser_domain::{Duration, ErrorKind, RequestSource, Result, Session, SessionId, UserId};
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
@@ -22,7 +22,7 @@ pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 impl People {
     /// Returns the throttle for a user's request. Both throttles share one counter, and the throttle for stopping
     /// requests has a higher limit.
-    const fn throttle(&self, stops: bool) -> &Throttle {
+    const fn user_throttle(&self, stops: bool) -> &Throttle {
         if stops {
             &self.stops
         } else {
@@ -32,50 +32,53 @@ impl People {
 
     /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` is
     /// whether the request stops an agent or ends a session.
-    pub(crate) async fn person(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
-        let (person, ()) = self.person_reading(presented, stops, async |_| Ok(())).await?;
+    pub(crate) async fn authenticate_user(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
+        let (person, ()) = self
+            .authenticate_user_while_reading(presented, stops, async |_| Ok(()))
+            .await?;
         Ok(person)
     }
 
     /// Returns the user that this ID token identifies, and the result of `read`, which runs while the throttle counts
     /// the request. `read` must not write.
-    pub(crate) async fn person_reading<T>(
+    pub(crate) async fn authenticate_user_while_reading<T>(
         &self,
         (token, source): (String, RequestSource),
         stops: bool,
         read: impl AsyncFnOnce(&Caller) -> Result<T>,
     ) -> Result<(Caller, T)> {
         let now = self.now();
-        let person = self.sessions.id_token(&token, now).await?.person;
+        let person = self.sessions.verify_id_token(&token, now).await?.person;
         let person = Caller::new(person, None, source);
-        let scope = ThrottleScope::for_person(&person.id);
+        let scope = ThrottleScope::for_user(&person.id);
         let found = async {
-            let (ended_at, found) = tokio::join!(self.ledger.sessions_ended_at(&person.id), read(&person));
+            let (ended_at, found) = tokio::join!(self.ledger.read_sessions_ended_at(&person.id), read(&person));
             if ended_at?.is_some_and(|ended_at| person.signed_in_at <= ended_at) {
                 info!(reason = "ended", person = %person.id, "session.refused");
                 return Err(ErrorKind::InvalidSession.into());
             }
             found
         };
-        let found = self.throttle(stops).limit(scope, now, found).await?;
+        let found = self.user_throttle(stops).run_limited_by(scope, now, found).await?;
         Ok((person, found))
     }
 
     /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` is whether the
     /// request counts as a use of the session, and `stops` whether the request stops an agent or ends a session.
-    pub(crate) async fn open_session(
+    pub(crate) async fn require_open_session(
         &self,
-        person: &PersonId,
+        person: &UserId,
         id: &SessionId,
         is_use: bool,
         stops: bool,
     ) -> Result<Session> {
         let now = self.now();
-        let session = self.ledger.session(person, id).await?;
-        let open =
-            session.filter(|session| self.limits.is_open(session, now) && session.terms == self.sessions.terms());
+        let session = self.ledger.read_session_by_id(person, id).await?;
+        let open = session.filter(|session| {
+            self.limits.is_open(session, now) && session.terms == self.sessions.settings_fingerprint()
+        });
         let session = open.ok_or(ErrorKind::InvalidSession)?;
-        let scope = ThrottleScope::for_person(&session.person);
+        let scope = ThrottleScope::for_user(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
                 // A failed write is acceptable, because its only effect is that the session may end earlier.
@@ -85,21 +88,26 @@ impl People {
             }
             Ok(())
         };
-        self.throttle(stops).limit(scope, now, noted).await?;
+        self.user_throttle(stops).run_limited_by(scope, now, noted).await?;
         Ok(session)
     }
 
     /// Returns the agent of this key, regardless of the key's permissions, and the decision inputs that were read in
     /// the same round trip. The key is authenticated in the same way as on the agents' routes.
-    pub(crate) async fn agent_reading(
+    pub(crate) async fn authenticate_agent_while_reading(
         &self,
         caller: AgentCredentials,
         ask: &DecisionKeys,
     ) -> Result<AuthenticatedCaller<DecisionInputs>> {
         let (now, key_use) = (self.now(), caller.key_use(None));
-        let call = self.authenticator.begin(caller.scope, caller.key, key_use, now).await?;
-        let read = self.ledger.decision_inputs(Reader::Unverified(&call.key, now), ask);
-        let (agent, inputs) = self.authenticator.counting(&call, read).await?;
-        self.authenticator.verify(call, agent, inputs, self.now())
+        let call = self
+            .authenticator
+            .begin_call(caller.scope, caller.key, key_use, now)
+            .await?;
+        let read = self
+            .ledger
+            .read_decision_inputs(Reader::Unverified(&call.key, now), ask);
+        let (agent, inputs) = self.authenticator.run_counted(&call, read).await?;
+        self.authenticator.verify_call(call, agent, inputs, self.now())
     }
 }

@@ -26,7 +26,7 @@ const LONGEST_VALUE: usize = 3_900;
 const SIGN_IN: &str = "purser-sign-in-";
 
 impl Cookie<'_> {
-    fn name(self, secure: bool) -> String {
+    fn cookie_name(self, secure: bool) -> String {
         let host = if secure { "__Host-" } else { "" };
         match self {
             Self::Session => format!("{host}purser-session"),
@@ -36,7 +36,7 @@ impl Cookie<'_> {
 
     /// Returns the `Set-Cookie` header that sets the value for the duration `age`. The value may consist of letters,
     /// digits, `-`, `_` and `.`.
-    pub(crate) fn set(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
+    pub(crate) fn set_cookie_header(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
@@ -44,22 +44,24 @@ impl Cookie<'_> {
             return Err(Error::internal("setting a cookie", "the value does not fit into one"));
         }
         let secure = origin.is_secure();
-        let (name, age) = (self.name(secure), age.secs());
+        let (name, age) = (self.cookie_name(secure), age.secs());
         let secure = if secure { "; Secure" } else { "" };
         let text = format!("{name}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Lax{secure}");
         HeaderValue::from_str(&text).map_err(|error| Error::internal("setting a cookie", error))
     }
 
     /// Returns the `Set-Cookie` header that deletes the cookie.
-    pub(crate) fn clear(self, origin: &Origin) -> Result<HeaderValue> {
-        self.set(origin, "", Duration::from_secs_u32(0))
+    pub(crate) fn clear_cookie_header(self, origin: &Origin) -> Result<HeaderValue> {
+        self.set_cookie_header(origin, "", Duration::from_secs_u32(0))
     }
 
     /// Returns the cookie's value in a request. Returns `None` if the cookie occurs twice, because in that case another
     /// party must have set one of the two.
-    pub(crate) fn read(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
-        let name = self.name(origin.is_secure());
-        let mut values = pairs(headers).filter(|(key, _)| *key == name).map(|(_, value)| value);
+    pub(crate) fn find_value(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
+        let name = self.cookie_name(origin.is_secure());
+        let mut values = cookie_pairs(headers)
+            .filter(|(key, _)| *key == name)
+            .map(|(_, value)| value);
         let (value, again) = (values.next(), values.next());
         value
             .filter(|value| !value.is_empty() && again.is_none())
@@ -72,12 +74,12 @@ pub(crate) fn pending_sign_ins<'a>(
     headers: &'a HeaderMap,
     origin: &Origin,
 ) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
-    let prefix = Cookie::PendingSignIn("").name(origin.is_secure());
-    pairs(headers).filter_map(move |(name, value)| Some((name.strip_prefix(prefix.as_str())?, value)))
+    let prefix = Cookie::PendingSignIn("").cookie_name(origin.is_secure());
+    cookie_pairs(headers).filter_map(move |(name, value)| Some((name.strip_prefix(prefix.as_str())?, value)))
 }
 
 /// Returns the names and values of a request's cookies.
-fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+fn cookie_pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
     let lines = headers.get_all(header::COOKIE).iter();
     let pairs = lines
         .filter_map(|line| line.to_str().ok())
@@ -113,8 +115,11 @@ mod tests {
         for (url, set, clear) in rows {
             let origin = origin(url);
             let age = Duration::from_secs_u32(3_600);
-            assert_eq!(Cookie::Session.set(&origin, "a.b-c_1", age).unwrap(), set);
-            assert_eq!(Cookie::PendingSignIn("a_1").clear(&origin).unwrap(), clear);
+            assert_eq!(Cookie::Session.set_cookie_header(&origin, "a.b-c_1", age).unwrap(), set);
+            assert_eq!(
+                Cookie::PendingSignIn("a_1").clear_cookie_header(&origin).unwrap(),
+                clear
+            );
         }
     }
 
@@ -122,9 +127,18 @@ mod tests {
     fn only_a_value_that_fits_becomes_a_cookie() {
         let origin = origin("https://purser.example");
         for value in ["a;b", "a b", "a\r\nSet-Cookie: x=y", "\u{e9}", &"a".repeat(3_901)] {
-            assert!(Cookie::Session.set(&origin, value, Duration::DAY).is_err(), "{value:?}");
+            assert!(
+                Cookie::Session
+                    .set_cookie_header(&origin, value, Duration::DAY)
+                    .is_err(),
+                "{value:?}"
+            );
         }
-        assert!(Cookie::Session.set(&origin, &"a".repeat(3_900), Duration::DAY).is_ok());
+        assert!(
+            Cookie::Session
+                .set_cookie_header(&origin, &"a".repeat(3_900), Duration::DAY)
+                .is_ok()
+        );
     }
 
     #[test]
@@ -145,7 +159,7 @@ mod tests {
                 headers.append(header::COOKIE, HeaderValue::from_str(line).unwrap());
             }
             assert_eq!(
-                Cookie::Session.read(&headers, &origin).as_deref(),
+                Cookie::Session.find_value(&headers, &origin).as_deref(),
                 expected,
                 "{lines:?}"
             );

@@ -21,10 +21,10 @@ impl Destination {
     /// The text is parsed as browsers parse it, because a browser would read some paths as another host
     /// (`//evil.example`, `/\evil.example`).
     pub(crate) fn parse(text: &str) -> Self {
-        Self::page(text).unwrap_or_else(Self::overview)
+        Self::parse_page(text).unwrap_or_else(Self::overview)
     }
 
-    fn page(text: &str) -> Option<Self> {
+    fn parse_page(text: &str) -> Option<Self> {
         let is_plain = text.len() <= LONGEST && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
         if !is_plain || !text.starts_with("/dashboard") {
             return None;
@@ -41,7 +41,7 @@ impl Destination {
     }
 
     /// Returns the value of the `next` parameter; `None` for the overview, which is the default.
-    pub(crate) fn as_parameter(&self) -> Option<String> {
+    pub(crate) fn to_query_parameter(&self) -> Option<String> {
         (*self != Self::overview()).then(|| self.0.clone())
     }
 

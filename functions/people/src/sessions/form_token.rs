@@ -42,18 +42,18 @@ impl FormToken {
     }
 
     /// Whether the body of a form contains this token exactly once, under any mask. The comparison takes constant time.
-    pub(crate) fn is_in(&self, body: &[u8]) -> bool {
+    pub(crate) fn matches_form(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
         let (sent, again) = (tokens.next().unwrap_or_default(), tokens.next());
-        let Some((mask, masked)) = halves(&sent) else {
+        let Some((mask, masked)) = split_halves(&sent) else {
             return false;
         };
         let is_ours: bool = self.token.ct_eq(&xor(mask, masked)).into();
         is_ours && again.is_none()
     }
 
-    pub(crate) fn input(&self) -> Markup {
+    pub(crate) fn hidden_input(&self) -> Markup {
         let value = hexadecimal(&[self.mask, xor(self.token, self.mask)].concat());
         html! { input type="hidden" name=(Self::FIELD) value=(value); }
     }
@@ -67,7 +67,7 @@ fn xor(mut one: [u8; LENGTH], other: [u8; LENGTH]) -> [u8; LENGTH] {
 }
 
 /// Splits a field's value into the mask and the masked token.
-fn halves(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
+fn split_halves(value: &str) -> Option<([u8; LENGTH], [u8; LENGTH])> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => byte.checked_sub(b'0'),
         b'a'..=b'f' => byte.checked_sub(b'a')?.checked_add(10),
@@ -88,7 +88,7 @@ mod tests {
     static_assertions::assert_not_impl_any!(FormToken: PartialEq, std::fmt::Debug);
 
     fn value(token: &FormToken) -> String {
-        let input = token.input().into_string();
+        let input = token.hidden_input().into_string();
         let (_, rest) = input.split_once("value=\"").unwrap();
         rest.split('"').next().unwrap().to_owned()
     }
@@ -98,7 +98,7 @@ mod tests {
         let token = FormToken::for_session("session", [7; LENGTH]);
         let ours = format!("a=1&form_token={}", value(&token));
         for mask in [7, 0, 255] {
-            assert!(FormToken::for_session("session", [mask; LENGTH]).is_in(ours.as_bytes()));
+            assert!(FormToken::for_session("session", [mask; LENGTH]).matches_form(ours.as_bytes()));
         }
         let another = value(&FormToken::for_session("another", [7; LENGTH]));
         let others = [
@@ -112,7 +112,7 @@ mod tests {
             String::new(),
         ];
         for body in others {
-            assert!(!token.is_in(body.as_bytes()), "{body}");
+            assert!(!token.matches_form(body.as_bytes()), "{body}");
         }
         assert!(!ours.contains("session"));
     }

@@ -4,8 +4,8 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::IdToken;
 use purser_domain::{
-    Act, Acting, Actor, AuditChanges, AuditKind, AuditRefusal, ErrorKind, Members, PersonId, RequestSource, Result,
-    Session, SessionId,
+    Act, Acting, Actor, AuditChanges, AuditFields, AuditKind, AuditRejection, ErrorKind, RequestSource, Result,
+    Session, SessionId, UserId,
 };
 use purser_store::{Identity, StartSessionResult};
 use std::cmp::Reverse;
@@ -27,12 +27,12 @@ impl People {
         let session = Session {
             id: SessionId::from_secret(secret),
             person: who.person.id.clone(),
-            name: who.person.name.as_deref().map(truncate),
+            name: who.person.name.as_deref().map(truncate_text),
             created_at: now,
             seen_at: now,
             ends_at: now.after(self.limits.longest),
             signed_in_at: who.person.signed_in_at,
-            terms: self.sessions.terms(),
+            terms: self.sessions.settings_fingerprint(),
             user_agent: source.user_agent.clone(),
             address: source.address.clone(),
             is_operator: who.is_operator,
@@ -48,30 +48,30 @@ impl People {
             },
             source,
         };
-        let act = Act::new(AuditKind::SessionStarted).with(&session.id);
+        let act = Act::new(AuditKind::SessionStarted).with_object(&session.id);
         let times = [("signed_in_at", session.signed_in_at), ("ends_at", session.ends_at)];
         let times = times.map(|(name, at)| (name.to_owned(), at.to_string().into()));
         let operator = session.is_operator.then(|| ("is_operator".to_owned(), true.into()));
-        let told: Members = times.into_iter().chain(operator).collect();
-        let entry = self.entry(&acting, &act, AuditChanges::between(None, Some(told)))?;
+        let told: AuditFields = times.into_iter().chain(operator).collect();
+        let entry = self.audit_entry(&acting, &act, AuditChanges::between(None, Some(told)))?;
         let started = self.ledger.start_session(&session, identity, &entry).await?;
         match started {
             StartSessionResult::Stored => {
                 info!(person = %session.person, session = %session.id, "session.started");
-                self.keep_mail_address(&session.person, &who.person.mail, self.now())
+                self.store_mail_address(&session.person, &who.person.mail, self.now())
                     .await;
             }
             StartSessionResult::SignedInTooEarly => {
-                self.refuse_sign_in(&session.person, acting.source, "ended").await?;
+                self.reject_sign_in(&session.person, acting.source, "ended").await?;
             }
         }
         Ok(started)
     }
 
     /// Logs a rejected sign-in and writes an audit row for it, with the reason.
-    pub(crate) async fn refuse_sign_in(
+    pub(crate) async fn reject_sign_in(
         &self,
-        person: &PersonId,
+        person: &UserId,
         source: RequestSource,
         reason: &'static str,
     ) -> Result<()> {
@@ -83,15 +83,15 @@ impl People {
             },
             source,
         };
-        let refusal = AuditRefusal::new(ErrorKind::InvalidSession.slug(), reason);
+        let refusal = AuditRejection::new(ErrorKind::InvalidSession.slug(), reason);
         self.record_rejection(&acting, &Act::new(AuditKind::SessionStarted), refusal)
             .await
     }
 
     /// Lists the user's open sessions, newest first.
-    pub(crate) async fn sessions(&self, person: &PersonId) -> Result<Vec<Session>> {
-        let (now, terms) = (self.now(), self.sessions.terms());
-        let mut sessions = self.ledger.sessions_of(person).await?;
+    pub(crate) async fn list_sessions(&self, person: &UserId) -> Result<Vec<Session>> {
+        let (now, terms) = (self.now(), self.sessions.settings_fingerprint());
+        let mut sessions = self.ledger.read_sessions(person).await?;
         sessions.retain(|session| self.limits.is_open(session, now) && session.terms == terms);
         sessions.sort_by_key(|session| Reverse(session.created_at));
         Ok(sessions)
@@ -99,9 +99,9 @@ impl People {
 
     /// Ends one of the user's sessions. Returns `not_found` for another user's session and for an unknown id.
     pub(crate) async fn end_session(&self, person: &Caller, id: &SessionId) -> Result<()> {
-        let act = Act::new(AuditKind::SessionEnded).with(id);
+        let act = Act::new(AuditKind::SessionEnded).with_object(id);
         let ended = async {
-            let was_there = self.end_session_if_there(&person.acting, &person.id, id).await?;
+            let was_there = self.end_session_if_open(&person.acting, &person.id, id).await?;
             if was_there {
                 Ok(())
             } else {
@@ -112,14 +112,9 @@ impl People {
     }
 
     /// Ends a session, and returns whether the session existed.
-    pub(crate) async fn end_session_if_there(
-        &self,
-        acting: &Acting,
-        person: &PersonId,
-        id: &SessionId,
-    ) -> Result<bool> {
-        let act = Act::new(AuditKind::SessionEnded).with(id);
-        let entry = self.entry(acting, &act, AuditChanges::default())?;
+    pub(crate) async fn end_session_if_open(&self, acting: &Acting, person: &UserId, id: &SessionId) -> Result<bool> {
+        let act = Act::new(AuditKind::SessionEnded).with_object(id);
+        let entry = self.audit_entry(acting, &act, AuditChanges::default())?;
         let was_there = self.ledger.end_session(person, id, &entry).await?;
         if was_there {
             info!(%person, session = %id, "session.ended");
@@ -131,7 +126,7 @@ impl People {
     /// sessions that ended.
     pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
         let act = Act::new(AuditKind::SessionsEnded);
-        let entry = self.entry(&person.acting, &act, AuditChanges::default())?;
+        let entry = self.audit_entry(&person.acting, &act, AuditChanges::default())?;
         let ended = self.ledger.end_sessions(&person.id, self.now(), &entry).await?;
         info!(person = %person.id, ended, "session.all_ended");
         Ok(ended)
@@ -139,6 +134,6 @@ impl People {
 }
 
 /// Truncates the text to [`LONGEST`] characters.
-fn truncate(text: &str) -> String {
+fn truncate_text(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

@@ -9,7 +9,7 @@
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use purser_api::random;
+use purser_api::random_bytes;
 use purser_domain::{Duration, Result, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
@@ -37,7 +37,7 @@ const FIRST: &str = "first";
 
 impl PendingSignIn {
     pub(crate) fn new(destination: Destination, is_again: bool, now: Timestamp) -> Result<Self> {
-        let secret = || random::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes));
+        let secret = || random_bytes::<32>().map(|bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes));
         Ok(Self {
             state: secret()?,
             nonce: secret()?,
@@ -49,13 +49,13 @@ impl PendingSignIn {
     }
 
     /// Returns the tag in a `state`; `None` if this function cannot have created the `state`.
-    pub(crate) fn tag_of(state: &str) -> Option<&str> {
+    pub(crate) fn state_tag(state: &str) -> Option<&str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
     }
 
     pub(crate) fn tag(&self) -> &str {
-        Self::tag_of(&self.state).unwrap_or_default()
+        Self::state_tag(&self.state).unwrap_or_default()
     }
 
     /// The time at which the pending sign-in expires.
@@ -108,7 +108,13 @@ impl PendingSignIn {
     /// Returns the authorization URL at the issuer. If the issuer must authenticate the user again, the URL has both
     /// `prompt` and `max_age`: some issuers support `prompt`, and `max_age` makes issuers return the time of the
     /// authentication (OpenID Connect Core §3.1.2.1).
-    pub(crate) fn question(&self, endpoint: &Url, client_id: &str, redirect_uri: &str, max_age: Duration) -> Url {
+    pub(crate) fn authorization_url(
+        &self,
+        endpoint: &Url,
+        client_id: &str,
+        redirect_uri: &str,
+        max_age: Duration,
+    ) -> Url {
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(&self.verifier));
         let mut url = endpoint.clone();
         url.query_pairs_mut()
@@ -129,22 +135,22 @@ impl PendingSignIn {
     }
 
     /// Whether the response's `state` belongs to this sign-in.
-    pub(crate) fn is_answered_by(&self, state: &str) -> bool {
+    pub(crate) fn matches_state(&self, state: &str) -> bool {
         self.state.as_bytes().ct_eq(state.as_bytes()).into()
     }
 
     /// Whether the ID token's `nonce` belongs to this sign-in.
-    pub(crate) fn is_meant_by(&self, nonce: Option<&str>) -> bool {
+    pub(crate) fn matches_nonce(&self, nonce: Option<&str>) -> bool {
         nonce.is_some_and(|nonce| self.nonce.as_bytes().ct_eq(nonce.as_bytes()).into())
     }
 
     /// The PKCE code verifier.
-    pub(crate) fn verifier(&self) -> &str {
+    pub(crate) fn pkce_verifier(&self) -> &str {
         &self.verifier
     }
 
     /// Whether the issuer must authenticate the user again.
-    pub(crate) const fn is_again(&self) -> bool {
+    pub(crate) const fn is_repeated(&self) -> bool {
         self.is_again
     }
 
@@ -175,7 +181,7 @@ mod tests {
         for is_again in [true, false] {
             let cookie = pending("/dashboard/approvals?x=1", is_again).to_cookie(&key);
             let read = PendingSignIn::from_cookie(&cookie, &key, now()).unwrap();
-            assert_eq!((read.to_cookie(&key), read.is_again()), (cookie, is_again));
+            assert_eq!((read.to_cookie(&key), read.is_repeated()), (cookie, is_again));
         }
         let signed = pending("/dashboard/approvals?x=1", false).to_cookie(&key);
         let (unsigned, _) = signed.rsplit_once('.').unwrap();
@@ -199,9 +205,9 @@ mod tests {
         let pending = pending("", false);
         let endpoint = Url::parse("https://issuer.example/authorize?tenant=1").unwrap();
         let back = "https://purser.example/dashboard/callback";
-        let url = pending.question(&endpoint, "client", back, Duration::DAY);
+        let url = pending.authorization_url(&endpoint, "client", back, Duration::DAY);
         let pairs: HashMap<_, _> = url.query_pairs().into_owned().collect();
-        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(pending.verifier()));
+        let challenge = BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(pending.pkce_verifier()));
         let expected = [
             ("tenant", "1"),
             ("response_type", "code"),
@@ -217,8 +223,8 @@ mod tests {
         for (name, value) in expected {
             assert_eq!(pairs[name], value, "{name}");
         }
-        assert!(!url.as_str().contains(pending.verifier()));
-        let again = self::pending("", true).question(&endpoint, "client", back, Duration::from_secs_u32(600));
+        assert!(!url.as_str().contains(pending.pkce_verifier()));
+        let again = self::pending("", true).authorization_url(&endpoint, "client", back, Duration::from_secs_u32(600));
         assert!(again.as_str().ends_with("&prompt=login&max_age=600"), "{again}");
     }
 
@@ -226,13 +232,13 @@ mod tests {
     #[test]
     fn sign_in_responses_require_matching_state_and_nonce() {
         let [ours, another] = [(); 2].map(|()| pending("", false));
-        assert!(ours.is_answered_by(&ours.state));
-        assert!(ours.is_meant_by(Some(&ours.nonce)));
+        assert!(ours.matches_state(&ours.state));
+        assert!(ours.matches_nonce(Some(&ours.nonce)));
         for state in [another.state.as_str(), "", &ours.nonce] {
-            assert!(!ours.is_answered_by(state));
+            assert!(!ours.matches_state(state));
         }
         for nonce in [None, Some(""), Some(another.nonce.as_str()), Some(ours.state.as_str())] {
-            assert!(!ours.is_meant_by(nonce));
+            assert!(!ours.matches_nonce(nonce));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! Invariants: a page requires an open session. A form is handled only if it comes from the dashboard's origin, with
 //! the session's cookie and the session's form token.
 
-use crate::address::address;
+use crate::address::path_with_query;
 use crate::caller::Caller;
 use crate::redirect::see_other;
 use crate::sessions::cookie::Cookie;
@@ -20,8 +20,8 @@ use axum::{
     http::{HeaderMap, Method, Uri, header, request::Parts},
     response::{IntoResponse as _, Response},
 };
-use purser_api::{Failure, MailClaim, Person, request_source, same_origin};
-use purser_domain::{Error, ErrorKind, PersonId, Result, Session, SessionId};
+use purser_api::{Failure, MailClaim, Person, request_source, require_same_origin};
+use purser_domain::{Error, ErrorKind, Result, Session, SessionId, UserId};
 use std::sync::Arc;
 use url::{Position, Url};
 
@@ -44,11 +44,11 @@ impl PageSession {
     /// the request counts as a use of the session.
     async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
-            .read(&parts.headers, origin)
+            .find_value(&parts.headers, origin)
             .ok_or(ErrorKind::InvalidSession)?;
         let (person, id) = parse_cookie(&cookie).ok_or(ErrorKind::InvalidSession)?;
         let stops = parts.extensions.get::<Stops>().is_some_and(|stops| (stops.0)(body));
-        let session = people.open_session(&person, &id, is_use, stops).await?;
+        let session = people.require_open_session(&person, &id, is_use, stops).await?;
         let Session {
             id,
             person,
@@ -66,13 +66,13 @@ impl PageSession {
         Ok(Self {
             person: Caller::new(person, Some(id.clone()), request_source(parts)),
             id,
-            token: FormToken::for_session(&cookie, people.entropy.bytes()?),
+            token: FormToken::for_session(&cookie, people.entropy.random_bytes()?),
             is_operator,
         })
     }
 
     /// The user's display name.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn user_name(&self) -> &str {
         self.person.name.as_deref().unwrap_or("somebody without a name")
     }
 }
@@ -81,9 +81,9 @@ impl FromRequestParts<Arc<People>> for PageSession {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Response> {
-        let origin = origin_of(people, parts).map_err(error_response)?;
+        let origin = request_origin(people, parts).map_err(error_response)?;
         let session = Self::for_request(parts, &[], &origin, people, true).await;
-        session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))
+        session.map_err(|error| redirect_to_sign_in(error, &parts.method, &parts.uri))
     }
 }
 
@@ -113,14 +113,14 @@ impl FromRequestParts<Arc<People>> for OperatorSession {
 }
 
 /// Returns the value of a session cookie: the user id and the session's secret.
-pub(crate) fn session_cookie(person: &PersonId, secret: &str) -> String {
+pub(crate) fn session_cookie(person: &UserId, secret: &str) -> String {
     format!("{person}.{secret}")
 }
 
 /// Parses a cookie's value into the user id and the session's id. The session may not exist.
-pub(crate) fn parse_cookie(cookie: &str) -> Option<(PersonId, SessionId)> {
+pub(crate) fn parse_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
-    Some((PersonId::parse(person)?, SessionId::from_secret(secret)))
+    Some((UserId::parse(person)?, SessionId::from_secret(secret)))
 }
 
 /// The session of a polling script. Without a session, the script gets 401, where a page would redirect to the sign-in
@@ -131,7 +131,7 @@ impl FromRequestParts<Arc<People>> for PollSession {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
-        let origin = origin_of(people, parts)?;
+        let origin = request_origin(people, parts)?;
         // Polling by an open page does not count as a use of the session.
         Ok(Self(
             PageSession::for_request(parts, &[], &origin, people, false).await?,
@@ -158,14 +158,14 @@ impl FromRequest<Arc<People>> for VerifiedForm {
 
     async fn from_request(request: Request, people: &Arc<People>) -> Result<Self, Response> {
         let (parts, body) = request.into_parts();
-        let origin = origin_of(people, &parts).map_err(error_response)?;
-        same_origin(&parts.headers, origin.as_str()).map_err(error_response)?;
+        let origin = request_origin(people, &parts).map_err(error_response)?;
+        require_same_origin(&parts.headers, origin.as_str()).map_err(error_response)?;
         let body = Bytes::from_request(Request::new(body), people)
             .await
             .map_err(|error| error_response(Error::internal("reading a form", error)))?;
         let session = PageSession::for_request(&parts, &body, &origin, people, true).await;
-        let session = session.map_err(|error| to_sign_in(error, &parts.method, &parts.uri))?;
-        if !session.token.is_in(&body) {
+        let session = session.map_err(|error| redirect_to_sign_in(error, &parts.method, &parts.uri))?;
+        if !session.token.matches_form(&body) {
             return Err(error_response(ErrorKind::CrossSiteRequest.into()));
         }
         Ok(Self { session, body })
@@ -173,12 +173,12 @@ impl FromRequest<Arc<People>> for VerifiedForm {
 }
 
 /// Returns the dashboard's origin for a request.
-pub(crate) fn origin_of(people: &People, parts: &Parts) -> Result<Origin> {
+pub(crate) fn request_origin(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::for_request(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
 /// Returns the page that contains the form, to which a new sign-in returns.
-pub(crate) fn page_of(headers: &HeaderMap) -> Destination {
+pub(crate) fn form_page(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());
     let path = url.map(|url| url[Position::BeforePath..Position::AfterQuery].to_owned());
@@ -191,13 +191,16 @@ fn error_response(error: Error) -> Response {
 
 /// Redirects a user without a session to the sign-in page, which then returns to the requested page. The values in a
 /// form are lost, so that another user who signs in cannot send them.
-fn to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
+fn redirect_to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return error_response(error);
     }
     let asked = uri.path_and_query().map_or("", |asked| asked.as_str());
     let asked = if method == Method::GET { asked } else { "" };
-    see_other(&address(SIGN_IN, [("next", Destination::parse(asked).as_parameter())]))
+    see_other(&path_with_query(
+        SIGN_IN,
+        [("next", Destination::parse(asked).to_query_parameter())],
+    ))
 }
 
 #[cfg(test)]
@@ -219,11 +222,11 @@ mod tests {
             (Method::GET, "//evil.example/dashboard", "/dashboard/sign-in"),
         ];
         for (method, asked, expected) in rows {
-            let response = to_sign_in(ErrorKind::InvalidSession.into(), &method, &asked.parse().unwrap());
+            let response = redirect_to_sign_in(ErrorKind::InvalidSession.into(), &method, &asked.parse().unwrap());
             assert_eq!(response.status(), StatusCode::SEE_OTHER);
             assert_eq!(response.headers()[header::LOCATION], expected);
         }
-        let broken = to_sign_in(
+        let broken = redirect_to_sign_in(
             Error::internal("testing", "no"),
             &Method::GET,
             &Uri::from_static("/dashboard"),

@@ -7,16 +7,16 @@
 //! An operation that requires a recent sign-in also redirects here (`again`), and the issuer is requested to
 //! authenticate the user again.
 
-use crate::address::address;
+use crate::address::path_with_query;
 use crate::redirect::see_other;
 use crate::sessions::cookie::{Cookie, pending_sign_ins};
 use crate::sessions::destination::Destination;
 use crate::sessions::origin::Origin;
 use crate::sessions::pending_sign_in::{LONGEST_SIGN_IN, PendingSignIn};
-use crate::sessions::session::{SIGN_IN, VerifiedForm, origin_of, parse_cookie, session_cookie};
+use crate::sessions::session::{SIGN_IN, VerifiedForm, parse_cookie, request_origin, session_cookie};
 use crate::state::People;
-use crate::ui::layout::{card, document, head, note};
-use crate::ui::notice::Notice;
+use crate::ui::layout::{centered_card, html_document, html_head, notice_message};
+use crate::ui::notice::PageMessage;
 use axum::{
     Router,
     extract::State,
@@ -41,26 +41,26 @@ const MAX_PENDING_BYTES: usize = 4_000;
 /// The routes of sign-in and sign-out.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
-        .route(SIGN_IN, get(ask))
-        .route(START, get(start))
-        .route(CALLBACK, get(callback))
+        .route(SIGN_IN, get(show_sign_in_page))
+        .route(START, get(start_sign_in))
+        .route(CALLBACK, get(handle_sign_in_callback))
         .route("/dashboard/sign-out", post(sign_out))
 }
 
 /// Returns the URL of the sign-in page, which leads to `next` after the sign-in.
-fn sign_in_address(next: &Destination, notice: Notice) -> String {
-    address(
+fn sign_in_address(next: &Destination, notice: PageMessage) -> String {
+    path_with_query(
         SIGN_IN,
         [
-            ("next", next.as_parameter()),
+            ("next", next.to_query_parameter()),
             ("notice", Some(notice.code().to_owned())),
         ],
     )
 }
 
 /// Redirects a user to sign in again, and then back to the page with the form.
-pub(crate) fn again(next: &Destination) -> Response {
-    see_other(&sign_in_address(next, Notice::SignInAgain))
+pub(crate) fn redirect_to_sign_in_again(next: &Destination) -> Response {
+    see_other(&sign_in_address(next, PageMessage::SignInAgain))
 }
 
 fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N]) -> Response {
@@ -71,19 +71,19 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
 }
 
 /// Handles `GET /dashboard/sign-in`, the page with the sign-in button.
-async fn ask(uri: Uri) -> Response {
+async fn show_sign_in_page(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
-    let next = Destination::parse(&query.text("next").unwrap_or_default());
+    let next = Destination::parse(&query.parse_text("next").unwrap_or_default());
     // After sign-out, the issuer returns the `state` that it received.
-    let notice = query.text("notice").or_else(|| query.text("state"));
+    let notice = query.parse_text("notice").or_else(|| query.parse_text("state"));
     // Without a session, a link from another site could show any notification here, so only notifications about sign-in
     // and sign-out are shown.
-    let notice = notice.and_then(|code| Notice::from_code(&code));
-    let notice = notice.filter(|notice| notice.is_of_sign_in());
-    let is_again = matches!(notice, Some(Notice::SignInAgain | Notice::SignInNotAgain));
+    let notice = notice.and_then(|code| PageMessage::from_code(&code));
+    let notice = notice.filter(|notice| notice.is_about_sign_in());
+    let is_again = matches!(notice, Some(PageMessage::SignInAgain | PageMessage::SignInNotAgain));
     let again = is_again.then(|| "yes".to_owned());
     sign_in_page(
-        &address(START, [("next", next.as_parameter()), ("again", again)]),
+        &path_with_query(START, [("next", next.to_query_parameter()), ("again", again)]),
         notice,
     )
     .into_response()
@@ -91,30 +91,30 @@ async fn ask(uri: Uri) -> Response {
 
 /// Handles `GET /dashboard/sign-in/start`: redirects to the issuer. If another site leads here, it shows the sign-in
 /// page instead.
-async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
-    let origin = origin_of(&people, &parts)?;
+async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = request_origin(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
-    let (next, again) = (query.text("next").unwrap_or_default(), query.text("again"));
+    let (next, again) = (query.parse_text("next").unwrap_or_default(), query.parse_text("again"));
     let next = Destination::parse(&next);
     if is_from_another_site(&parts.headers) {
         return Ok(match again {
-            Some(_) => self::again(&next),
-            None => see_other(&address(SIGN_IN, [("next", next.as_parameter())])),
+            Some(_) => redirect_to_sign_in_again(&next),
+            None => see_other(&path_with_query(SIGN_IN, [("next", next.to_query_parameter())])),
         });
     }
     let pending = PendingSignIn::new(next, again.is_some(), people.now())?;
     let metadata = people.sessions.oidc_metadata(people.now()).await?;
-    let question = pending.question(
+    let question = pending.authorization_url(
         &metadata.authorization_endpoint,
         people.sessions.client_id(),
         &format!("{origin}{CALLBACK}"),
         people.limits.recent,
     );
     let value = pending.to_cookie(&people.sign_in_key);
-    let cookie = Cookie::PendingSignIn(pending.tag()).set(&origin, &value, LONGEST_SIGN_IN)?;
+    let cookie = Cookie::PendingSignIn(pending.tag()).set_cookie_header(&origin, &value, LONGEST_SIGN_IN)?;
     let mut response = with_cookies(see_other(question.as_str()), [cookie]);
-    for tag in surplus(&people, &origin, &parts.headers, value.len()) {
-        let cleared = Cookie::PendingSignIn(tag).clear(&origin)?;
+    for tag in surplus_sign_in_tags(&people, &origin, &parts.headers, value.len()) {
+        let cleared = Cookie::PendingSignIn(tag).clear_cookie_header(&origin)?;
         response.headers_mut().append(header::SET_COOKIE, cleared);
     }
     Ok(response)
@@ -122,9 +122,9 @@ async fn start(State(people): State<Arc<People>>, parts: Parts) -> Result<Respon
 
 /// Returns the tags of the pending sign-ins that the browser must drop when it starts a sign-in with a cookie of
 /// `taken` bytes: all invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
-fn surplus<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
+fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_ins(headers, origin)
-        .filter(|(tag, _)| PendingSignIn::tag_of(tag) == Some(*tag))
+        .filter(|(tag, _)| PendingSignIn::state_tag(tag) == Some(*tag))
         .map(|(tag, value)| {
             let read = PendingSignIn::from_cookie(value, &people.sign_in_key, people.now());
             (read.map(|read| read.ends_at()), value.len(), tag)
@@ -152,21 +152,21 @@ fn is_from_another_site(headers: &HeaderMap) -> bool {
 
 /// Handles `GET /dashboard/callback`: starts a session from the issuer's response, or redirects with a notification
 /// about the failure.
-async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
-    let origin = origin_of(&people, &parts)?;
+async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
+    let origin = request_origin(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
-    let (code, state) = (query.text("code"), query.text("state").unwrap_or_default());
+    let (code, state) = (query.parse_text("code"), query.parse_text("state").unwrap_or_default());
     let reject = || {
         info!(reason = "sign_in_stale", "sign_in.refused");
-        see_other(&sign_in_address(&Destination::overview(), Notice::SignInStale))
+        see_other(&sign_in_address(&Destination::overview(), PageMessage::SignInStale))
     };
-    let Some(cookie) = PendingSignIn::tag_of(&state).map(Cookie::PendingSignIn) else {
+    let Some(cookie) = PendingSignIn::state_tag(&state).map(Cookie::PendingSignIn) else {
         return Ok(reject());
     };
-    let over = cookie.clear(&origin)?;
-    let pending = cookie.read(&parts.headers, &origin);
+    let over = cookie.clear_cookie_header(&origin)?;
+    let pending = cookie.find_value(&parts.headers, &origin);
     let pending = pending.and_then(|value| PendingSignIn::from_cookie(&value, &people.sign_in_key, people.now()));
-    let Some(pending) = pending.as_ref().filter(|pending| pending.is_answered_by(&state)) else {
+    let Some(pending) = pending.as_ref().filter(|pending| pending.matches_state(&state)) else {
         return Ok(with_cookies(reject(), [over]));
     };
     let back = |notice| {
@@ -178,7 +178,7 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
     // The issuer or the user rejected the sign-in (RFC 6749 §4.1.2.1).
     let Some(code) = code else {
         info!(reason = "refused_by_issuer", "sign_in.refused");
-        return Ok(back(Notice::SignInFailed));
+        return Ok(back(PageMessage::SignInFailed));
     };
     // The throttle limits how often a caller with signed cookies can cause calls to the issuer.
     let scope = ThrottleScope::for_request(&parts.extensions);
@@ -186,13 +186,13 @@ async fn callback(State(people): State<Arc<People>>, parts: Parts) -> Result<Res
     people
         .authenticator
         .throttle
-        .limit(scope, people.now(), counted)
+        .run_limited_by(scope, people.now(), counted)
         .await?;
-    match session(&people, &origin, pending, &code, &parts).await {
+    match create_session(&people, &origin, pending, &code, &parts).await {
         Ok(SignedIn::Session(session)) => Ok(with_cookies(see_other(pending.destination().as_str()), [session, over])),
-        Ok(SignedIn::NotAgain) => Ok(back(Notice::SignInNotAgain)),
-        Ok(SignedIn::TooEarly) => Ok(back(Notice::SignInAgain)),
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(Notice::SignInFailed)),
+        Ok(SignedIn::NotAgain) => Ok(back(PageMessage::SignInNotAgain)),
+        Ok(SignedIn::TooEarly) => Ok(back(PageMessage::SignInAgain)),
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => Ok(back(PageMessage::SignInFailed)),
         Err(error) => Err(error.into()),
     }
 }
@@ -209,7 +209,7 @@ enum SignedIn {
 
 /// Exchanges a code for a new session, which replaces the browser's current session. Returns 401 `invalid_session` if
 /// the code or the ID token does not belong to this sign-in.
-async fn session(
+async fn create_session(
     people: &People,
     origin: &Origin,
     pending: &PendingSignIn,
@@ -219,35 +219,39 @@ async fn session(
     let redirect_uri = format!("{origin}{CALLBACK}");
     let code = AuthorizationCode {
         code,
-        code_verifier: pending.verifier(),
+        code_verifier: pending.pkce_verifier(),
         redirect_uri: &redirect_uri,
     };
     let now = people.now();
-    let token = people.sessions.exchange(code, now).await?;
+    let token = people.sessions.exchange_code(code, now).await?;
     let source = request_source(parts);
-    let who = match people.sessions.judge(&token, now).await? {
+    let who = match people.sessions.check_entitlement(&token, now).await? {
         EntitlementCheck::Entitled(who) => who,
         EntitlementCheck::NotEntitled(person, refused) => {
-            people.refuse_sign_in(&person, source, "entitlement").await?;
+            people.reject_sign_in(&person, source, "entitlement").await?;
             return Err(refused);
         }
     };
-    if !pending.is_meant_by(who.nonce.as_deref()) {
-        people.refuse_sign_in(&who.person.id, source, "nonce").await?;
+    if !pending.matches_nonce(who.nonce.as_deref()) {
+        people.reject_sign_in(&who.person.id, source, "nonce").await?;
         return Err(ErrorKind::InvalidSession.into());
     }
-    let was_asked = who.has_auth_time && people.limits.recently(who.person.signed_in_at, now).is_ok();
-    if pending.is_again() && !was_asked {
-        people.refuse_sign_in(&who.person.id, source, "not_asked_again").await?;
+    let was_asked = who.has_auth_time
+        && people
+            .limits
+            .require_recent_sign_in(who.person.signed_in_at, now)
+            .is_ok();
+    if pending.is_repeated() && !was_asked {
+        people.reject_sign_in(&who.person.id, source, "not_asked_again").await?;
         return Ok(SignedIn::NotAgain);
     }
-    let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.bytes::<32>()?);
+    let secret = BASE64_URL_SAFE_NO_PAD.encode(people.entropy.random_bytes::<32>()?);
     match people.start_session(&who, &secret, source).await? {
         StartSessionResult::SignedInTooEarly => Ok(SignedIn::TooEarly),
         StartSessionResult::Stored => {
-            end_present(people, origin, parts).await;
+            end_current_session(people, origin, parts).await;
             let cookie = session_cookie(&who.person.id, &secret);
-            Ok(SignedIn::Session(Cookie::Session.set(
+            Ok(SignedIn::Session(Cookie::Session.set_cookie_header(
                 origin,
                 &cookie,
                 people.limits.longest,
@@ -258,8 +262,8 @@ async fn session(
 
 /// Ends the session in the browser's current cookie, if any, because that session will not be used again. If the write
 /// fails, the session expires on its own.
-async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
-    let cookie = Cookie::Session.read(&parts.headers, origin);
+async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
+    let cookie = Cookie::Session.find_value(&parts.headers, origin);
     let Some((person, id)) = cookie.as_deref().and_then(parse_cookie) else {
         return;
     };
@@ -270,7 +274,7 @@ async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
         },
         source: request_source(parts),
     };
-    if let Err(error) = people.end_session_if_there(&acting, &person, &id).await {
+    if let Err(error) = people.end_session_if_open(&acting, &person, &id).await {
         warn!(cause = %error, "session.not_ended");
     }
 }
@@ -280,10 +284,10 @@ async fn end_present(people: &People, origin: &Origin, parts: &Parts) {
 /// The issuer is another site, and `form-action 'self'` prevents forms from leading to other sites, even through a
 /// redirect. The response is therefore a page that redirects on its own. The form requires a session, as all forms do.
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
-    let origin = origin_of(&people, &parts)?;
+    let origin = request_origin(&people, &parts)?;
     let (person, id) = (&form.session.person, &form.session.id);
     // The session may have been ended meanwhile.
-    people.end_session_if_there(&person.acting, &person.id, id).await?;
+    people.end_session_if_open(&person.acting, &person.id, id).await?;
     // The dashboard's session has ended, so the sign-out continues even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
@@ -291,11 +295,11 @@ async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: Verifie
         .and_then(|metadata| metadata.end_session_endpoint.as_ref())
     {
         Some(endpoint) => {
-            leaving_page(logout_url(endpoint, people.sessions.client_id(), &origin).as_str()).into_response()
+            issuer_sign_out_page(logout_url(endpoint, people.sessions.client_id(), &origin).as_str()).into_response()
         }
-        None => see_other(&sign_in_address(&Destination::overview(), Notice::SignedOut)),
+        None => see_other(&sign_in_address(&Destination::overview(), PageMessage::SignedOut)),
     };
-    Ok(with_cookies(answer, [Cookie::Session.clear(&origin)?]))
+    Ok(with_cookies(answer, [Cookie::Session.clear_cookie_header(&origin)?]))
 }
 
 /// Returns the URL that ends the issuer's session and then returns to the sign-in page (OpenID Connect RP-Initiated
@@ -308,18 +312,18 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
         .append_pair("client_id", client_id)
         .append_pair("post_logout_redirect_uri", &back)
         .append_pair("logout_uri", &back)
-        .append_pair("state", Notice::SignedOut.code());
+        .append_pair("state", PageMessage::SignedOut.code());
     url
 }
 
 /// Renders the page for users without a session, which has one button. `start` is the button's URL, which redirects to
 /// the issuer and remembers the requested page.
-pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
-    document(
+pub(crate) fn sign_in_page(start: &str, notice: Option<PageMessage>) -> Markup {
+    html_document(
         "Sign in",
         None,
-        &card(&html! {
-            @if let Some(notice) = notice { (note(notice)) }
+        &centered_card(&html! {
+            @if let Some(notice) = notice { (notice_message(notice)) }
             h1 { "Your agents spend. You decide." }
             p { "Set what each agent may pay for, approve what it asks for, and see every payment and every refusal." }
             a.primary.wide href=(start) { "Sign in" }
@@ -330,16 +334,16 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<Notice>) -> Markup {
 
 /// Renders the page that redirects to the issuer to end the issuer's session too. The page uses neither a script nor a
 /// form, because forms can't lead to other sites.
-pub(crate) fn leaving_page(next: &str) -> Markup {
+pub(crate) fn issuer_sign_out_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
-                (head("Signing out"))
+                (html_head("Signing out"))
                 meta http-equiv="refresh" content=(format!("0;url={next}"));
             }
             body {
-                (card(&html! {
+                (centered_card(&html! {
                     h1 { "Signing out" }
                     p { "Your session here has ended. Your identity provider signs you out next." }
                     a.primary.wide href=(next) { "Go on" }

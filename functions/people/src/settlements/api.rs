@@ -1,13 +1,13 @@
 //! JSON API for one settlement: an authorized payment or withdrawal, with its result.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::caller::Caller;
 use crate::state::People;
 use axum::Json;
 use axum::extract::{Path, State};
 use purser_api::{Failure, SessionToken, errors};
 use purser_domain::{
-    Agent, AgentId, DecisionResult, ErrorKind, JournalEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
+    Agent, AgentId, DecisionResult, ErrorKind, HistoryEntry, LoggedDecision, Settlement, SettlementId, SettlementState,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -76,7 +76,7 @@ pub(crate) struct SettlementView {
 impl SettlementView {
     /// Builds the view of a decision in the decision history. Returns `None` if the decision has no settlement of its
     /// own.
-    pub(crate) fn from_entry(entry: &JournalEntry) -> Option<Self> {
+    pub(crate) fn from_entry(entry: &HistoryEntry) -> Option<Self> {
         let payment = entry.payment.as_ref()?;
         let (tx_hash, settled_at) = match &payment.state {
             SettlementState::Confirmed {
@@ -85,7 +85,7 @@ impl SettlementView {
             SettlementState::Authorized | SettlementState::Expired => (None, None),
         };
         Some(Self {
-            id: entry.settlement()?.to_string(),
+            id: entry.settlement_id()?.to_string(),
             transaction_id: entry.transaction.to_string(),
             kind: match entry.result {
                 DecisionResult::Payout => "payout",
@@ -99,7 +99,7 @@ impl SettlementView {
             token: payment.network.token_symbol(),
             amount_units: entry.amount.units(),
             pay_to: entry.pay_to.to_string(),
-            receipt_status: payment.state.name(),
+            receipt_status: payment.state.state_name(),
             tx_hash: tx_hash.map(ToString::to_string),
             authorized_at: entry.at.to_string(),
             settled_at: settled_at.map(ToString::to_string),
@@ -113,7 +113,7 @@ impl SettlementView {
 
     /// Builds the view of a settlement.
     pub(crate) fn from_settlement(settlement: Settlement, agent: &Agent) -> purser_domain::Result<Self> {
-        let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
+        let entry = HistoryEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
         Self::from_entry(&entry).ok_or_else(|| ErrorKind::NotFound.into())
     }
 }
@@ -127,19 +127,21 @@ impl SettlementView {
     ),
     responses((status = 200, body = SettlementView, description = "The settlement."), errors::NotFound)
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_settlement(
     State(people): State<Arc<People>>,
     token: SessionToken,
     Path((agent, settlement)): Path<(String, String)>,
 ) -> Result<Json<SettlementView>, Failure> {
     let read = async |person: &Caller| {
         let (agent, id) = (
-            parse_id(AgentId::parse(&agent))?,
-            parse_id(SettlementId::parse(&settlement))?,
+            require_id(AgentId::parse(&agent))?,
+            require_id(SettlementId::parse(&settlement))?,
         );
-        people.own_settlement(person, agent, id).await
+        people.read_own_settlement(person, agent, id).await
     };
-    let (_, (agent, settlement)) = people.person_reading(token.into_token()?, false, read).await?;
-    let entry = JournalEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
+    let (_, (agent, settlement)) = people
+        .authenticate_user_while_reading(token.into_token()?, false, read)
+        .await?;
+    let entry = HistoryEntry::new(&LoggedDecision::from_settlement(settlement), &agent.name, &agent.labels);
     Ok(Json(SettlementView::from_entry(&entry).ok_or(ErrorKind::NotFound)?))
 }

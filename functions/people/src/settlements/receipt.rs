@@ -1,13 +1,13 @@
 //! A receipt page, which shows a payment or withdrawal from its authorization to its result on the chain.
 
-use crate::agents::owned::{KnownAgent, parse_id};
+use crate::agents::owned::{KnownAgent, require_id};
 use crate::sessions::session::PageSession;
 use crate::state::People;
 use crate::ui::call;
-use crate::ui::datetime::exact;
+use crate::ui::datetime::exact_time;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
-use crate::ui::money::big_money;
+use crate::ui::money::prominent_amount;
 use crate::ui::paths;
 use crate::ui::phrases;
 use axum::{
@@ -31,20 +31,22 @@ pub(crate) struct ReceiptPage<'a> {
 }
 
 /// Shows `GET /dashboard/receipts/{agent}/{settlement}`: the receipt of one payment or withdrawal.
-pub(crate) async fn show(
+pub(crate) async fn show_receipt_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path((agent, settlement)): Path<(String, String)>,
     uri: Uri,
 ) -> Reply {
     let (agent, id) = (
-        parse_id(AgentId::parse(&agent))?,
-        parse_id(SettlementId::parse(&settlement))?,
+        require_id(AgentId::parse(&agent))?,
+        require_id(SettlementId::parse(&settlement))?,
     );
-    let ((agent, settlement), edition) =
-        tokio::try_join!(people.own_settlement(&session.person, agent, id), people.catalog())?;
+    let ((agent, settlement), edition) = tokio::try_join!(
+        people.read_own_settlement(&session.person, agent, id),
+        people.current_catalog()
+    )?;
     let call = match settlement.terms.purchase() {
-        Some(_) => people.call_of(&settlement).await?,
+        Some(_) => people.read_settlement_call(&settlement).await?,
         None => None,
     };
     let receipt = ReceiptPage {
@@ -53,14 +55,14 @@ pub(crate) async fn show(
         agent,
         catalog: &edition.catalog,
     };
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     Ok(receipt_page(&layout, &receipt).into_response())
 }
 
 pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup {
     let (terms, agent) = (&receipt.settlement.terms, &receipt.agent);
     let purchase = terms.purchase();
-    layout.page(
+    layout.html_page(
         "Receipt",
         NavItem::Elsewhere,
         &html! {
@@ -70,15 +72,15 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                     h1 { "Receipt" }
                     (state_chip(&receipt.settlement.state))
                 }
-                p.amount { (big_money(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
+                p.amount { (prominent_amount(terms.amount)) " " span.token { (terms.network.token_symbol()) } }
                 p.what {
                     @match purchase {
                         Some(Purchase { service, operation, .. }) => {
-                            (labels::agent(agent.id, &agent.name)) " " (verb(&receipt.settlement.state)) " " (labels::service(*service, receipt.catalog)) " for "
-                            (labels::operation(receipt.catalog.by_id(*service), Some(operation)))
+                            (labels::agent_link(agent.id, &agent.name)) " " (settlement_verb(&receipt.settlement.state)) " " (labels::service_name(*service, receipt.catalog)) " for "
+                            (labels::operation_name(receipt.catalog.find_by_id(*service), Some(operation)))
                         }
                         None => {
-                            (payout_status(&receipt.settlement.state)) " of " (labels::agent(agent.id, &agent.name))
+                            (withdrawal_status(&receipt.settlement.state)) " of " (labels::agent_link(agent.id, &agent.name))
                         }
                     }
                 }
@@ -90,20 +92,20 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                             dt { "Transaction" }
                             dd {
                                 span.copyable { code.long { (hash) } (labels::copy_button(&hash, "Copy the transaction hash")) }
-                                (labels::outside(&paths::transaction(terms.network, tx_hash), "View it in the block explorer"))
+                                (labels::external_link(&paths::transaction_url(terms.network, tx_hash), "View it in the block explorer"))
                             }
                         }
                     }
-                    @if let Some(purchase) = purchase { div { dt { "Key" } dd { (labels::key(purchase.key)) } } }
-                    div { dt { "Network" } dd { (labels::network(terms.network)) } }
-                    div { dt { "From" } dd { (labels::wallet(terms.wallet)) } }
-                    div { dt { @if purchase.is_some() { "To" } @else { "Paid out to" } } dd { (labels::wallet(terms.pay_to)) } }
-                    div { dt { "Authorized" } dd { (exact(terms.authorized_at)) } }
+                    @if let Some(purchase) = purchase { div { dt { "Key" } dd { (labels::key_suffix(purchase.key)) } } }
+                    div { dt { "Network" } dd { (labels::network_name(terms.network)) } }
+                    div { dt { "From" } dd { (labels::wallet_address(terms.wallet)) } }
+                    div { dt { @if purchase.is_some() { "To" } @else { "Paid out to" } } dd { (labels::wallet_address(terms.pay_to)) } }
+                    div { dt { "Authorized" } dd { (exact_time(terms.authorized_at)) } }
                     @if let SettlementState::Confirmed { settled_at, .. } = receipt.settlement.state {
-                        div { dt { "Settled" } dd { (exact(settled_at)) } }
+                        div { dt { "Settled" } dd { (exact_time(settled_at)) } }
                     }
                     @if let SettlementState::Authorized = receipt.settlement.state {
-                        div { dt { "Payable until" } dd { (exact(terms.valid_before)) } }
+                        div { dt { "Payable until" } dd { (exact_time(terms.valid_before)) } }
                     }
                     div { dt { "Receipt" } dd { code.long { (terms.id) } } }
                     div { dt { "Decision" } dd { code.long { (terms.transaction) } } }
@@ -111,7 +113,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                         div { dt { "Approved by a person" } dd { code.long { (approval) } } }
                     }
                     @if purchase.is_some() {
-                        div { dt { "Evidence" } dd { a href=(paths::evidence(agent.id, terms.transaction)) download { "Download the signed statements" } } }
+                        div { dt { "Evidence" } dd { a href=(paths::evidence_path(agent.id, terms.transaction)) download { "Download the signed statements" } } }
                     }
                     @if let Some(purchase) = purchase { div { dt { "Policy" } dd { "version " (purchase.policy_version) } } }
                 }
@@ -119,7 +121,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
                 @if let Some(purchase) = purchase {
                     details.checks-fold {
                         summary { "The checks it passed" }
-                        (phrases::checks(&purchase.checks))
+                        (phrases::checks_table(&purchase.checks))
                     }
                 }
             }
@@ -127,7 +129,7 @@ pub(crate) fn receipt_page(layout: &Layout, receipt: &ReceiptPage<'_>) -> Markup
     )
 }
 
-const fn verb(state: &SettlementState) -> &'static str {
+const fn settlement_verb(state: &SettlementState) -> &'static str {
     match state {
         SettlementState::Authorized => "may pay",
         SettlementState::Confirmed { .. } => "paid",
@@ -135,7 +137,7 @@ const fn verb(state: &SettlementState) -> &'static str {
     }
 }
 
-const fn payout_status(state: &SettlementState) -> &'static str {
+const fn withdrawal_status(state: &SettlementState) -> &'static str {
     match state {
         SettlementState::Authorized => "On its way to your address, from the wallet",
         SettlementState::Confirmed { .. } => "Paid out to your address, from the wallet",

@@ -4,34 +4,40 @@ use crate::agents::form::AgentForm;
 use crate::shadow::page;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use axum::response::IntoResponse as _;
 use purser_api::{Failure, Reply};
 use purser_domain::{Error, ErrorKind};
 
 /// Handles `POST …/shadow/promote`: applies the shadow policy's limits to the agent.
-pub(crate) async fn promote(sent: AgentForm) -> Reply {
-    let mut form = sent.form(FormName::Plain);
-    let Some(if_match) = form.version() else {
-        return again(&sent, Some(form), None).await;
+pub(crate) async fn submit_shadow_promotion(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::Plain);
+    let Some(if_match) = form.parse_version() else {
+        return show_shadow_page_again(&sent, Some(form), None).await;
     };
     match sent.people.promote_shadow(sent.owned.clone(), if_match).await {
-        Ok(_) => Ok(done(&paths::agent(sent.owned.agent().id), Notice::ShadowPromoted)),
-        Err(error) => again(&sent, None, Some(error)).await,
+        Ok(_) => Ok(redirect_with_notice(
+            &paths::agent_path(sent.owned.agent().id),
+            PageMessage::ShadowPromoted,
+        )),
+        Err(error) => show_shadow_page_again(&sent, None, Some(error)).await,
     }
 }
 
 /// Handles `POST …/shadow/remove`: removes the shadow policy.
-pub(crate) async fn remove(sent: AgentForm) -> Reply {
+pub(crate) async fn submit_shadow_removal(sent: AgentForm) -> Reply {
     match sent.people.remove_shadow(&sent.owned).await {
-        Ok(()) => Ok(done(&paths::agent(sent.owned.agent().id), Notice::ShadowRemoved)),
-        Err(error) => again(&sent, None, Some(error)).await,
+        Ok(()) => Ok(redirect_with_notice(
+            &paths::agent_path(sent.owned.agent().id),
+            PageMessage::ShadowRemoved,
+        )),
+        Err(error) => show_shadow_page_again(&sent, None, Some(error)).await,
     }
 }
 
 /// Shows the shadow policy's page in its current state, with the reason why nothing was changed.
-async fn again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
+async fn show_shadow_page_again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, problem) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),
         Some(failure) => match failure.error().kind() {
@@ -43,11 +49,11 @@ async fn again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Re
     let layout = Layout {
         problem,
         typed: form,
-        ..sent.layout()
+        ..sent.page_layout()
     };
     let person = &sent.posted.session.person;
-    let owned = sent.people.own_agent(person, sent.owned.agent().id).await?;
-    let page = page::answer(&sent.people, &layout, &owned).await?;
+    let owned = sent.people.read_own_agent(person, sent.owned.agent().id).await?;
+    let page = page::shadow_page_response(&sent.people, &layout, &owned).await?;
     Ok((status, page).into_response())
 }
 

@@ -2,16 +2,16 @@
 //! without effect.
 
 use crate::agents::owned::OwnedAgent;
-use crate::backtests::api::{CandidatePolicies, CandidateRules, terms_of};
-use crate::history::api::{ChangeView, changes_of};
+use crate::backtests::api::{CandidatePolicies, CandidateRules, parse_tested_limits};
+use crate::history::api::{ChangeView, change_views};
 use crate::preview::api::{ComparisonView, TestedView};
-use crate::shadow::operations::{JudgedShadow, PromotionResult};
+use crate::shadow::operations::{EvaluatedShadow, PromotionResult};
 use crate::state::People;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
-use purser_api::{Body, Failure, IfMatch, Member as _, Place, Problems, errors, with_etag};
-use purser_domain::{BacktestTerms, Catalog, ErrorKind, Result};
+use purser_api::{Body, BodyPath, Failure, IfMatch, Member as _, ValidationErrors, errors, with_etag};
+use purser_domain::{Catalog, ErrorKind, Result, TestedLimits};
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ purser_api::body! {
 }
 
 /// Parses the request body of a shadow policy. An unknown service is not a validation error, but `service_not_found`.
-pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<BacktestTerms> {
-    let mut problems = Problems::default();
-    let read = ShadowBody::read(body, Place::Body, &mut problems);
-    let read = read.map(|read| terms_of(read.rules, read.policies, catalog, &mut problems));
+pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<TestedLimits> {
+    let mut problems = ValidationErrors::default();
+    let read = ShadowBody::read(body, BodyPath::Body, &mut problems);
+    let read = read.map(|read| parse_tested_limits(read.rules, read.policies, catalog, &mut problems));
     let terms = problems.finish(read)?;
     terms.ok_or_else(|| ErrorKind::ServiceNotFound.into())
 }
@@ -65,23 +65,23 @@ pub(crate) struct ShadowView {
 }
 
 impl ShadowView {
-    fn new(judged: JudgedShadow) -> Self {
-        let JudgedShadow { shadow, result, .. } = judged;
+    fn new(judged: EvaluatedShadow) -> Self {
+        let EvaluatedShadow { shadow, result, .. } = judged;
         Self {
             agent_id: shadow.agent.to_string(),
             version: judged.version,
             attached_at: shadow.attached_at.to_string(),
             until: judged.until.to_string(),
             edited: judged.is_edited,
-            changes: changes_of(&judged.changes),
+            changes: change_views(&judged.changes),
             comparison: judged.comparison.into(),
-            agreed: result.decisions.saturating_sub(result.if_declined.count_flipped()),
+            agreed: result.decisions.saturating_sub(result.if_declined.count_changed()),
             tested: TestedView::new(result, shadow.attached_at, judged.is_partial),
         }
     }
 }
 
-fn shadow_response(judged: JudgedShadow) -> Response {
+fn shadow_response(judged: EvaluatedShadow) -> Response {
     with_etag(judged.version, Json(ShadowView::new(judged)))
 }
 
@@ -128,8 +128,8 @@ pub(crate) struct RemovedView {
         (status = 200, body = ShadowView, description = "The shadow.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
-    Ok(shadow_response(people.judge_shadow(&owned).await?))
+pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
+    Ok(shadow_response(people.evaluate_shadow(&owned).await?))
 }
 
 /// Attach a shadow policy to an agent. Its limits are evaluated on all later decisions, without effect.
@@ -142,15 +142,17 @@ pub(crate) async fn read(State(people): State<Arc<People>>, owned: OwnedAgent) -
         errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn attach(
+pub(crate) async fn attach_shadow(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     body: Body<ShadowBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
-    let terms = body.json().and_then(|body| parse(&body, &edition.catalog))?;
+    let edition = people.current_catalog().await?;
+    let terms = body
+        .json()
+        .and_then(|body| parse_shadow_limits(&body, &edition.catalog))?;
     people.attach_shadow(&owned, terms).await?;
-    Ok(shadow_response(people.judge_shadow(&owned).await?))
+    Ok(shadow_response(people.evaluate_shadow(&owned).await?))
 }
 
 /// Remove an agent's shadow policy.
@@ -158,7 +160,10 @@ pub(crate) async fn attach(
     delete, path = "/agents/{agentId}/shadow", operation_id = "remove_shadow",
     responses((status = 200, body = RemovedView, description = "The shadow is removed."))
 )]
-pub(crate) async fn remove(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Json<RemovedView>, Failure> {
+pub(crate) async fn remove_shadow(
+    State(people): State<Arc<People>>,
+    owned: OwnedAgent,
+) -> Result<Json<RemovedView>, Failure> {
     people.remove_shadow(&owned).await?;
     let agent_id = owned.agent().id.to_string();
     Ok(Json(RemovedView { agent_id }))
@@ -175,12 +180,12 @@ pub(crate) async fn remove(State(people): State<Arc<People>>, owned: OwnedAgent)
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
-pub(crate) async fn promote(
+pub(crate) async fn promote_shadow(
     State(people): State<Arc<People>>,
     owned: OwnedAgent,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let promoted = people.promote_shadow(owned, if_match.precondition()?).await?;
+    let promoted = people.promote_shadow(owned, if_match.into_precondition()?).await?;
     Ok(with_etag(
         promoted.owned.agent().version,
         Json(PromotedView::from(promoted)),

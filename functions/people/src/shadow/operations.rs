@@ -6,13 +6,14 @@
 //! anything.
 
 use crate::agents::owned::OwnedAgent;
-use crate::history::operations::{rules_of, whole};
-use crate::services::operations::{EnableService, ServiceEdit};
+use crate::history::operations::{audited_rules, full_policy_update};
+use crate::services::operations::{EnableService, ServiceUpdate};
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentLimits, AuditChanges, AuditKind, BacktestResult, BacktestTerms, Candidate, Catalog, Comparison,
-    EnabledService, ErrorKind, Members, PersonId, Result, RuleId, Service, ServiceId, Shadow, Timestamp, compare,
+    Act, Agent, AgentLimits, AuditChanges, AuditFields, AuditKind, BacktestResult, Catalog, Comparison, EnabledService,
+    ErrorKind, ProposedLimits, Result, RuleId, Service, ServiceId, Shadow, TestedLimits, Timestamp, UserId,
+    compare_limits,
 };
 use purser_store::BacktestReads;
 use std::time::Duration;
@@ -26,7 +27,7 @@ const MAX_CALLS: usize = 2_000;
 
 /// A shadow policy, with the decisions that it would have made.
 #[derive(Debug)]
-pub(crate) struct JudgedShadow {
+pub(crate) struct EvaluatedShadow {
     pub(crate) shadow: Shadow,
     /// The combined version of the shadow policy and the limits that it would replace.
     pub(crate) version: u64,
@@ -55,17 +56,20 @@ pub(crate) struct PromotionResult {
 }
 
 /// An agent's current policies, and the shadow policy's limits for the same services.
-struct Present {
+struct CurrentLimits {
     policies: Vec<EnabledService>,
-    candidate: Candidate,
+    candidate: ProposedLimits,
 }
 
 impl People {
     /// Reads the agent's shadow policy. Returns `None` if the agent has no shadow policy, if the shadow policy has
     /// ended, or if the agent's owner changed after it was attached.
-    pub(crate) async fn shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
+    pub(crate) async fn read_shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
-        let shadow = self.usage.shadow(&owner_of(owned)?, agent.id).await?;
+        let shadow = self
+            .usage
+            .read_shadow_policy(&require_owner_id(owned)?, agent.id)
+            .await?;
         let Some(shadow) = shadow.filter(|shadow| !shadow.has_ended(self.now())) else {
             return Ok(None);
         };
@@ -74,42 +78,42 @@ impl People {
     }
 
     /// Attaches a shadow policy, replacing the agent's current shadow policy.
-    pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, terms: BacktestTerms) -> Result<Shadow> {
+    pub(crate) async fn attach_shadow(&self, owned: &OwnedAgent, terms: TestedLimits) -> Result<Shadow> {
         let agent = owned.agent();
         let present = self.ledger.list_enabled_services(agent).await?;
         let shadow = Shadow {
-            owner: owner_of(owned)?,
+            owner: require_owner_id(owned)?,
             agent: agent.id,
             attached_at: self.now(),
-            edits_before: Shadow::edits(&terms, agent.version, &present),
+            edits_before: Shadow::count_updates(&terms, agent.version, &present),
             terms,
         };
-        let edition = self.catalog().await?;
-        let present = present_of(agent, &shadow.terms, present);
-        let act = Act::new(AuditKind::ShadowAttached).on(agent.id);
-        let changes = changes(agent, &present, &edition.catalog);
-        let entry = self.entry(owned.acting(), &act, changes)?;
+        let edition = self.current_catalog().await?;
+        let present = current_limits(agent, &shadow.terms, present);
+        let act = Act::new(AuditKind::ShadowAttached).on_agent(agent.id);
+        let changes = limit_changes(agent, &present, &edition.catalog);
+        let entry = self.audit_entry(owned.acting(), &act, changes)?;
         self.usage.put_shadow(&shadow, &entry).await?;
         Ok(shadow)
     }
 
     /// Evaluates the shadow policy on the agent's decisions since it was attached.
-    pub(crate) async fn judge_shadow(&self, owned: &OwnedAgent) -> Result<JudgedShadow> {
+    pub(crate) async fn evaluate_shadow(&self, owned: &OwnedAgent) -> Result<EvaluatedShadow> {
         let (agent, now) = (owned.agent(), self.now());
-        let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
-        let (edition, policies) = tokio::try_join!(self.catalog(), self.ledger.list_enabled_services(agent))?;
-        let edits = Shadow::edits(&shadow.terms, agent.version, &policies);
-        let present = present_of(agent, &shadow.terms, policies);
-        let comparison = self.compare(agent, &present, &edition.catalog);
-        let changes = changes(agent, &present, &edition.catalog);
+        let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
+        let (edition, policies) = tokio::try_join!(self.current_catalog(), self.ledger.list_enabled_services(agent))?;
+        let edits = Shadow::count_updates(&shadow.terms, agent.version, &policies);
+        let present = current_limits(agent, &shadow.terms, policies);
+        let comparison = self.compare_with_shadow(agent, &present, &edition.catalog);
+        let changes = limit_changes(agent, &present, &edition.catalog);
         let began = Instant::now();
         let mut reads = BacktestReads::new(&self.usage, &self.ledger, &self.catalog_table, self.network, MAX_CALLS);
         let range = (shadow.attached_at, now);
         let is_over = || began.elapsed() >= MAX_TIME;
-        let run = reads.run(agent, present.candidate, range, Shadow::MAX_DECISIONS, is_over);
+        let run = reads.run_for_agent(agent, present.candidate, range, Shadow::MAX_DECISIONS, is_over);
         let (result, is_partial) = Box::pin(run).await?;
-        Ok(JudgedShadow {
-            version: shadow.version(edits),
+        Ok(EvaluatedShadow {
+            version: shadow.combined_version(edits),
             is_edited: edits != shadow.edits_before,
             shadow,
             comparison,
@@ -122,9 +126,9 @@ impl People {
 
     /// Removes the agent's shadow policy.
     pub(crate) async fn remove_shadow(&self, owned: &OwnedAgent) -> Result<()> {
-        let shadow = self.shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
-        let act = Act::new(AuditKind::ShadowRemoved).on(owned.agent().id);
-        let entry = self.entry(owned.acting(), &act, AuditChanges::default())?;
+        let shadow = self.read_shadow(owned).await?.ok_or(ErrorKind::NotFound)?;
+        let act = Act::new(AuditKind::ShadowRemoved).on_agent(owned.agent().id);
+        let entry = self.audit_entry(owned.acting(), &act, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
         Ok(())
     }
@@ -132,21 +136,25 @@ impl People {
     /// Applies the limits of the agent's shadow policy, and removes the shadow policy. Requires a recent sign-in if the
     /// limits widen.
     pub(crate) async fn promote_shadow(&self, owned: OwnedAgent, if_match: Precondition) -> Result<PromotionResult> {
-        let act = Act::new(AuditKind::ShadowPromoted).on(owned.agent().id);
+        let act = Act::new(AuditKind::ShadowPromoted).on_agent(owned.agent().id);
         let acting = owned.acting().clone();
         self.audit_rejection(&acting, &act, Box::pin(self.store_promotion(owned, if_match, &act)))
             .await
     }
 
     async fn store_promotion(&self, owned: OwnedAgent, if_match: Precondition, act: &Act) -> Result<PromotionResult> {
-        let shadow = self.shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
-        let edition = self.catalog().await?;
+        let shadow = self.read_shadow(&owned).await?.ok_or(ErrorKind::NotFound)?;
+        let edition = self.current_catalog().await?;
         let policies = self.ledger.list_enabled_services(owned.agent()).await?;
-        if_match.holds(shadow.version(Shadow::edits(&shadow.terms, owned.agent().version, &policies)))?;
-        let present = present_of(owned.agent(), &shadow.terms, policies);
+        if_match.check_version(shadow.combined_version(Shadow::count_updates(
+            &shadow.terms,
+            owned.agent().version,
+            &policies,
+        )))?;
+        let present = current_limits(owned.agent(), &shadow.terms, policies);
         let rules = shadow.terms.rules.as_ref();
         let edited = rules
-            .map(|rules| owned.agent().clone().with_rules(rules, || self.new_rule_id()))
+            .map(|rules| owned.agent().clone().with_replaced_rules(rules, || self.new_rule_id()))
             .transpose()?;
         let edited = edited.filter(|edited| edited.rules != owned.agent().rules);
         let of = |service: ServiceId| present.policies.iter().find(|policy| policy.service == service);
@@ -162,7 +170,7 @@ impl People {
         let has_wider_rules = edited.as_ref().is_some_and(|edited| edited.widens(owned.agent()));
         // Check the sign-in before the first update, so that no later update fails because of an old sign-in.
         if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
-            self.limits.recently(owned.signed_in_at(), self.now())?;
+            self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
         let has_rules = edited.is_some();
         let mut owned = owned;
@@ -176,7 +184,7 @@ impl People {
         if let Some(edited) = edited.as_ref().filter(|_| has_wider_rules) {
             owned = Box::pin(self.promote_rules(owned, edited)).await?;
         }
-        let entry = self.entry(owned.acting(), act, AuditChanges::default())?;
+        let entry = self.audit_entry(owned.acting(), act, AuditChanges::default())?;
         self.usage.remove_shadow(&shadow, &entry).await?;
         Ok(PromotionResult {
             services: policies.iter().map(|policy| policy.service).collect(),
@@ -188,7 +196,7 @@ impl People {
     async fn promote_rules(&self, owned: OwnedAgent, edited: &Agent) -> Result<OwnedAgent> {
         let if_match = Precondition::Version(owned.agent().version);
         let rules = edited.rules.clone();
-        self.change(owned, if_match, Act::new(AuditKind::RuleReplaced), move |agent| {
+        self.update_agent_record(owned, if_match, Act::new(AuditKind::RuleReplaced), move |agent| {
             Ok(Agent {
                 rules: rules.clone(),
                 ..agent
@@ -204,35 +212,36 @@ impl People {
         policy: &EnabledService,
         catalog: &Catalog,
     ) -> Result<()> {
-        let edit = whole(policy.policy.clone());
+        let edit = full_policy_update(policy.policy.clone());
         if let Some(present) = present {
-            let edit = ServiceEdit {
+            let edit = ServiceUpdate {
                 enabled: (policy.enabled != present.enabled).then_some(policy.enabled),
                 policy: edit,
                 ended_raise: None,
             };
             let if_match = Precondition::Version(present.version);
-            self.edit_service(owned, if_match, policy.service, &edit).await?;
+            self.update_service(owned, if_match, policy.service, &edit).await?;
         } else {
-            let service = catalog.by_id(policy.service).ok_or(ErrorKind::ServiceNotFound)?;
+            let service = catalog.find_by_id(policy.service).ok_or(ErrorKind::ServiceNotFound)?;
             let enable = EnableService {
                 service: service.slug.to_string(),
                 policy: edit,
             };
-            self.enable_service(owned, Precondition::Version(0), &enable).await?;
+            self.enable_agent_service(owned, Precondition::Version(0), &enable)
+                .await?;
         }
         Ok(())
     }
 
-    fn compare(&self, agent: &Agent, present: &Present, catalog: &Catalog) -> Comparison {
+    fn compare_with_shadow(&self, agent: &Agent, present: &CurrentLimits, catalog: &Catalog) -> Comparison {
         let edited = Agent {
             rules: present.candidate.rules.clone().unwrap_or_else(|| agent.rules.clone()),
             ..agent.clone()
         };
-        let policies = present.candidate.over(&present.policies);
+        let policies = present.candidate.replace_policies(&present.policies);
         let services: Vec<&Service> = policies
             .iter()
-            .filter_map(|policy| catalog.by_id(policy.service))
+            .filter_map(|policy| catalog.find_by_id(policy.service))
             .collect();
         let before = AgentLimits {
             agent,
@@ -242,35 +251,35 @@ impl People {
             agent: &edited,
             policies: &policies,
         };
-        compare(&before, &now, &services, self.network, self.now())
+        compare_limits(&before, &now, &services, self.network, self.now())
     }
 
     fn new_rule_id(&self) -> Result<RuleId> {
         Ok(RuleId::from_uuid(
-            uuid::Builder::from_random_bytes(self.entropy.bytes()?).into_uuid(),
+            uuid::Builder::from_random_bytes(self.entropy.random_bytes()?).into_uuid(),
         ))
     }
 }
 
-fn present_of(agent: &Agent, terms: &BacktestTerms, policies: Vec<EnabledService>) -> Present {
-    Present {
-        candidate: terms.candidate(agent, &policies),
+fn current_limits(agent: &Agent, terms: &TestedLimits, policies: Vec<EnabledService>) -> CurrentLimits {
+    CurrentLimits {
+        candidate: terms.proposed_limits(agent, &policies),
         policies,
     }
 }
 
 /// Returns the fields that differ between the active limits and the proposed limits.
-fn changes(agent: &Agent, present: &Present, catalog: &Catalog) -> AuditChanges {
+fn limit_changes(agent: &Agent, present: &CurrentLimits, catalog: &Catalog) -> AuditChanges {
     let candidate = &present.candidate;
     let edited = candidate.rules.clone().map(|rules| Agent { rules, ..agent.clone() });
-    let members = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> Members {
+    let members = |agent: Option<&Agent>, policies: Vec<&EnabledService>| -> AuditFields {
         let of_service = policies.into_iter().flat_map(|policy| {
-            let service = catalog.by_id(policy.service);
+            let service = catalog.find_by_id(policy.service);
             let name = service.map_or_else(|| policy.service.to_string(), |service| service.slug.to_string());
             let members = policy.audit_members().into_iter();
             members.map(move |(member, value)| (format!("services/{name}/{member}"), value))
         });
-        agent.into_iter().flat_map(rules_of).chain(of_service).collect()
+        agent.into_iter().flat_map(audited_rules).chain(of_service).collect()
     };
     let named = present
         .policies
@@ -282,7 +291,7 @@ fn changes(agent: &Agent, present: &Present, catalog: &Catalog) -> AuditChanges 
     )
 }
 
-fn owner_of(owned: &OwnedAgent) -> Result<PersonId> {
-    let person = PersonId::parse(&owned.agent().owner);
+fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
+    let person = UserId::parse(&owned.agent().owner);
     person.ok_or_else(|| purser_domain::Error::internal("reading an agent's owner", "it is no person's id"))
 }

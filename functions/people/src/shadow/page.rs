@@ -1,15 +1,15 @@
 //! The page of an agent's shadow policy.
 
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::audit::page::change_list;
 use crate::preview::section;
 use crate::sessions::session::PageSession;
-use crate::shadow::operations::JudgedShadow;
+use crate::shadow::operations::EvaluatedShadow;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{both, exact};
+use crate::ui::datetime::{exact_time, relative_and_exact_time};
 use crate::ui::layout::{Button, Layout, NavItem};
-use crate::ui::money::dollars;
+use crate::ui::money::format_dollars;
 use crate::ui::paths;
 use axum::{
     extract::{Path, State},
@@ -18,93 +18,93 @@ use axum::{
 };
 use maud::{Markup, html};
 use purser_api::Reply;
-use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, visible};
+use purser_domain::{AgentId, Amount, AuditChanges, ErrorKind, Result, Shadow, escape_hidden_characters};
 use std::sync::Arc;
 
 /// Shows `GET /dashboard/agents/{agent}/shadow`: the agent's shadow policy and its results.
-pub(crate) async fn show(
+pub(crate) async fn show_shadow_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path(agent): Path<String>,
     uri: Uri,
 ) -> Reply {
-    let agent = parse_id(AgentId::parse(&agent))?;
-    let owned = people.own_agent(&session.person, agent).await?;
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    Ok(answer(&people, &layout, &owned).await?)
+    let agent = require_id(AgentId::parse(&agent))?;
+    let owned = people.read_own_agent(&session.person, agent).await?;
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    Ok(shadow_page_response(&people, &layout, &owned).await?)
 }
 
 /// Renders the page, or an empty page if the agent has no shadow policy.
-pub(crate) async fn answer(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
-    let judged = match people.judge_shadow(owned).await {
+pub(crate) async fn shadow_page_response(people: &People, layout: &Layout, owned: &OwnedAgent) -> Result<Response> {
+    let judged = match people.evaluate_shadow(owned).await {
         Ok(judged) => Some(judged),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound) => None,
         Err(error) => return Err(error),
     };
     let agent = owned.agent();
-    let page = layout.page(
+    let page = layout.html_page(
         "Shadow",
         NavItem::Agents,
         &html! {
-            p.crumb { a href=(paths::agent(agent.id)) { (visible(&agent.name)) } }
+            p.crumb { a href=(paths::agent_path(agent.id)) { (escape_hidden_characters(&agent.name)) } }
             h1 { "Shadow" }
             p { "A shadow judges the agent’s decisions beside the limits in force, without effect. Nothing is refused or asked because of it." }
             @match &judged {
                 None => p.empty {
                     "This agent has no shadow. To attach one, fill in the form of a policy or of a rule on "
-                    a href=(paths::agent(agent.id)) { "its page" } ", and press “Try in shadow”."
+                    a href=(paths::agent_path(agent.id)) { "its page" } ", and press “Try in shadow”."
                 },
-                Some(judged) => (content(layout, agent.id, judged)),
+                Some(judged) => (shadow_page_content(layout, agent.id, judged)),
             }
         },
     );
     Ok(page.into_response())
 }
 
-fn content(layout: &Layout, agent: AgentId, judged: &JudgedShadow) -> Markup {
-    let JudgedShadow {
+fn shadow_page_content(layout: &Layout, agent: AgentId, judged: &EvaluatedShadow) -> Markup {
+    let EvaluatedShadow {
         shadow,
         result,
         changes,
         ..
     } = judged;
-    let flipped = result.if_declined.count_flipped();
+    let flipped = result.if_declined.count_changed();
     let ends_at = shadow.attached_at.after(Shadow::LASTS);
-    let path = paths::shadow(agent);
+    let path = paths::shadow_path(agent);
     html! {
-        p.muted { "Attached " (both(shadow.attached_at, layout.now)) ". It ends " (both(ends_at, layout.now)) "." }
+        p.muted { "Attached " (relative_and_exact_time(shadow.attached_at, layout.now)) ". It ends " (relative_and_exact_time(ends_at, layout.now)) "." }
         section aria-labelledby="decided-title" {
             h2 id="decided-title" { "What it would have decided" }
             dl.facts-list {
                 div { dt { "Agreement" } dd { (result.decisions.saturating_sub(flipped)) " of " (count_with_noun(result.decisions, "decision")) } }
-                div { dt { "Would have saved" } dd { (sum(result.if_declined.saved)) } }
-                div { dt { "Would have paid more" } dd { (sum(result.if_declined.added)) } }
+                div { dt { "Would have saved" } dd { (format_sum(result.if_declined.saved)) } }
+                div { dt { "Would have paid more" } dd { (format_sum(result.if_declined.added)) } }
             }
-            (section::results(result, shadow.attached_at))
+            (section::backtest_result(result, shadow.attached_at))
             @if judged.is_partial {
                 p.muted { "There are more decisions than this page reads. A backtest of the same limits reads all." }
             }
-            p.muted { "Decisions until " (exact(judged.until)) "." }
+            p.muted { "Decisions until " (exact_time(judged.until)) "." }
         }
         section aria-labelledby="promote-title" {
             h2 id="promote-title" { "What promoting changes" }
             @if judged.is_edited {
                 div.message.warn { p { "The agent or its limits were edited since the shadow was attached. The differences are from the limits in force now." } }
             }
-            (section::effect(&judged.comparison, false))
+            (section::effect_summary(&judged.comparison, false))
             @if *changes == AuditChanges::default() {
                 p.empty { "Nothing: these limits are in force." }
             } @else {
                 (change_list(changes))
             }
             div.actions {
-                (layout.button(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").at(judged.version) }))
-                (layout.button(&format!("{path}/remove"), &Button::danger("Remove", "Remove the shadow? The limits in force stay as they are.")))
+                (layout.button_form(&format!("{path}/promote"), &Button { class: "primary", ..Button::plain("Promote").with_version(judged.version) }))
+                (layout.button_form(&format!("{path}/remove"), &Button::danger("Remove", "Remove the shadow? The limits in force stay as they are.")))
             }
         }
     }
 }
 
-fn sum(units: u64) -> String {
-    dollars(Amount::from_units(units).unwrap_or(Amount::MAX))
+fn format_sum(units: u64) -> String {
+    format_dollars(Amount::from_units(units).unwrap_or(Amount::MAX))
 }

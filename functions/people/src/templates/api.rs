@@ -1,30 +1,30 @@
 //! JSON API under `/policy-templates`: the user's policy templates, and the agents that follow them.
 
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
-use crate::agents::bulk_api::{BulkAgents, list_problems, outcome_and_error};
+use crate::agents::bulk_api::{BulkAgents, list_errors, outcome_and_error};
 use crate::agents::listing::AgentFilter;
-use crate::backtests::api::{CandidateRules, rules_of};
+use crate::backtests::api::{CandidateRules, parse_candidate_rules};
 use crate::caller::Caller;
 use crate::cursor;
 use crate::preview::api::AskedApply;
 use crate::preview::api::AskedReason;
-use crate::request::{created_response, together, with_version};
+use crate::request::{body_with_version, combine_results, created_response};
 use crate::rules::api::RuleBody;
 use crate::state::People;
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
-use crate::templates::operations::{OwnTemplate, TemplateEdit};
+use crate::templates::operations::{OwnTemplate, TemplateUpdate};
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use purser_api::{
-    Body, ErrorBody, Failure, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, Place, Problems, Query,
-    Schemas, VersionTag, errors, with_etag,
+    Body, BodyPath, ErrorBody, Failure, Id, IfMatch, Member, Nullable, OptionalIfMatch, Parameters, Query, Schemas,
+    ValidationErrors, VersionTag, errors, with_etag,
 };
 use purser_domain::{
     Amount, Catalog, DomainPattern, Error, ErrorKind, LimitDifference, OperationScope, OperationSlug, Overrides,
-    PolicyChange, PolicyEdit, Problem, Result, TemplateKey, TemplateList, TemplateName, TemplateTerms, change_value,
-    rule_kind_value,
+    PolicyChange, PolicyUpdate, Result, TemplateKey, TemplateList, TemplateName, TemplateTerms, ValidationError,
+    change_value, rule_kind_audit_value,
 };
 use purser_store::{AgentOrder, Page};
 use serde::Serialize;
@@ -53,7 +53,7 @@ impl From<TemplateLimits> for PolicyChange {
     fn from(limits: TemplateLimits) -> Self {
         Self {
             enabled: limits.enabled,
-            policy: PolicyEdit {
+            policy: PolicyUpdate {
                 max_per_call: limits.max_per_call_units,
                 max_per_day: limits.max_per_day_units,
                 require_approval_above: limits.require_approval_above_units,
@@ -73,19 +73,19 @@ impl From<TemplateLimits> for PolicyChange {
 pub(crate) struct TemplateServices(Vec<(String, TemplateLimits)>);
 
 impl Member for TemplateServices {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let members = value
             .as_object()
             .filter(|members| members.len() <= TemplateTerms::MAX_KEYS);
         let Some(members) = members else {
             let message = format!("must be an object of at most {} members", TemplateTerms::MAX_KEYS);
-            problems.note(place, message);
+            problems.add_at(place, message);
             return None;
         };
         let read = members.iter().map(|(key, limits)| {
-            let place = Place::Member(&place, key);
+            let place = BodyPath::Member(&place, key);
             if limits.get("allowed_domains").is_some_and(Value::is_null) {
-                problems.note(Place::Member(&place, "allowed_domains"), "must not be null");
+                problems.add_at(BodyPath::Member(&place, "allowed_domains"), "must not be null");
             }
             Some((key.clone(), TemplateLimits::read(limits, place, problems)?))
         });
@@ -119,38 +119,45 @@ purser_api::body! {
 }
 
 /// Parses the request body of `PUT /policy-templates/{templateName}`.
-pub(crate) fn parse(body: &Value, catalog: &Catalog) -> Result<TemplateEdit> {
-    let mut problems = Problems::default();
-    let read = TemplateBody::read(body, Place::Body, &mut problems).map(|read| {
+pub(crate) fn parse_template(body: &Value, catalog: &Catalog) -> Result<TemplateUpdate> {
+    let mut problems = ValidationErrors::default();
+    let read = TemplateBody::read(body, BodyPath::Body, &mut problems).map(|read| {
         let mut services: BTreeMap<TemplateKey, PolicyChange> = BTreeMap::new();
         for (text, limits) in read.services.into_iter().flat_map(|services| services.0) {
-            let all = Place::Member(&Place::Body, "services");
-            let place = Place::Member(&all, &text).to_string();
+            let all = BodyPath::Member(&BodyPath::Body, "services");
+            let place = BodyPath::Member(&all, &text).to_string();
             let key = match TemplateKey::from_text(&text, catalog) {
                 Ok(key) => key,
                 Err(message) => {
-                    problems.extend([Problem::at(place, message)]);
+                    problems.extend([ValidationError::at_path(place, message)]);
                     continue;
                 }
             };
             let change = PolicyChange::from(limits);
-            let found = TemplateTerms::problems_of(&key, &change, catalog).into_iter();
-            problems.extend(found.map(|problem| Problem::at(format!("{place}{}", problem.path), problem.message)));
+            let found = TemplateTerms::limit_errors(&key, &change, catalog).into_iter();
+            problems.extend(
+                found.map(|problem| ValidationError::at_path(format!("{place}{}", problem.path), problem.message)),
+            );
             if services.insert(key, change).is_some() {
-                problems.extend([Problem::at(place, "names a service that another key names")]);
+                problems.extend([ValidationError::at_path(
+                    place,
+                    "names a service that another key names",
+                )]);
             }
         }
         let terms = TemplateTerms {
             services,
-            rules: read.rules.map(|rules| rules_of(rules, catalog, &mut problems)),
+            rules: read
+                .rules
+                .map(|rules| parse_candidate_rules(rules, catalog, &mut problems)),
         };
-        let members: Map<String, Value> = terms.members().into_iter().collect();
+        let members: Map<String, Value> = terms.audit_fields().into_iter().collect();
         let size = Value::Object(members).to_string().len();
         if size > TemplateTerms::MAX_BYTES {
             let message = format!("must have at most {} bytes of JSON", TemplateTerms::MAX_BYTES);
-            problems.extend([Problem::at("", message)]);
+            problems.extend([ValidationError::at_path("", message)]);
         }
-        TemplateEdit {
+        TemplateUpdate {
             terms,
             default: read.default,
         }
@@ -169,7 +176,7 @@ purser_api::body! {
     }
 }
 
-fn parse_apply(body: &Value) -> Result<(BulkTarget, Overrides)> {
+fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
     let read = ApplyBody::parse(body)?;
     let target = read.agents.map_or(
         BulkTarget::All {
@@ -179,7 +186,7 @@ fn parse_apply(body: &Value) -> Result<(BulkTarget, Overrides)> {
         BulkTarget::from,
     );
     if let BulkTarget::Agents(ids) = &target {
-        let problems = list_problems("/agents/ids", ids, MAX_LIMITED);
+        let problems = list_errors("/agents/ids", ids, MAX_LIMITED);
         if !problems.is_empty() {
             return Err(Error::invalid(problems));
         }
@@ -217,11 +224,11 @@ fn services_json(terms: &TemplateTerms, catalog: &Catalog) -> Map<String, Value>
 
 fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
     let rules = terms.rules.as_ref()?;
-    Some(rules.iter().map(rule_kind_value).collect())
+    Some(rules.iter().map(rule_kind_audit_value).collect())
 }
 
 /// Formats the limits as a request body, for a user to change in the form.
-pub(crate) fn editable(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
+pub(crate) fn editable_limits(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
     let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
     if let (Some(members), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
         members.insert("rules".to_owned(), rules.into());
@@ -242,7 +249,7 @@ impl TemplateView {
         }
     }
 
-    fn response(self) -> Response {
+    fn into_http_response(self) -> Response {
         with_etag(self.version, Json(self))
     }
 }
@@ -312,7 +319,7 @@ pub(crate) struct DifferenceView {
 }
 
 /// Lists the differences between the agent's and the template's limits, services first.
-pub(crate) fn differences(plan: &TemplatePlan, catalog: &Catalog) -> Vec<DifferenceView> {
+pub(crate) fn difference_views(plan: &TemplatePlan, catalog: &Catalog) -> Vec<DifferenceView> {
     let view = |service: Option<String>, difference: &LimitDifference| DifferenceView {
         service,
         member: difference.member,
@@ -434,7 +441,7 @@ impl AppliedRow {
             differences: applied
                 .plan
                 .as_ref()
-                .map(|plan| differences(plan, catalog))
+                .map(|plan| difference_views(plan, catalog))
                 .unwrap_or_default(),
         }
     }
@@ -445,8 +452,11 @@ impl AppliedRow {
     get, path = "/policy-templates", operation_id = "list_policy_templates",
     responses((status = 200, body = TemplateListView, description = "By name, at most 50."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<TemplateListView>, Failure> {
-    Ok(Json((&people.templates(&person).await?).into()))
+pub(crate) async fn list_templates(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Json<TemplateListView>, Failure> {
+    Ok(Json((&people.list_templates(&person).await?).into()))
 }
 
 /// Read a policy template.
@@ -456,14 +466,14 @@ pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> R
         (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_template(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(name): Id<TemplateName>,
 ) -> Result<Response, Failure> {
-    let own = people.template(&person, &name).await?;
-    let edition = people.catalog().await?;
-    Ok(TemplateView::new(&own, &edition.catalog).response())
+    let own = people.read_template(&person, &name).await?;
+    let edition = people.current_catalog().await?;
+    Ok(TemplateView::new(&own, &edition.catalog).into_http_response())
 }
 
 /// Create a policy template, or replace an existing template's limits.
@@ -481,7 +491,7 @@ pub(crate) async fn read(
         errors::VersionRequired,
     )
 )]
-pub(crate) async fn put(
+pub(crate) async fn put_template(
     State(people): State<Arc<People>>,
     mut person: Caller,
     Id(name): Id<TemplateName>,
@@ -489,18 +499,18 @@ pub(crate) async fn put(
     reason: Parameters<AskedReason>,
     body: Body<TemplateBody>,
 ) -> Result<Response, Failure> {
-    let edition = people.catalog().await?;
-    let edit = body.json().and_then(|body| parse(&body, &edition.catalog));
-    let edit = together(edit, reason.0);
-    let if_match = match if_match.precondition() {
+    let edition = people.current_catalog().await?;
+    let edit = body.json().and_then(|body| parse_template(&body, &edition.catalog));
+    let edit = combine_results(edit, reason.0);
+    let if_match = match if_match.into_precondition() {
         Ok(if_match) => Ok(Some(if_match)),
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(None),
         Err(error) => Err(error),
     };
-    let ((edit, reason), if_match) = together(edit, if_match)?;
+    let ((edit, reason), if_match) = combine_results(edit, if_match)?;
     person.acting.source.reason = reason.edit_reason;
     let (own, is_new) = Box::pin(people.put_template(&person, &name, if_match, &edit)).await?;
-    let answer = TemplateView::new(&own, &edition.catalog).response();
+    let answer = TemplateView::new(&own, &edition.catalog).into_http_response();
     Ok(if is_new { created_response(answer) } else { answer })
 }
 
@@ -511,15 +521,15 @@ pub(crate) async fn put(
     delete, path = "/policy-templates/{templateName}", operation_id = "remove_policy_template",
     responses((status = 200, body = RemovedTemplate, description = "The template is removed."))
 )]
-pub(crate) async fn remove(
+pub(crate) async fn remove_template(
     State(people): State<Arc<People>>,
     mut person: Caller,
     Id(name): Id<TemplateName>,
     if_match: IfMatch,
     reason: Parameters<AskedReason>,
 ) -> Result<Json<RemovedTemplate>, Failure> {
-    let name = people.template(&person, &name).await?.template.name;
-    let (reason, if_match) = with_version(reason.0, if_match.precondition())?;
+    let name = people.read_template(&person, &name).await?.template.name;
+    let (reason, if_match) = body_with_version(reason.0, if_match.into_precondition())?;
     person.acting.source.reason = reason.edit_reason;
     let own = Box::pin(people.remove_template(&person, &name, if_match)).await?;
     let name = own.template.name.to_string();
@@ -537,16 +547,16 @@ pub(crate) async fn remove(
     ),
     responses((status = 200, body = FollowersView, description = "Oldest first."))
 )]
-pub(crate) async fn agents(
+pub(crate) async fn list_template_agents(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(name): Id<TemplateName>,
     uri: Uri,
 ) -> Result<Json<FollowersView>, Failure> {
-    let template = people.template(&person, &name).await?.template;
+    let template = people.read_template(&person, &name).await?.template;
     let mut query = Query::from_uri(&uri);
-    let from = query.read("cursor", cursor::read_agent, cursor::FORM);
-    let limit = query.limit("limit", 25, 25);
+    let from = query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM);
+    let limit = query.parse_limit("limit", 25, 25);
     query.finish()?;
     let filter = AgentFilter {
         template: Some(template.name.clone()),
@@ -555,9 +565,10 @@ pub(crate) async fn agents(
     let Page { items, next } = people
         .list_agents(&person, &filter, AgentOrder::OldestFirst, from, limit)
         .await?;
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let agents = items.iter().map(|owned| (owned.agent().id, Some(owned.clone())));
-    let planned = people.apply_to(&person, agents.collect(), template, Overrides::Keep, ApplyTo::Preview);
+    let planned =
+        people.apply_template_to_agents(&person, agents.collect(), template, Overrides::Keep, ApplyTo::Preview);
     let planned = Box::pin(planned).await?;
     let followers = items.iter().zip(planned).map(|(owned, planned)| {
         let agent = owned.agent();
@@ -570,7 +581,7 @@ pub(crate) async fn agents(
                 .and_then(purser_domain::FollowedTemplate::version),
             differences: planned
                 .plan
-                .map(|plan| differences(&plan, &edition.catalog))
+                .map(|plan| difference_views(&plan, &edition.catalog))
                 .unwrap_or_default(),
         }
     });
@@ -578,7 +589,7 @@ pub(crate) async fn agents(
     Ok(Json(FollowersView {
         count: agents.len(),
         agents,
-        next_cursor: next.map(cursor::write_agent),
+        next_cursor: next.map(cursor::format_agent_cursor),
     }))
 }
 
@@ -592,30 +603,30 @@ pub(crate) async fn agents(
     post, path = "/policy-templates/{templateName}/apply", operation_id = "apply_policy_template",
     responses((status = 200, body = AppliedView, description = "The result for each agent."))
 )]
-pub(crate) async fn apply(
+pub(crate) async fn apply_template(
     State(people): State<Arc<People>>,
     mut person: Caller,
     Id(name): Id<TemplateName>,
     query: Parameters<AskedApply>,
     body: Body<ApplyBody>,
 ) -> Result<Json<AppliedView>, Failure> {
-    let template = people.template(&person, &name).await?.template;
-    let parsed = body.json().and_then(|body| parse_apply(&body));
-    let ((target, overrides), query) = together(parsed, query.0)?;
+    let template = people.read_template(&person, &name).await?.template;
+    let parsed = body.json().and_then(|body| parse_apply_request(&body));
+    let ((target, overrides), query) = combine_results(parsed, query.0)?;
     person.acting.source.reason = query.edit_reason;
     let filter = AgentFilter {
         template: Some(template.name.clone()),
         ..AgentFilter::default()
     };
-    let (agents, next) = people.bulk_agents(&person, target, filter, MAX_LIMITED).await?;
+    let (agents, next) = people.select_bulk_agents(&person, target, filter, MAX_LIMITED).await?;
     let to = if query.preview {
         ApplyTo::Preview
     } else {
         ApplyTo::Followers
     };
-    let edition = people.catalog().await?;
+    let edition = people.current_catalog().await?;
     let unlisted_operations = UnlistedOperationsView::list(&template.terms, &edition.catalog);
-    let applied = Box::pin(people.apply_to(&person, agents, template, overrides, to)).await?;
+    let applied = Box::pin(people.apply_template_to_agents(&person, agents, template, overrides, to)).await?;
     Ok(Json(AppliedView {
         unlisted_operations,
         preview: query.preview,
@@ -624,6 +635,6 @@ pub(crate) async fn apply(
             .iter()
             .map(|one| AppliedRow::new(one, &edition.catalog))
             .collect(),
-        next_cursor: next.map(cursor::write_agent),
+        next_cursor: next.map(cursor::format_agent_cursor),
     }))
 }

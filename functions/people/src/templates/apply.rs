@@ -6,20 +6,20 @@
 //! the next application finds the completed updates and continues. Updates that do not widen limits are made first. If
 //! a later update requires a more recent sign-in, no update is made.
 
-use crate::agents::listing::follows;
+use crate::agents::listing::follows_template;
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::history::operations::Direction;
-use crate::rules::operations::refusal_error;
-use crate::services::operations::{EnableService, ServiceEdit};
-use crate::several::several;
+use crate::rules::operations::rule_rejection_error;
+use crate::services::operations::{EnableService, ServiceUpdate};
+use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Agent, AgentId, AuditChanges, AuditKind, Catalog, EditReason, Error, ErrorKind, FollowedTemplate,
-    LimitDifference, Members, Overrides, PolicyTemplate, Problem, Result, RuleId, Service, ServiceMerge, TemplateBases,
-    TemplateKey, TemplateTerms, merge_rules, merge_services,
+    Act, Agent, AgentId, AuditChanges, AuditFields, AuditKind, Catalog, EditReason, Error, ErrorKind, FollowedTemplate,
+    LimitDifference, Overrides, PolicyTemplate, Result, RuleId, Service, ServiceMerge, TemplateBases, TemplateKey,
+    TemplateTerms, ValidationError, merge_rules, merge_services,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ pub(crate) struct TemplatePlan {
 
 impl TemplatePlan {
     /// Returns for each difference whether the agent's value is an override.
-    pub(crate) fn are_overrides(&self) -> impl Iterator<Item = bool> {
+    pub(crate) fn override_flags(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
 
     /// Returns the agent's values and the template's values as audit changes: only the overrides, or only the other
     /// differences.
-    pub(crate) fn differing(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
+    pub(crate) fn differing_limits(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
             let service = TemplateKey::Service(merge.service).describe(catalog);
             let differences = merge.differences.iter();
@@ -56,7 +56,7 @@ impl TemplatePlan {
         });
         let rules = self.rules.iter().zip(1_u32..);
         let rules = rules.map(|(difference, number)| (format!("rules/{number}"), difference));
-        let (mut agent, mut template) = (Members::new(), Members::new());
+        let (mut agent, mut template) = (AuditFields::new(), AuditFields::new());
         for (member, difference) in services
             .chain(rules)
             .filter(|(_, one)| one.is_override == are_overrides)
@@ -68,8 +68,8 @@ impl TemplatePlan {
     }
 
     /// Returns whether applying the template changes any rule or policy.
-    pub(crate) fn is_change(&self, agent: &Agent) -> bool {
-        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.result().is_some())
+    pub(crate) fn changes_agent(&self, agent: &Agent) -> bool {
+        self.edited.rules != agent.rules || self.services.iter().any(|merge| merge.merged_policy().is_some())
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct ApplyResult {
 
 impl People {
     /// Applies a template to each agent independently: if an agent fails, the other agents are still updated.
-    pub(crate) async fn apply_to(
+    pub(crate) async fn apply_template_to_agents(
         self: &Arc<Self>,
         person: &Caller,
         agents: Vec<(AgentId, Option<OwnedAgent>)>,
@@ -107,14 +107,16 @@ impl People {
             .iter()
             .filter_map(|(_, owned)| owned.as_ref())
             .map(OwnedAgent::agent);
-        let bases = Arc::new(self.template_bases(person, present).await?);
+        let bases = Arc::new(self.read_template_bases(person, present).await?);
         let template = Arc::new(template);
-        let applied = several(agents, |(agent, owned)| {
+        let applied = run_concurrently(agents, |(agent, owned)| {
             let (people, template, bases) = (Arc::clone(self), Arc::clone(&template), Arc::clone(&bases));
             async move {
                 let applied = match owned {
                     None => Err(ErrorKind::NotFound.into()),
-                    Some(owned) => Box::pin(people.apply_one(owned, &template, &bases, overrides, to)).await,
+                    Some(owned) => {
+                        Box::pin(people.apply_template_if_permitted(owned, &template, &bases, overrides, to)).await
+                    }
                 };
                 Ok(match applied {
                     Ok((plan, is_changed)) => ApplyResult {
@@ -137,10 +139,10 @@ impl People {
                 })
             }
         });
-        self.run_long(person.id.as_str(), applied).await
+        self.run_in_user_slot(person.id.as_str(), applied).await
     }
 
-    async fn apply_one(
+    async fn apply_template_if_permitted(
         &self,
         owned: OwnedAgent,
         template: &PolicyTemplate,
@@ -149,8 +151,8 @@ impl People {
         to: ApplyTo,
     ) -> Result<(TemplatePlan, bool)> {
         match to {
-            ApplyTo::Followers if !follows(owned.agent(), &template.name) => {
-                let problem = Problem::at(
+            ApplyTo::Followers if !follows_template(owned.agent(), &template.name) => {
+                let problem = ValidationError::at_path(
                     "/agents/ids",
                     "this agent does not follow the template; send act `follow` to /agents/bulk first",
                 );
@@ -159,21 +161,25 @@ impl People {
             ApplyTo::Any | ApplyTo::Followers => Box::pin(self.apply_template(owned, template, bases, overrides)).await,
             ApplyTo::Preview => {
                 let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
-                let is_change = plan.is_change(owned.agent());
+                let is_change = plan.changes_agent(owned.agent());
                 Ok((plan, is_change))
             }
         }
     }
 
     /// Reads the template versions that these agents' limits were copied from.
-    pub(crate) async fn template_bases(&self, person: &Caller, agents: impl Iterator<Item = &Agent>) -> Result<Bases> {
+    pub(crate) async fn read_template_bases(
+        &self,
+        person: &Caller,
+        agents: impl Iterator<Item = &Agent>,
+    ) -> Result<Bases> {
         let mut bases = Bases::new();
         for version in agents
             .filter_map(|agent| agent.template.as_ref())
-            .flat_map(FollowedTemplate::bases)
+            .flat_map(FollowedTemplate::base_versions)
         {
             if !bases.contains_key(&version)
-                && let Some(terms) = self.ledger.template_terms(&person.id, version).await?
+                && let Some(terms) = self.ledger.read_template_limits(&person.id, version).await?
             {
                 bases.insert(version, terms);
             }
@@ -191,25 +197,25 @@ impl People {
     ) -> Result<TemplatePlan> {
         let agent = owned.agent();
         let (edition, present, starting) = tokio::try_join!(
-            self.catalog(),
+            self.current_catalog(),
             self.ledger.list_enabled_services(agent),
-            self.ledger.starting_services(agent),
+            self.ledger.read_default_services(agent),
         )?;
         let of = TemplateBases {
             followed: agent.template.as_ref(),
             terms: Some(bases),
         };
         let terms = &template.terms;
-        let starts = |service| starting.record(service);
+        let starts = |service| starting.default_policy(service);
         let services = merge_services(terms, of, &present, starts, &edition.catalog, overrides);
         let mut ids = Vec::new();
         for _ in terms.rules.iter().flatten() {
             ids.push(RuleId::from_uuid(self.random_uuid()?));
         }
-        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(refusal_error)?;
+        let (edited, rules) = merge_rules(terms, of, agent.clone(), overrides, ids).map_err(rule_rejection_error)?;
         let edits = services
             .iter()
-            .filter_map(|merge| Some((merge.present.as_ref(), merge.result()?)));
+            .filter_map(|merge| Some((merge.present.as_ref(), merge.merged_policy()?)));
         let mut direction = Direction {
             widens: edited.widens(agent),
             narrows: agent.widens(&edited),
@@ -236,8 +242,8 @@ impl People {
         overrides: Overrides,
     ) -> Result<(TemplatePlan, bool)> {
         let act = Act::new(AuditKind::PolicyTemplateApplied)
-            .on(owned.agent().id)
-            .with(&template.name);
+            .on_agent(owned.agent().id)
+            .with_object(&template.name);
         let acting = owned.acting().clone();
         let plan = Box::pin(self.plan_template(&owned, template, bases, overrides)).await?;
         let applied = Box::pin(self.apply_plan(owned, template, &plan, &act));
@@ -253,16 +259,16 @@ impl People {
         act: &Act,
     ) -> Result<bool> {
         let reason = owned.acting().source.reason.clone();
-        let owned = owned.because(reason.or_else(|| reason_of(template)));
+        let owned = owned.with_reason(reason.or_else(|| default_update_reason(template)));
         let before = owned.agent().clone();
         if plan.direction.widens {
-            self.limits.recently(owned.signed_in_at(), self.now())?;
+            self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
         let mut policies = Vec::new();
         for merge in &plan.services {
             policies.extend(
                 merge
-                    .result()
+                    .merged_policy()
                     .map(|edited| (edited.widens(merge.present.as_ref()), merge)),
             );
         }
@@ -272,24 +278,28 @@ impl People {
         let mut rules = Some(plan.edited.rules.clone());
         if !policies.is_empty() {
             let first = rules.take_if(|_| !has_wider_rules);
-            let mut followed = FollowedTemplate::beginning(template, before.template.as_ref());
+            let mut followed = FollowedTemplate::begin_applying(template, before.template.as_ref());
             if first.is_some() {
                 followed.rules = Some(template.version);
             }
-            owned = self.follow(owned, act, &followed, first.as_deref()).await?;
+            owned = self
+                .store_followed_template(owned, act, &followed, first.as_deref())
+                .await?;
         }
-        let edition = self.catalog().await?;
+        let edition = self.current_catalog().await?;
         for (_, merge) in &policies {
             // Boxed like the other agent updates, because their futures are large.
-            Box::pin(self.apply_limits(&owned, merge, &edition.catalog)).await?;
+            Box::pin(self.apply_service_limits(&owned, merge, &edition.catalog)).await?;
         }
-        let followed = FollowedTemplate::with(template.name.clone(), template.version);
-        let owned = self.follow(owned, act, &followed, rules.as_deref()).await?;
+        let followed = FollowedTemplate::fully_applied(template.name.clone(), template.version);
+        let owned = self
+            .store_followed_template(owned, act, &followed, rules.as_deref())
+            .await?;
         Ok(owned.agent().version != before.version || !policies.is_empty())
     }
 
     /// Stores which template the agent follows, and replaces the agent's rules if `rules` is given.
-    async fn follow(
+    async fn store_followed_template(
         &self,
         owned: OwnedAgent,
         act: &Act,
@@ -304,33 +314,36 @@ impl People {
                 ..agent
             })
         };
-        Box::pin(self.change(owned, if_match, act.clone(), change)).await
+        Box::pin(self.update_agent_record(owned, if_match, act.clone(), change)).await
     }
 
-    async fn apply_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
+    async fn apply_service_limits(&self, owned: &OwnedAgent, merge: &ServiceMerge, catalog: &Catalog) -> Result<()> {
         let policy = merge.change.policy.clone();
         if let Some(present) = &merge.present {
-            let edit = ServiceEdit {
+            let edit = ServiceUpdate {
                 enabled: merge.change.enabled,
                 policy,
                 ended_raise: None,
             };
             let if_match = Precondition::Version(present.version);
-            self.edit_service(owned, if_match, merge.service, &edit).await?;
+            self.update_service(owned, if_match, merge.service, &edit).await?;
         } else {
-            let service = catalog.by_id(merge.service).filter(|service| Service::is_open(service));
+            let service = catalog
+                .find_by_id(merge.service)
+                .filter(|service| Service::is_open(service));
             let enable = EnableService {
                 service: service.ok_or(ErrorKind::ServiceNotFound)?.slug.to_string(),
                 policy,
             };
-            self.enable_service(owned, Precondition::Version(0), &enable).await?;
+            self.enable_agent_service(owned, Precondition::Version(0), &enable)
+                .await?;
         }
         Ok(())
     }
 }
 
 /// Returns the default edit reason, which applies if the user enters no reason.
-fn reason_of(template: &PolicyTemplate) -> Option<EditReason> {
+fn default_update_reason(template: &PolicyTemplate) -> Option<EditReason> {
     let text = format!("policy template {} version {}", template.name, template.version);
     EditReason::parse(&text)
 }

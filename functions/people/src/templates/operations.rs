@@ -5,10 +5,10 @@ use crate::caller::Caller;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Error, ErrorKind, Members, PolicyTemplate, Problem, Result, TemplateList,
-    TemplateName, TemplateTerms,
+    Act, AuditChanges, AuditFields, AuditKind, Error, ErrorKind, PolicyTemplate, Result, TemplateList, TemplateName,
+    TemplateTerms, ValidationError,
 };
-use purser_store::{Backoff, EditResult};
+use purser_store::{Backoff, UpdateResult};
 
 /// A user's template, and whether new agents follow the template by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,56 +19,56 @@ pub(crate) struct OwnTemplate {
 
 /// A template's new values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TemplateEdit {
+pub(crate) struct TemplateUpdate {
     pub(crate) terms: TemplateTerms,
     /// Whether the template becomes the default. `None` leaves the setting unchanged.
     pub(crate) default: Option<bool>,
 }
 
 impl OwnTemplate {
-    fn audit_members(&self) -> Members {
+    fn audit_members(&self) -> AuditFields {
         let mut members = vec![("default".to_owned(), self.is_default.into())];
-        members.extend(self.template.terms.members());
+        members.extend(self.template.terms.audit_fields());
         members
     }
 }
 
 impl People {
     /// Lists the user's templates.
-    pub(crate) async fn templates(&self, person: &Caller) -> Result<TemplateList> {
-        self.ledger.templates(&person.id).await
+    pub(crate) async fn list_templates(&self, person: &Caller) -> Result<TemplateList> {
+        self.ledger.read_template_list(&person.id).await
     }
 
     /// Reads the user's template with this name. If the template does not exist or belongs to another user, the error
     /// is `not_found`.
-    pub(crate) async fn template(&self, person: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
-        let list = self.templates(person).await?;
-        let found = self.template_in(person, &list, name).await?;
+    pub(crate) async fn read_template(&self, person: &Caller, name: &TemplateName) -> Result<OwnTemplate> {
+        let list = self.list_templates(person).await?;
+        let found = self.find_listed_template(person, &list, name).await?;
         found.ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     /// Reads the user's template that a request body specifies. If there is no such template, the error is a validation
     /// error at `/template`.
     pub(crate) async fn find_template(&self, person: &Caller, name: &TemplateName) -> Result<PolicyTemplate> {
-        let list = self.templates(person).await?;
-        let found = self.template_in(person, &list, name).await?;
-        let problem = || Problem::at("/template", "must be the name of one of your policy templates");
+        let list = self.list_templates(person).await?;
+        let found = self.find_listed_template(person, &list, name).await?;
+        let problem = || ValidationError::at_path("/template", "must be the name of one of your policy templates");
         found
             .map(|own| own.template)
             .ok_or_else(|| Error::invalid(vec![problem()]))
     }
 
     /// Reads the template that the user's new agents follow, if any.
-    pub(crate) async fn default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
-        let list = self.templates(person).await?;
+    pub(crate) async fn read_default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
+        let list = self.list_templates(person).await?;
         let Some(name) = &list.default else {
             return Ok(None);
         };
-        let found = self.template_in(person, &list, name).await?;
+        let found = self.find_listed_template(person, &list, name).await?;
         Ok(found.map(|own| own.template))
     }
 
-    async fn template_in(
+    async fn find_listed_template(
         &self,
         person: &Caller,
         list: &TemplateList,
@@ -77,7 +77,7 @@ impl People {
         let Some(entry) = list.entries.get(name) else {
             return Ok(None);
         };
-        let terms = self.ledger.template_terms(&person.id, entry.version).await?;
+        let terms = self.ledger.read_template_limits(&person.id, entry.version).await?;
         let terms = terms.ok_or_else(|| Error::internal("reading a policy template", "its version is not there"))?;
         Ok(Some(OwnTemplate {
             template: PolicyTemplate {
@@ -97,15 +97,15 @@ impl People {
         person: &Caller,
         name: &TemplateName,
         if_match: Option<Precondition>,
-        edit: &TemplateEdit,
+        edit: &TemplateUpdate,
     ) -> Result<(OwnTemplate, bool)> {
-        let is_new = !self.templates(person).await?.entries.contains_key(name);
+        let is_new = !self.list_templates(person).await?.entries.contains_key(name);
         let kind = if is_new {
             AuditKind::PolicyTemplateCreated
         } else {
             AuditKind::PolicyTemplateEdited
         };
-        let act = Act::new(kind).with(name);
+        let act = Act::new(kind).with_object(name);
         let put = self.store_template(person, name, if_match, edit, &act);
         self.audit_rejection(&person.acting, &act, put).await
     }
@@ -115,22 +115,22 @@ impl People {
         person: &Caller,
         name: &TemplateName,
         if_match: Option<Precondition>,
-        edit: &TemplateEdit,
+        edit: &TemplateUpdate,
         act: &Act,
     ) -> Result<(OwnTemplate, bool)> {
         let mut backoff = Backoff::new();
         loop {
-            let list = self.templates(person).await?;
-            let before = self.template_in(person, &list, name).await?;
+            let list = self.list_templates(person).await?;
+            let before = self.find_listed_template(person, &list, name).await?;
             match (&before, if_match) {
                 (Some(_), None) => return Err(ErrorKind::VersionRequired.into()),
-                (Some(own), Some(if_match)) => if_match.holds(own.template.version)?,
+                (Some(own), Some(if_match)) => if_match.check_version(own.template.version)?,
                 (None, None | Some(Precondition::Version(0))) => {}
                 (None, Some(_)) => return Err(ErrorKind::NotFound.into()),
             }
             let is_edited = before.as_ref().is_none_or(|own| own.template.terms != edit.terms);
-            let next = list.with(name, is_edited, edit.default, self.now());
-            let next = next.ok_or_else(too_many)?;
+            let next = list.with_template(name, is_edited, edit.default, self.now());
+            let next = next.ok_or_else(too_many_templates_error)?;
             let entry = next.entries.get(name).copied();
             let entry = entry.ok_or_else(|| Error::internal("editing a policy template", "it is not in its list"))?;
             let after = OwnTemplate {
@@ -149,11 +149,11 @@ impl People {
                 before.as_ref().map(OwnTemplate::audit_members),
                 Some(after.audit_members()),
             );
-            let row = self.entry(&person.acting, act, changes)?;
+            let row = self.audit_entry(&person.acting, act, changes)?;
             let terms = is_edited.then_some(&edit.terms);
             match self.ledger.put_templates(&person.id, &next, terms, &row).await? {
-                EditResult::Stored => return Ok((after, before.is_none())),
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Stored => return Ok((after, before.is_none())),
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
     }
@@ -165,23 +165,23 @@ impl People {
         name: &TemplateName,
         if_match: Precondition,
     ) -> Result<OwnTemplate> {
-        let act = Act::new(AuditKind::PolicyTemplateRemoved).with(name);
+        let act = Act::new(AuditKind::PolicyTemplateRemoved).with_object(name);
         let removed = async {
             let mut backoff = Backoff::new();
             loop {
-                let list = self.templates(person).await?;
-                let before = self.template_in(person, &list, name).await?;
+                let list = self.list_templates(person).await?;
+                let before = self.find_listed_template(person, &list, name).await?;
                 let before = before.ok_or(ErrorKind::NotFound)?;
-                if_match.holds(before.template.version)?;
+                if_match.check_version(before.template.version)?;
                 let changes = AuditChanges::between(Some(before.audit_members()), None);
-                let row = self.entry(&person.acting, &act, changes)?;
+                let row = self.audit_entry(&person.acting, &act, changes)?;
                 match self
                     .ledger
-                    .put_templates(&person.id, &list.without(name), None, &row)
+                    .put_templates(&person.id, &list.without_template(name), None, &row)
                     .await?
                 {
-                    EditResult::Stored => return Ok(before),
-                    EditResult::Conflict => backoff.wait().await?,
+                    UpdateResult::Stored => return Ok(before),
+                    UpdateResult::Conflict => backoff.wait_for_retry().await?,
                 }
             }
         };
@@ -189,10 +189,10 @@ impl People {
     }
 }
 
-fn too_many() -> Error {
+fn too_many_templates_error() -> Error {
     let message = format!(
         "a person has at most {} policy templates; remove one first",
         TemplateList::MAX
     );
-    Error::invalid(vec![Problem::at("", message)])
+    Error::invalid(vec![ValidationError::at_path("", message)])
 }

@@ -4,23 +4,23 @@
 use crate::agents::bulk::{BulkTarget, MAX_LIMITED};
 use crate::agents::listing::AgentFilter;
 use crate::agents::outcome::BulkOutcome;
-use crate::agents::owned::{OwnedAgent, parse_id};
+use crate::agents::owned::{OwnedAgent, require_id};
 use crate::audit::page::change_list;
 use crate::cursor;
-use crate::redirect::{again, see_other};
-use crate::request::agent_filter;
+use crate::redirect::{see_other, temporary_redirect};
+use crate::request::parse_agent_filter;
 use crate::sessions::session::{PageSession, VerifiedForm};
 use crate::state::People;
-use crate::templates::api::{editable, parse};
+use crate::templates::api::{editable_limits, parse_template};
 use crate::templates::apply::{ApplyResult, ApplyTo, TemplatePlan};
 use crate::templates::operations::OwnTemplate;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::{Form, FormName};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
-use crate::ui::list::filter_problem;
-use crate::ui::notice::{Notice, done};
+use crate::ui::list::filter_error;
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use axum::{
     extract::{Path, State},
@@ -28,7 +28,7 @@ use axum::{
     response::IntoResponse as _,
 };
 use maud::{Markup, html};
-use purser_api::{Query, Reply, json_body};
+use purser_api::{Query, Reply, parse_json_body};
 use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName, TemplateTerms};
 use std::sync::Arc;
 
@@ -43,29 +43,29 @@ const EXAMPLE: &str = r#"{
 }"#;
 
 /// Shows `GET /dashboard/templates`: the user's templates. With `agent_id`, the form is filled with the agent's limits.
-pub(crate) async fn list(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    let list = people.templates(&session.person).await?;
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    let agent = agent_filter(&mut Query::without_blanks(&uri));
+pub(crate) async fn show_templates_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
+    let list = people.list_templates(&session.person).await?;
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    let agent = parse_agent_filter(&mut Query::without_blanks(&uri));
     let example = match agent {
         None => EXAMPLE.to_owned(),
-        Some(agent) => limits_of_agent(&people, &people.own_agent(&session.person, agent).await?).await?,
+        Some(agent) => format_agent_limits(&people, &people.read_own_agent(&session.person, agent).await?).await?,
     };
     Ok(list_page(&layout, &list, &example).into_response())
 }
 
 /// Formats an agent's limits, to prefill the form for a new template.
-async fn limits_of_agent(people: &People, owned: &OwnedAgent) -> Result<String> {
+async fn format_agent_limits(people: &People, owned: &OwnedAgent) -> Result<String> {
     let agent = owned.agent();
-    let (edition, policies) = tokio::try_join!(people.catalog(), people.ledger.list_enabled_services(agent))?;
+    let (edition, policies) = tokio::try_join!(people.current_catalog(), people.ledger.list_enabled_services(agent))?;
     let terms = TemplateTerms::from_agent(&policies, &agent.rules);
-    Ok(editable(&terms, false, &edition.catalog))
+    Ok(editable_limits(&terms, false, &edition.catalog))
 }
 
 fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
-    let inputs = layout.inputs(FormName::Template);
+    let inputs = layout.form_inputs(FormName::Template);
     let lines: Vec<String> = example.lines().map(str::to_owned).collect();
-    layout.page(
+    layout.html_page(
         "Policy templates",
         NavItem::Agents,
         &html! {
@@ -78,10 +78,10 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
                         li.row {
                             div.row-main {
                                 p {
-                                    a.name href=(paths::template(name)) { (name) }
+                                    a.name href=(paths::template_path(name)) { (name) }
                                     @if list.default.as_ref() == Some(name) { " " span.chip.good { "default of new agents" } }
                                 }
-                                p.muted { "Version " (entry.version) ", edited " (both(entry.edited_at, layout.now)) }
+                                p.muted { "Version " (entry.version) ", edited " (relative_and_exact_time(entry.edited_at, layout.now)) }
                             }
                         }
                     }
@@ -89,9 +89,9 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
             }
             section.card aria-labelledby="new-title" {
                 h2 id="new-title" { "New template" }
-                (layout.form(paths::TEMPLATES, &html! {
-                    (inputs.line("name", "Name", "", TemplateName::MAX))
-                    (inputs.area("limits", "Limits", HINT, &lines, 12))
+                (layout.post_form(paths::TEMPLATES, &html! {
+                    (inputs.required_text_input("name", "Name", "", TemplateName::MAX))
+                    (inputs.text_area("limits", "Limits", HINT, &lines, 12))
                     button.primary type="submit" { "Create" }
                 }))
             }
@@ -102,8 +102,8 @@ fn list_page(layout: &Layout, list: &TemplateList, example: &str) -> Markup {
 const HINT: &str = "As JSON: services by slug, category:… or *, with the members of a policy; rules, if all agents shall have the same; and whether it is the default of new agents.";
 
 /// Parses the limits that the user entered. Each validation error is added to the form with its JSON path.
-fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateEdit> {
-    let parsed = json_body(form.text("limits").as_bytes()).and_then(|body| parse(&body, catalog));
+fn parse_template_limits(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::operations::TemplateUpdate> {
+    let parsed = parse_json_body(form.field_text("limits").as_bytes()).and_then(|body| parse_template(&body, catalog));
     match parsed {
         Ok(edit) => Some(edit),
         Err(error) => {
@@ -111,10 +111,10 @@ fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::ope
                 ErrorKind::InvalidRequest(problems) | ErrorKind::FieldRequired { problems, .. } => {
                     for problem in problems {
                         let message = problem.message.replace('`', "");
-                        form.wrong("limits", format!("Limits, {}: {message}.", problem.path));
+                        form.add_error("limits", format!("Limits, {}: {message}.", problem.path));
                     }
                 }
-                _ => form.wrong("limits", "Limits: they can’t be read."),
+                _ => form.add_error("limits", "Limits: they can’t be read."),
             }
             None
         }
@@ -122,26 +122,31 @@ fn limits_of(form: &mut Form, catalog: &Catalog) -> Option<crate::templates::ope
 }
 
 /// Handles `POST /dashboard/templates`: creates a template.
-pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
-    let edition = people.catalog().await?;
-    let mut form = posted.form(FormName::Template);
-    let name = TemplateName::parse(form.text("name"));
+pub(crate) async fn submit_new_template(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
+    let edition = people.current_catalog().await?;
+    let mut form = posted.parse_form(FormName::Template);
+    let name = TemplateName::parse(form.field_text("name"));
     if name.is_none() {
-        form.wrong("name", format!("Name: {}.", TemplateName::FORM));
+        form.add_error("name", format!("Name: {}.", TemplateName::FORM));
     }
-    let edit = limits_of(&mut form, &edition.catalog);
+    let edit = parse_template_limits(&mut form, &edition.catalog);
     let person = &posted.session.person;
     if let Some((name, edit)) = name.zip(edit) {
         match Box::pin(people.put_template(person, &name, None, &edit)).await {
-            Ok(_) => return Ok(done(&paths::template(&name), Notice::TemplateSaved)),
+            Ok(_) => {
+                return Ok(redirect_with_notice(
+                    &paths::template_path(&name),
+                    PageMessage::TemplateSaved,
+                ));
+            }
             Err(error) => match error.kind() {
-                ErrorKind::VersionRequired => form.wrong("name", "Name: another template has it."),
-                ErrorKind::InvalidRequest(problems) => form.refuse(problems, &[]),
+                ErrorKind::VersionRequired => form.add_error("name", "Name: another template has it."),
+                ErrorKind::InvalidRequest(problems) => form.add_body_errors(problems, &[]),
                 _ => return Err(error.into()),
             },
         }
     }
-    let list = people.templates(person).await?;
+    let list = people.list_templates(person).await?;
     let layout = Layout {
         typed: Some(form),
         ..Layout::new(&posted.session, people.now())
@@ -150,21 +155,21 @@ pub(crate) async fn create(State(people): State<Arc<People>>, posted: VerifiedFo
 }
 
 /// Shows `GET /dashboard/templates/{name}`: one template with its followers.
-pub(crate) async fn show(
+pub(crate) async fn show_template_page(
     State(people): State<Arc<People>>,
     session: PageSession,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
-    let is_report = query.read("act", |act| (act == APPLIED).then_some(()), "is unknown");
+    let is_report = query.parse_with("act", |act| (act == APPLIED).then_some(()), "is unknown");
     // Without `act`, the URL has no signature (`ui/report.rs`), so its counts could come from any link and are ignored.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
-    let layout = Layout::new(&session, people.now()).with_notice(&uri);
-    page(&people, &session, layout, &name, &steps, StatusCode::OK).await
+    let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
+    template_page_response(&people, &session, layout, &name, &steps, StatusCode::OK).await
 }
 
-async fn page(
+async fn template_page_response(
     people: &Arc<People>,
     session: &PageSession,
     layout: Layout,
@@ -173,13 +178,13 @@ async fn page(
     status: StatusCode,
 ) -> Reply {
     let own = people
-        .template(&session.person, &parse_id(TemplateName::parse(name))?)
+        .read_template(&session.person, &require_id(TemplateName::parse(name))?)
         .await?;
-    let edition = people.catalog().await?;
-    let (agents, next) = followers(people, session, &own, steps).await?;
+    let edition = people.current_catalog().await?;
+    let (agents, next) = load_followers(people, session, &own, steps).await?;
     let owned: Vec<Option<OwnedAgent>> = agents.iter().map(|(_, owned)| owned.clone()).collect();
     let template = own.template.clone();
-    let planned = people.apply_to(&session.person, agents, template, Overrides::Keep, ApplyTo::Preview);
+    let planned = people.apply_template_to_agents(&session.person, agents, template, Overrides::Keep, ApplyTo::Preview);
     let planned = Box::pin(planned).await?;
     let followers: Vec<_> = owned.into_iter().flatten().zip(planned).collect();
     let page = template_page(&layout, &own, &edition.catalog, &followers, steps, next.is_some());
@@ -187,14 +192,14 @@ async fn page(
 }
 
 /// Reads a page of followers, and the cursor of the next page.
-async fn followers(
+async fn load_followers(
     people: &People,
     session: &PageSession,
     own: &OwnTemplate,
     steps: &Steps,
 ) -> Result<(
     Vec<(purser_domain::AgentId, Option<OwnedAgent>)>,
-    Option<purser_store::AgentPlace>,
+    Option<purser_store::AgentCursor>,
 )> {
     let filter = AgentFilter {
         template: Some(own.template.name.clone()),
@@ -204,7 +209,9 @@ async fn followers(
         label: None,
         from: steps.from,
     };
-    people.bulk_agents(&session.person, target, filter, MAX_LIMITED).await
+    people
+        .select_bulk_agents(&session.person, target, filter, MAX_LIMITED)
+        .await
 }
 
 fn template_page(
@@ -216,22 +223,22 @@ fn template_page(
     has_more: bool,
 ) -> Markup {
     let template = &own.template;
-    let path = paths::template(&template.name);
-    let inputs = layout.inputs(FormName::Template);
-    let text = editable(&template.terms, own.is_default, catalog);
+    let path = paths::template_path(&template.name);
+    let inputs = layout.form_inputs(FormName::Template);
+    let text = editable_limits(&template.terms, own.is_default, catalog);
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    layout.page(
+    layout.html_page(
         "Policy template",
         NavItem::Agents,
         &html! {
             p.crumb { a href=(paths::TEMPLATES) { "Policy templates" } }
             h1 { (template.name) @if own.is_default { " " span.chip.good { "default of new agents" } } }
-            p.muted { "Version " (template.version) ", edited " (both(template.edited_at, layout.now)) }
-            (steps.message())
+            p.muted { "Version " (template.version) ", edited " (relative_and_exact_time(template.edited_at, layout.now)) }
+            (steps.progress_message())
             @for (service, operations) in template.terms.unlisted_operations(catalog) {
                 p.warning {
                     "No longer in the catalog, and left out when the template is applied: operations of "
-                    (labels::service(service, catalog)) " "
+                    (labels::service_name(service, catalog)) " "
                     @for operation in &operations { code { (operation) } " " }
                 }
             }
@@ -240,9 +247,9 @@ fn template_page(
                 @if followers.is_empty() {
                     p.empty { "No agent follows it here. Select agents in the table of agents, and choose “Follow a template…”." }
                 } @else {
-                    ul.rows { @for (owned, planned) in followers { (follower(owned, planned, catalog)) } }
+                    ul.rows { @for (owned, planned) in followers { (follower_row(owned, planned, catalog)) } }
                     @if has_more { p.hint { "There are more agents. Applying the template goes through all of them." } }
-                    (layout.form(&format!("{path}/apply"), &html! {
+                    (layout.post_form(&format!("{path}/apply"), &html! {
                         p { "Edits that widen limits require a recent sign-in. A limit that a person set is an override." }
                         div.row-actions {
                             button.primary type="submit" name="overrides" value="keep" { "Apply, keep overrides" }
@@ -253,31 +260,31 @@ fn template_page(
             }
             section aria-labelledby="limits-title" {
                 h2 id="limits-title" { "Limits" }
-                (layout.form(&path, &html! {
+                (layout.post_form(&path, &html! {
                     (version_input(template.version))
-                    (inputs.area("limits", "Limits", HINT, &lines, 24))
+                    (inputs.text_area("limits", "Limits", HINT, &lines, 24))
                     button.primary type="submit" { "Save" }
                 }))
-                (layout.button(&format!("{path}/remove"), &Button::danger("Remove", "Remove this template? The agents that follow it keep their limits.").at(template.version)))
+                (layout.button_form(&format!("{path}/remove"), &Button::danger("Remove", "Remove this template? The agents that follow it keep their limits.").with_version(template.version)))
             }
         },
     )
 }
 
 /// Renders an agent that follows the template, with the agent's differing limits.
-fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Markup {
+fn follower_row(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Markup {
     let agent = owned.agent();
     let version = agent
         .template
         .as_ref()
         .and_then(purser_domain::FollowedTemplate::version);
-    let differences: Vec<bool> = planned.plan.iter().flat_map(TemplatePlan::are_overrides).collect();
+    let differences: Vec<bool> = planned.plan.iter().flat_map(TemplatePlan::override_flags).collect();
     let overrides = differences.iter().filter(|is_override| **is_override).count();
     let others = differences.len().saturating_sub(overrides);
     html! {
         li.row {
             div.row-main {
-                p { (labels::agent(agent.id, &agent.name)) }
+                p { (labels::agent_link(agent.id, &agent.name)) }
                 p.muted {
                     @match version { Some(version) => { "Version " (version) }, None => "An application was interrupted" }
                     ", " (count_with_noun(others, "limit")) " to change, " (count_with_noun(overrides, "override"))
@@ -290,7 +297,7 @@ fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Mar
                 @if let Some(plan) = &planned.plan {
                     @for (title, count, are_overrides) in [("To change", others, false), ("Overrides", overrides, true)] {
                         @if count > 0 {
-                            details.fold { summary { (title) } (change_list(&plan.differing(are_overrides, catalog))) }
+                            details.fold { summary { (title) } (change_list(&plan.differing_limits(are_overrides, catalog))) }
                         }
                     }
                 }
@@ -300,18 +307,27 @@ fn follower(owned: &OwnedAgent, planned: &ApplyResult, catalog: &Catalog) -> Mar
 }
 
 /// Handles `POST /dashboard/templates/{name}`: replaces the template's limits.
-pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
-    let named_so = parse_id(TemplateName::parse(&name))?;
-    let edition = people.catalog().await?;
-    let mut form = posted.form(FormName::Template);
-    let if_match = form.version();
-    let edit = limits_of(&mut form, &edition.catalog);
+pub(crate) async fn submit_template_update(
+    State(people): State<Arc<People>>,
+    Path(name): Path<String>,
+    posted: VerifiedForm,
+) -> Reply {
+    let named_so = require_id(TemplateName::parse(&name))?;
+    let edition = people.current_catalog().await?;
+    let mut form = posted.parse_form(FormName::Template);
+    let if_match = form.parse_version();
+    let edit = parse_template_limits(&mut form, &edition.catalog);
     let layout = Layout::new(&posted.session, people.now());
     let mut problem = None;
     if let Some((if_match, edit)) = if_match.zip(edit) {
         let put = people.put_template(&posted.session.person, &named_so, Some(if_match), &edit);
         match Box::pin(put).await {
-            Ok(_) => return Ok(done(&paths::template(&named_so), Notice::TemplateSaved)),
+            Ok(_) => {
+                return Ok(redirect_with_notice(
+                    &paths::template_path(&named_so),
+                    PageMessage::TemplateSaved,
+                ));
+            }
             Err(error) if matches!(error.kind(), ErrorKind::VersionConflict { .. }) => {
                 problem =
                     Some("The template was edited after you opened the page, so nothing was saved now.".to_owned());
@@ -329,24 +345,28 @@ pub(crate) async fn edit(State(people): State<Arc<People>>, Path(name): Path<Str
         problem,
         ..layout
     };
-    page(&people, &posted.session, layout, &name, &Steps::default(), status).await
+    template_page_response(&people, &posted.session, layout, &name, &Steps::default(), status).await
 }
 
 /// Handles `POST /dashboard/templates/{name}/remove`: removes the template.
-pub(crate) async fn remove(State(people): State<Arc<People>>, Path(name): Path<String>, posted: VerifiedForm) -> Reply {
-    let name = parse_id(TemplateName::parse(&name))?;
-    let mut form = posted.form(FormName::Plain);
-    let Some(if_match) = form.version() else {
-        return Ok(see_other(&paths::template(&name)));
+pub(crate) async fn submit_template_removal(
+    State(people): State<Arc<People>>,
+    Path(name): Path<String>,
+    posted: VerifiedForm,
+) -> Reply {
+    let name = require_id(TemplateName::parse(&name))?;
+    let mut form = posted.parse_form(FormName::Plain);
+    let Some(if_match) = form.parse_version() else {
+        return Ok(see_other(&paths::template_path(&name)));
     };
     Box::pin(people.remove_template(&posted.session.person, &name, if_match)).await?;
-    Ok(done(paths::TEMPLATES, Notice::TemplateRemoved))
+    Ok(redirect_with_notice(paths::TEMPLATES, PageMessage::TemplateRemoved))
 }
 
 /// Redirects a `GET` for a form's path to the template's page.
-pub(crate) async fn back(Path(name): Path<String>) -> Reply {
-    let name = parse_id(TemplateName::parse(&name))?;
-    Ok(see_other(&paths::template(&name)))
+pub(crate) async fn redirect_to_template(Path(name): Path<String>) -> Reply {
+    let name = require_id(TemplateName::parse(&name))?;
+    Ok(see_other(&paths::template_path(&name)))
 }
 
 /// The `act` query value with which a page reports a completed application.
@@ -355,7 +375,7 @@ const APPLIED: &str = "applied";
 /// The progress of an application: the counts, and the cursor where the next step starts.
 #[derive(Debug, Default)]
 struct Steps {
-    from: Option<purser_store::AgentPlace>,
+    from: Option<purser_store::AgentCursor>,
     step: u32,
     done: u32,
     unchanged: u32,
@@ -364,23 +384,23 @@ struct Steps {
 
 impl Steps {
     fn from_query(query: &mut Query) -> Self {
-        let mut number = |name: &str, most| query.integer(name, 0, most).unwrap_or_default();
+        let mut number = |name: &str, most| query.parse_integer(name, 0, most).unwrap_or_default();
         Self {
             step: number("step", MAX_STEPS),
             done: number("done", u32::MAX),
             unchanged: number("unchanged", u32::MAX),
             failed: number("failed", u32::MAX),
-            from: query.read("cursor", cursor::read_agent, cursor::FORM),
+            from: query.parse_with("cursor", cursor::parse_agent_cursor, cursor::FORM),
         }
     }
 
-    fn address(&self, path: &str) -> String {
+    fn url(&self, path: &str) -> String {
         let number = |number: u32| (number > 0).then(|| number.to_string());
-        crate::address::address(
+        crate::address::path_with_query(
             path,
             [
                 ("act", Some(APPLIED.to_owned())),
-                ("cursor", self.from.map(cursor::write_agent)),
+                ("cursor", self.from.map(cursor::format_agent_cursor)),
                 ("step", number(self.step)),
                 ("done", number(self.done)),
                 ("unchanged", number(self.unchanged)),
@@ -389,7 +409,7 @@ impl Steps {
         )
     }
 
-    fn message(&self) -> Markup {
+    fn progress_message(&self) -> Markup {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         html! {
             @if self.done > 0 || self.unchanged > 0 || self.failed > 0 {
@@ -409,7 +429,7 @@ impl Steps {
 /// Handles `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the
 /// next step until all followers are handled. The redirect has status 307, because browsers then repeat the form's
 /// `POST` (RFC 9110 §15.4.8).
-pub(crate) async fn apply(
+pub(crate) async fn submit_template_application(
     State(people): State<Arc<People>>,
     Path(name): Path<String>,
     uri: Uri,
@@ -417,17 +437,18 @@ pub(crate) async fn apply(
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let mut steps = Steps::from_query(&mut query);
-    if filter_problem(query).is_some() {
+    if filter_error(query).is_some() {
         return Err(Error::from(ErrorKind::NotFound).into());
     }
     let session = &posted.session;
     let own = people
-        .template(&session.person, &parse_id(TemplateName::parse(&name))?)
+        .read_template(&session.person, &require_id(TemplateName::parse(&name))?)
         .await?;
-    let overrides = Overrides::from_name(posted.form(FormName::Plain).text("overrides")).unwrap_or(Overrides::Keep);
-    let path = paths::template(&own.template.name);
-    let (agents, next) = followers(&people, session, &own, &steps).await?;
-    let applied = people.apply_to(&session.person, agents, own.template, overrides, ApplyTo::Followers);
+    let overrides =
+        Overrides::from_name(posted.parse_form(FormName::Plain).field_text("overrides")).unwrap_or(Overrides::Keep);
+    let path = paths::template_path(&own.template.name);
+    let (agents, next) = load_followers(&people, session, &own, &steps).await?;
+    let applied = people.apply_template_to_agents(&session.person, agents, own.template, overrides, ApplyTo::Followers);
     for applied in Box::pin(applied).await? {
         let count = match applied.outcome {
             BulkOutcome::Done => &mut steps.done,
@@ -443,7 +464,7 @@ pub(crate) async fn apply(
     steps.step = steps.step.saturating_add(1);
     if next.is_none() || steps.step >= MAX_STEPS {
         steps.step = 0;
-        return Ok(see_other(&steps.address(&path)));
+        return Ok(see_other(&steps.url(&path)));
     }
-    Ok(again(&steps.address(&format!("{path}/apply"))))
+    Ok(temporary_redirect(&steps.url(&format!("{path}/apply"))))
 }

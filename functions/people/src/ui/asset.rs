@@ -2,7 +2,7 @@
 //!
 //! An asset's URL contains the hash of its content, so browsers can cache it for a year and never use an old version.
 
-use crate::digest::{entity_tag, unless_held, version_of};
+use crate::digest::{body_version, entity_tag, response_or_not_modified};
 use axum::{
     Router,
     http::{HeaderMap, HeaderValue, header},
@@ -21,7 +21,7 @@ struct Asset {
 
 impl Asset {
     fn new(path: &str, text: &'static str, kind: &'static str) -> Self {
-        let version = version_of(text);
+        let version = body_version(text);
         Self {
             text,
             kind,
@@ -30,8 +30,8 @@ impl Asset {
         }
     }
 
-    fn answer(&self, request: &HeaderMap) -> Response {
-        let mut response = unless_held(request, &self.tag, self.text);
+    fn asset_response(&self, request: &HeaderMap) -> Response {
+        let mut response = response_or_not_modified(request, &self.tag, self.text);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.kind));
         headers.insert(
@@ -84,11 +84,11 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(
             "/dashboard/style.css",
-            get(|headers: HeaderMap| async move { STYLE.answer(&headers) }),
+            get(|headers: HeaderMap| async move { STYLE.asset_response(&headers) }),
         )
         .route(
             "/dashboard/script.js",
-            get(|headers: HeaderMap| async move { SCRIPT.answer(&headers) }),
+            get(|headers: HeaderMap| async move { SCRIPT.asset_response(&headers) }),
         )
 }
 
@@ -104,9 +104,9 @@ mod tests {
         assert_ne!(one.path, Asset::new("/a.css", "b{}", "text/css").path);
         assert!(one.path.starts_with("/a.css?v="));
         let mut headers = HeaderMap::new();
-        assert_eq!(one.answer(&headers).status(), StatusCode::OK);
+        assert_eq!(one.asset_response(&headers).status(), StatusCode::OK);
         headers.insert(header::IF_NONE_MATCH, HeaderValue::from_str(&one.tag).unwrap());
-        let again = one.answer(&headers);
+        let again = one.asset_response(&headers);
         assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
         assert_eq!(
             again.headers()[header::CACHE_CONTROL],

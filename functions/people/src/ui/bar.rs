@@ -1,13 +1,13 @@
 //! A bar that shows how much of a cap is used, with a text alternative.
 
-use crate::ui::money::{dollars, is_no_limit};
+use crate::ui::money::{format_dollars, is_no_limit};
 use maud::{Markup, html};
 use purser_domain::Amount;
 
 /// Renders a bar that shows how much of the cap is used, and how much a pending payment of `more` would add.
-pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
+pub(crate) fn usage_bar(used: Amount, more: Amount, cap: Amount) -> Markup {
     if is_no_limit(cap) {
-        let label = format!("{} used, no limit", dollars(used));
+        let label = format!("{} used, no limit", format_dollars(used));
         return html! {
             svg.bar.open viewBox="0 0 1000 10" preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
@@ -15,15 +15,18 @@ pub(crate) fn bar(used: Amount, more: Amount, cap: Amount) -> Markup {
             }
         };
     }
-    let (from, to) = (share(used, cap), share(used.plus(more).unwrap_or(Amount::MAX), cap));
+    let (from, to) = (
+        share_of_cap(used, cap),
+        share_of_cap(used.plus(more).unwrap_or(Amount::MAX), cap),
+    );
     let label = if more.is_zero() {
-        format!("{} of {} used", dollars(used), dollars(cap))
+        format!("{} of {} used", format_dollars(used), format_dollars(cap))
     } else {
         format!(
             "{} of {} used; this payment adds {}",
-            dollars(used),
-            dollars(cap),
-            dollars(more)
+            format_dollars(used),
+            format_dollars(cap),
+            format_dollars(more)
         )
     };
     html! {
@@ -44,7 +47,7 @@ pub(crate) const HIGH: u64 = 800;
 
 /// Returns the length of `part` as a bar of `cap`, from 0 to [`FULL`]. A length above zero is large enough to be
 /// visible.
-pub(crate) fn share(part: Amount, cap: Amount) -> u64 {
+pub(crate) fn share_of_cap(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;
     }
@@ -73,7 +76,7 @@ mod tests {
             (Amount::MAX.units(), 1, 1_000),
         ];
         for (part, cap, expected) in rows {
-            assert_eq!(share(amount(part), amount(cap)), expected, "{part} of {cap}");
+            assert_eq!(share_of_cap(amount(part), amount(cap)), expected, "{part} of {cap}");
         }
     }
 }

@@ -4,9 +4,9 @@
 //! The description comes from the agent, so invisible characters and characters that could cover other text are shown
 //! as code points.
 
-use crate::ui::money::money;
+use crate::ui::money::amount_text;
 use maud::{Markup, html};
-use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url, visible};
+use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url, escape_hidden_characters};
 use serde_json::Value;
 use url::Position;
 
@@ -16,14 +16,14 @@ pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
         dl.facts-list.wide.call {
             div {
                 dt { "Calls" }
-                dd { strong.method { (call.request.method) } " " (address(&call.request.url)) }
+                dd { strong.method { (call.request.method) } " " (highlighted_url(&call.request.url)) }
             }
             @if let Some(target) = &call.target_url {
-                div { dt { "Fetches from" } dd { (address(target)) } }
+                div { dt { "Fetches from" } dd { (highlighted_url(target)) } }
             }
-            div { dt { "Price" } dd { (price(asked, call.catalog_price)) } }
+            div { dt { "Price" } dd { (price_comparison(asked, call.catalog_price)) } }
             @if let Some(hash) = &call.request.body_hash {
-                div { dt { "Body’s hash" } dd { code.long { (visible(hash)) } " " span.aside { "as the agent says" } } }
+                div { dt { "Body’s hash" } dd { code.long { (escape_hidden_characters(hash)) } " " span.aside { "as the agent says" } } }
             }
             @if !call.metadata.is_empty() {
                 div { dt { "The agent says" } dd { (provider_text(&call.metadata)) } }
@@ -33,7 +33,7 @@ pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
 }
 
 /// Renders a URL in full, with the host highlighted.
-fn address(url: &Url) -> Markup {
+fn highlighted_url(url: &Url) -> Markup {
     html! {
         code.long {
             (&url[..Position::BeforeHost])
@@ -43,19 +43,19 @@ fn address(url: &Url) -> Markup {
     }
 }
 
-fn price(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
+fn price_comparison(asked: Amount, listed: Option<CatalogPrice>) -> Markup {
     let Some(CatalogPrice { price, most }) = listed else {
-        return html! { "Asks " (money(asked)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
+        return html! { "Asks " (amount_text(asked)) p.aside { "Not compared: the catalog was not read, or does not list this call." } };
     };
     html! {
-        "Asks " (money(asked)) " · listed at " (money(price)) " · "
+        "Asks " (amount_text(asked)) " · listed at " (amount_text(price)) " · "
         @match most {
-            Some(most) => { "ceiling " (money(most)) },
+            Some(most) => { "ceiling " (amount_text(most)) },
             None => "can’t be paid at this price",
         }
         @if let Some(above) = asked.minus(price).filter(|above| !above.is_zero()) {
             p.warning {
-                (money(above)) " above the listed price"
+                (amount_text(above)) " above the listed price"
                 @if most.is_some_and(|most| asked > most) { ", and above the ceiling" }
             }
         }
@@ -67,10 +67,10 @@ fn provider_text(metadata: &Metadata) -> Markup {
         table.said {
             caption.sr { "The agent’s description of the call" }
             tbody {
-                @for (name, value) in metadata.members() {
+                @for (name, value) in metadata.json_fields() {
                     tr {
-                        th scope="row" { bdi { (visible(name)) } }
-                        td { bdi { @match value { Value::String(text) => (visible(text)), other => (other) } } }
+                        th scope="row" { bdi { (escape_hidden_characters(name)) } }
+                        td { bdi { @match value { Value::String(text) => (escape_hidden_characters(text)), other => (other) } } }
                     }
                 }
             }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn urls_are_shown_in_full_with_emphasized_host() {
         let long = format!("https://a.example:8443/p?{}<b>#end", "q".repeat(2_000));
-        let html = address(&Url::parse(&long).unwrap()).into_string();
+        let html = highlighted_url(&Url::parse(&long).unwrap()).into_string();
         assert!(html.contains("https://<strong class=\"host\">a.example:8443</strong>/p?"));
         assert!(
             html.contains(&"q".repeat(2_000)) && html.ends_with("%3Cb%3E#end</code>"),
@@ -104,7 +104,7 @@ mod tests {
                 most,
             })
         };
-        let told = |asked, listed| price(units(asked), listed).into_string();
+        let told = |asked, listed| price_comparison(units(asked), listed).into_string();
         let plain = told(10_000, listed(Some(units(50_000))));
         assert!(!plain.contains("above") && plain.contains("· ceiling "), "{plain}");
         let above = told(40_000, listed(Some(units(50_000))));

@@ -3,8 +3,8 @@
 //! The chart is also available as text: the chart's label has the total and the highest day, each bar has its day and
 //! amount, and the table below the chart lists the same days. No information depends on colour.
 
-use crate::ui::bar::{FULL, share};
-use crate::ui::money::{dollars, money};
+use crate::ui::bar::{FULL, share_of_cap};
+use crate::ui::money::{amount_text, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
@@ -16,7 +16,7 @@ const BAR: usize = 16;
 const FEWEST: usize = 30;
 
 /// Renders a chart of consecutive days; empty if `days` is empty. `what` names the amounts.
-pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
+pub(crate) fn amount_chart(what: &str, days: &[(Day, Amount)]) -> Markup {
     let highest = days.iter().copied().max_by_key(|(day, amount)| (*amount, *day));
     let (Some((first, _)), Some((last, _)), Some((peak, most))) = (days.first(), days.last(), highest) else {
         return html! {};
@@ -29,22 +29,22 @@ pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
         });
         format!(
             "{what} from {first} to {last}: {}; most on {peak}: {}",
-            dollars(sum),
-            dollars(most)
+            format_dollars(sum),
+            format_dollars(most)
         )
     };
     let width = days.len().max(FEWEST).saturating_mul(DAY);
     let is_short = days.len() < FEWEST;
     html! {
         figure.chart {
-            p.chart-most aria-hidden="true" { @if !most.is_zero() { (dollars(most)) } }
+            p.chart-most aria-hidden="true" { @if !most.is_zero() { (format_dollars(most)) } }
             svg viewBox=(format!("0 0 {width} {FULL}")) preserveAspectRatio="none" role="img" aria-label=(label) {
                 title { (label) }
                 @for (place, (day, amount)) in days.iter().enumerate() {
-                    @let height = share(*amount, most);
+                    @let height = share_of_cap(*amount, most);
                     @if height > 0 {
                         rect x=(place.saturating_mul(DAY)) y=(FULL.saturating_sub(height)) width=(BAR) height=(height) {
-                            title { (day) ": " (dollars(*amount)) }
+                            title { (day) ": " (format_dollars(*amount)) }
                         }
                     }
                 }
@@ -63,7 +63,7 @@ pub(crate) fn chart(what: &str, days: &[(Day, Amount)]) -> Markup {
                         @for (day, amount) in days.iter().rev() {
                             tr {
                                 th scope="row" { (day) }
-                                td.num data-label="Amount" { (money(*amount)) }
+                                td.num data-label="Amount" { (amount_text(*amount)) }
                             }
                         }
                     }
@@ -80,7 +80,7 @@ mod tests {
     fn days(units: &[u64]) -> Vec<(Day, Amount)> {
         let first = Day::parse("2026-10-30").unwrap();
         let days = (0..).zip(units);
-        days.map(|(n, units)| (first.plus(n), Amount::from_units(*units).unwrap()))
+        days.map(|(n, units)| (first.days_later(n), Amount::from_units(*units).unwrap()))
             .collect()
     }
 
@@ -99,19 +99,19 @@ mod tests {
     /// Days without an amount have no bar.
     #[test]
     fn bar_heights_are_proportional_to_the_maximum() {
-        let html = chart("Spent", &days(&[0, 1_000_000, 250_000, 1, 0])).into_string();
+        let html = amount_chart("Spent", &days(&[0, 1_000_000, 250_000, 1, 0])).into_string();
         assert_eq!(bars(&html), [(20, 0, 1_000), (40, 750, 250), (60, 994, 6)]);
         assert!(html.contains("viewBox=\"0 0 600 1000\""), "{html}");
-        let long = chart("Spent", &days(&[1; 45])).into_string();
+        let long = amount_chart("Spent", &days(&[1; 45])).into_string();
         assert!(long.contains("viewBox=\"0 0 900 1000\""), "{long}");
         let most = Amount::MAX.units();
-        let html = chart("Spent", &days(&[most, most, most])).into_string();
+        let html = amount_chart("Spent", &days(&[most, most, most])).into_string();
         assert_eq!(bars(&html), [(0, 0, 1_000), (20, 0, 1_000), (40, 0, 1_000)]);
     }
 
     #[test]
     fn charts_have_a_text_label_and_a_table() {
-        let html = chart("Spent", &days(&[500_000, 1_000_000, 0])).into_string();
+        let html = amount_chart("Spent", &days(&[500_000, 1_000_000, 0])).into_string();
         let label = "Spent from 2026-10-30 to 2026-11-01: $1.50; most on 2026-10-31: $1.00";
         assert!(
             html.contains(&format!("role=\"img\" aria-label=\"{label}\"><title>{label}</title>")),
@@ -130,8 +130,8 @@ mod tests {
     /// A chart in which all days are without amounts has the label "none". Without days, there is no chart.
     #[test]
     fn charts_without_amounts_have_no_bars() {
-        let html = chart("Spent", &days(&[0, 0])).into_string();
+        let html = amount_chart("Spent", &days(&[0, 0])).into_string();
         assert!(html.contains("Spent from 2026-10-30 to 2026-10-31: none") && bars(&html).is_empty());
-        assert_eq!(chart("Spent", &[]).into_string(), "");
+        assert_eq!(amount_chart("Spent", &[]).into_string(), "");
     }
 }

@@ -6,22 +6,22 @@ use maud::{Markup, html};
 use purser_domain::{Duration, Timestamp};
 
 /// Renders a relative time such as `in 3 h`, with the exact time on hover.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> Markup {
-    html! { time datetime=(machine(at)) title=(at.for_people()) data-relative { (distance(at, now)) } }
+pub(crate) fn relative_time(at: Timestamp, now: Timestamp) -> Markup {
+    html! { time datetime=(machine_readable_time(at)) title=(at.to_display_text()) data-relative { (time_distance(at, now)) } }
 }
 
 /// Renders an exact time such as `21 Nov 2026, 01:09 UTC`.
-pub(crate) fn exact(at: Timestamp) -> Markup {
-    html! { time datetime=(machine(at)) data-exact { (at.for_people()) } }
+pub(crate) fn exact_time(at: Timestamp) -> Markup {
+    html! { time datetime=(machine_readable_time(at)) data-exact { (at.to_display_text()) } }
 }
 
 /// Renders the relative and the exact time, for deadlines.
-pub(crate) fn both(at: Timestamp, now: Timestamp) -> Markup {
-    html! { (relative(at, now)) span.aside { " · " (exact(at)) } }
+pub(crate) fn relative_and_exact_time(at: Timestamp, now: Timestamp) -> Markup {
+    html! { (relative_time(at, now)) span.aside { " · " (exact_time(at)) } }
 }
 
 /// Formats a duration in the largest unit that divides it, such as `7 days` or `36 hours`.
-pub(crate) fn length(duration: Duration) -> String {
+pub(crate) fn format_duration(duration: Duration) -> String {
     let (count, unit) = whole_units(duration);
     count_with_noun(count, unit)
 }
@@ -37,7 +37,7 @@ pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
 }
 
 /// Formats the time between `now` and `at`, rounded down to a whole unit. The script formats times in the same way.
-fn distance(at: Timestamp, now: Timestamp) -> String {
+fn time_distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
     let text = match secs {
@@ -55,7 +55,7 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
 
 /// Formats a time for the `datetime` attribute. HTML accepts at most three fractional digits of a second, so the
 /// fraction is omitted.
-fn machine(at: Timestamp) -> String {
+fn machine_readable_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))
 }
@@ -83,9 +83,9 @@ mod tests {
         ];
         for (offset, expected) in rows {
             let then = at(1_795_223_340_u64.checked_add_signed(offset).unwrap());
-            assert_eq!(distance(then, now), expected, "{offset}");
+            assert_eq!(time_distance(then, now), expected, "{offset}");
         }
-        let markup = exact(now).into_string();
+        let markup = exact_time(now).into_string();
         assert_eq!(
             markup,
             "<time datetime=\"2026-11-21T01:09:00Z\" data-exact>21 Nov 2026, 01:09 UTC</time>"
@@ -102,7 +102,7 @@ mod tests {
             (90, "90 seconds"),
         ];
         for (secs, expected) in rows {
-            assert_eq!(length(Duration::from_secs_u32(secs)), expected);
+            assert_eq!(format_duration(Duration::from_secs_u32(secs)), expected);
         }
     }
 }

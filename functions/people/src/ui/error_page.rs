@@ -1,6 +1,6 @@
 //! The error pages, for requests that are not found, rejected or failed.
 
-use crate::ui::layout::{card, document};
+use crate::ui::layout::{centered_card, html_document};
 use maud::{Markup, html};
 use purser_domain::ErrorKind;
 
@@ -56,10 +56,10 @@ pub(crate) fn error_page(page: ErrorPage, request: Option<&str>) -> Markup {
             "The error is on our side. Go back and check before you try again: your action may have taken effect.",
         ),
     };
-    document(
+    html_document(
         title,
         None,
-        &card(&html! {
+        &centered_card(&html! {
             h1 { (title) }
             p { (text) }
             a.primary.wide href="/dashboard" { "To the overview" }

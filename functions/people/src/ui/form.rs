@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
     Address, Agent, AgentName, Amount, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter, LabelKey,
-    LabelValue, Labels, PayoutAmount, Problem, RuleId, RuleKind, ServiceId, StartingLimits, parse_address,
+    LabelValue, Labels, RuleId, RuleKind, ServiceId, StartingLimits, ValidationError, WithdrawalAmount, parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -141,7 +141,7 @@ pub(crate) struct Form {
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 /// Sets a field of a JSON body.
-pub(crate) fn set(body: &mut Value, member: &str, value: impl Into<Value>) {
+pub(crate) fn set_field(body: &mut Value, member: &str, value: impl Into<Value>) {
     if let Value::Object(members) = body {
         members.insert(member.to_owned(), value.into());
     }
@@ -161,7 +161,7 @@ pub(crate) struct FieldProblem {
 
 impl VerifiedForm {
     /// Parses the posted body as this form.
-    pub(crate) fn form(&self, name: FormName) -> Form {
+    pub(crate) fn parse_form(&self, name: FormName) -> Form {
         Form::parse(name, self.body())
     }
 }
@@ -177,28 +177,28 @@ impl Form {
     }
 
     /// Returns a field's value without surrounding white space; empty if the field is absent.
-    pub(crate) fn text(&self, field: &str) -> &str {
-        self.all(field).next().unwrap_or_default()
+    pub(crate) fn field_text(&self, field: &str) -> &str {
+        self.field_values(field).next().unwrap_or_default()
     }
 
     /// Returns the values of a field that can have several values, except empty values.
-    pub(crate) fn all<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn field_values<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
     }
 
     /// Splits a field's values at white space and commas.
-    pub(crate) fn words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn field_words<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let separator = |symbol: char| symbol.is_whitespace() || symbol == ',';
-        self.all(field)
+        self.field_values(field)
             .flat_map(move |text| text.split(separator))
             .filter(|word| !word.is_empty())
     }
 
-    /// Splits a field's values like [`Form::words`], without duplicates.
-    pub(crate) fn distinct_words<'a>(&'a self, field: &str) -> Vec<&'a str> {
+    /// Splits a field's values like [`Form::field_words`], without duplicates.
+    pub(crate) fn distinct_field_words<'a>(&'a self, field: &str) -> Vec<&'a str> {
         let mut words = Vec::new();
-        for word in self.words(field) {
+        for word in self.field_words(field) {
             if !words.contains(&word) {
                 words.push(word);
             }
@@ -206,7 +206,7 @@ impl Form {
         words
     }
 
-    pub(crate) fn wrong(&mut self, field: &str, message: impl Into<String>) {
+    pub(crate) fn add_error(&mut self, field: &str, message: impl Into<String>) {
         let problem = FieldProblem {
             field: field.to_owned(),
             message: message.into(),
@@ -218,23 +218,23 @@ impl Form {
 
     /// Returns the value that was parsed from the form's JSON. If the result is `None`, the form has at least one
     /// validation error.
-    pub(crate) fn take_parsed<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
+    pub(crate) fn take_valid<T>(&mut self, parsed: Result<T, Error>, fields: &[FieldOf]) -> Option<T> {
         let error = match parsed {
-            Ok(value) => return Some(value).filter(|_| !self.is_wrong()),
+            Ok(value) => return Some(value).filter(|_| !self.has_errors()),
             Err(error) => error,
         };
         match error.kind() {
-            ErrorKind::InvalidRequest(problems) => self.refuse(problems, fields),
+            ErrorKind::InvalidRequest(problems) => self.add_body_errors(problems, fields),
             // The body could not be parsed because a form field is invalid, and the form already reports that field.
-            _ if self.is_wrong() => {}
-            _ => self.wrong("", "The form can’t be read. Reload the page."),
+            _ if self.has_errors() => {}
+            _ => self.add_error("", "The form can’t be read. Reload the page."),
         }
         None
     }
 
     /// Assigns a JSON body's validation errors to the form's fields. Each field has at most one error. The messages
     /// contain a list item's number instead of its value, because a key that was pasted by mistake must not be shown.
-    pub(crate) fn refuse(&mut self, problems: &[Problem], fields: &[FieldOf]) {
+    pub(crate) fn add_body_errors(&mut self, problems: &[ValidationError], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
         for problem in problems {
             let mut steps = problem.path.split('/').skip(1);
@@ -244,41 +244,45 @@ impl Form {
             let message = problem.message.replace('`', "");
             match fields.iter().find(|(member, ..)| *member == step) {
                 Some((_, field, _)) if wrong.iter().any(|wrong| wrong == field) => {}
-                Some((_, field, label)) => self.wrong(field, format!("{label}: {entry}{message}.")),
-                None => self.wrong("", format!("{entry}{message}.")),
+                Some((_, field, label)) => self.add_error(field, format!("{label}: {entry}{message}.")),
+                None => self.add_error("", format!("{entry}{message}.")),
             }
         }
     }
 
-    pub(crate) fn is_wrong(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         !self.problems.is_empty()
     }
 
-    pub(crate) fn problems(&self) -> &[FieldProblem] {
+    pub(crate) fn errors(&self) -> &[FieldProblem] {
         &self.problems
     }
 
     /// Parses the agent's name.
-    pub(crate) fn agent_name(&mut self) -> Option<AgentName> {
-        let name = AgentName::parse(self.text("name"));
+    pub(crate) fn parse_agent_name(&mut self) -> Option<AgentName> {
+        let name = AgentName::parse(self.field_text("name"));
         if name.is_none() {
-            self.wrong("name", format!("Name: {}.", AgentName::FORM));
+            self.add_error("name", format!("Name: {}.", AgentName::FORM));
         }
         name
     }
 
     /// Parses the initial limits of a new agent.
-    pub(crate) fn starting_limits(&mut self) -> Option<StartingLimits> {
-        let limits = StartingLimits::from_name(self.text("limits"));
+    pub(crate) fn parse_starting_limits(&mut self) -> Option<StartingLimits> {
+        let limits = StartingLimits::from_name(self.field_text("limits"));
         if limits.is_none() {
-            self.wrong("limits", "Limits: choose safe limits, or none.");
+            self.add_error("limits", "Limits: choose safe limits, or none.");
         }
         limits
     }
 
     /// Parses an agent's labels, one `key=value` per line.
-    pub(crate) fn labels(&mut self) -> Option<Labels> {
-        let lines: Vec<String> = self.text("labels").lines().map(|line| line.trim().to_owned()).collect();
+    pub(crate) fn parse_labels(&mut self) -> Option<Labels> {
+        let lines: Vec<String> = self
+            .field_text("labels")
+            .lines()
+            .map(|line| line.trim().to_owned())
+            .collect();
         let mut pairs: Vec<(LabelKey, LabelValue)> = Vec::new();
         for line in lines.iter().filter(|line| !line.is_empty()) {
             match LabelFilter::parse(line).filter(LabelFilter::is_readable) {
@@ -289,10 +293,10 @@ impl Form {
                     pairs.push((key, value));
                 }
                 Some(LabelFilter { value: Some(_), .. }) => {
-                    self.wrong("labels", format!("Labels: “{line}” repeats a key."));
+                    self.add_error("labels", format!("Labels: “{line}” repeats a key."));
                 }
                 Some(LabelFilter { value: None, .. }) | None => {
-                    self.wrong(
+                    self.add_error(
                         "labels",
                         format!("Labels: “{line}” is no label; write it like team=search."),
                     );
@@ -301,30 +305,30 @@ impl Form {
         }
         let labels = Labels::from_pairs(pairs);
         if labels.is_none() {
-            self.wrong("labels", format!("Labels: {}.", Labels::FORM));
+            self.add_error("labels", format!("Labels: {}.", Labels::FORM));
         }
-        labels.filter(|_| !self.is_wrong())
+        labels.filter(|_| !self.has_errors())
     }
 
     /// Parses the note on a decision, if any.
-    pub(crate) fn note(&mut self) -> Result<Option<Note>, InvalidField> {
-        Note::parse(self.text("note")).map_err(|problem| {
-            self.wrong("", format!("Note: {problem}."));
+    pub(crate) fn parse_note(&mut self) -> Result<Option<Note>, InvalidField> {
+        Note::parse(self.field_text("note")).map_err(|problem| {
+            self.add_error("", format!("Note: {problem}."));
             InvalidField
         })
     }
 
     /// Parses the reason for a change of limits, if any.
-    pub(crate) fn edit_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
-        EditReason::parse_optional(self.text("edit_reason")).map_err(|problem| {
-            self.wrong("edit_reason", format!("Why: {problem}."));
+    pub(crate) fn parse_update_reason(&mut self) -> Result<Option<EditReason>, InvalidField> {
+        EditReason::parse_optional(self.field_text("edit_reason")).map_err(|problem| {
+            self.add_error("edit_reason", format!("Why: {problem}."));
             InvalidField
         })
     }
 
     /// Parses an amount in dollars.
-    pub(crate) fn dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
-        let text = self.text(field);
+    pub(crate) fn parse_dollars(&mut self, field: &str, label: &str) -> Option<Amount> {
+        let text = self.field_text(field);
         let amount = Amount::from_usdc(text.strip_prefix('$').unwrap_or(text).trim_start());
         if amount.is_none() {
             let message = if text.is_empty() {
@@ -334,52 +338,52 @@ impl Form {
                     "{label}: “{text}” is not an amount in dollars; write it like 5 or 0.25, with at most six decimals."
                 )
             };
-            self.wrong(field, message);
+            self.add_error(field, message);
         }
         amount
     }
 
     /// Parses an amount in dollars, or returns `no_limit` if the checkbox for no limit is checked.
-    pub(crate) fn cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
-        if self.text(&format!("{field}_no_limit")).is_empty() {
-            return self.dollars(field, label);
+    pub(crate) fn parse_cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
+        if self.field_text(&format!("{field}_no_limit")).is_empty() {
+            return self.parse_dollars(field, label);
         }
         // If both are present, the user's intention is unknown, and assuming "no limit" would be the worse mistake.
-        if !self.text(field).is_empty() {
-            self.wrong(field, format!("{label}: enter an amount or check its box, not both."));
+        if !self.field_text(field).is_empty() {
+            self.add_error(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
         }
         Some(no_limit)
     }
 
     /// Parses a whole number from `min` to `max`.
-    pub(crate) fn number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {
-        let text = self.text(field);
+    pub(crate) fn parse_number(&mut self, field: &str, label: &str, min: u32, max: u32) -> Option<u32> {
+        let text = self.field_text(field);
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text
             .parse()
             .ok()
             .filter(|number| digits && (min..=max).contains(number));
         if number.is_none() {
-            self.wrong(field, format!("{label}: enter a whole number from {min} to {max}."));
+            self.add_error(field, format!("{label}: enter a whole number from {min} to {max}."));
         }
         number
     }
 
     /// Parses the number of seconds for which a rotated key keeps working.
-    pub(crate) fn overlap(&mut self) -> Option<Duration> {
+    pub(crate) fn parse_overlap(&mut self) -> Option<Duration> {
         let longest = u32::try_from(Agent::LONGEST_OVERLAP.secs()).unwrap_or(u32::MAX);
-        self.number("overlap_seconds", "Overlap in seconds", 0, longest)
+        self.parse_number("overlap_seconds", "Overlap in seconds", 0, longest)
             .map(Duration::from_secs_u32)
     }
 
     /// Parses the version of the record that the form was rendered from.
-    pub(crate) fn version(&mut self) -> Option<Precondition> {
-        let text = self.text("version");
+    pub(crate) fn parse_version(&mut self) -> Option<Precondition> {
+        let text = self.field_text("version");
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let version = text.parse().ok().filter(|_| digits);
         if version.is_none() {
-            self.wrong(
+            self.add_error(
                 "",
                 "The form does not name the version that it changes. Reload the page.",
             );
@@ -388,42 +392,42 @@ impl Form {
     }
 
     /// Parses a withdrawal address.
-    pub(crate) fn address(&mut self) -> Option<Address> {
-        let address = parse_address(self.text("address"));
+    pub(crate) fn parse_address(&mut self) -> Option<Address> {
+        let address = parse_address(self.field_text("address"));
         address
-            .map_err(|error| self.wrong("address", format!("Address: {error}.")))
+            .map_err(|error| self.add_error("address", format!("Address: {error}.")))
             .ok()
     }
 
     /// Parses the amount to withdraw: an amount in dollars, or the whole balance if the checkbox is checked.
-    pub(crate) fn payout_amount(&mut self) -> Option<PayoutAmount> {
-        let is_all = !self.text("amount_no_limit").is_empty();
-        let amount = self.cap("amount", "Amount", Amount::MAX)?;
+    pub(crate) fn parse_withdrawal_amount(&mut self) -> Option<WithdrawalAmount> {
+        let is_all = !self.field_text("amount_no_limit").is_empty();
+        let amount = self.parse_cap("amount", "Amount", Amount::MAX)?;
         let amount = if is_all {
-            Some(PayoutAmount::Balance)
+            Some(WithdrawalAmount::Balance)
         } else {
-            PayoutAmount::units(amount)
+            WithdrawalAmount::from_amount(amount)
         };
         if amount.is_none() {
-            self.wrong("amount", "Amount: enter more than zero.");
+            self.add_error("amount", "Amount: enter more than zero.");
         }
         amount
     }
 
     /// Whether a checkbox is checked. If not, the form gets a validation error.
-    pub(crate) fn is_checked(&mut self, field: &str, message: &str) -> bool {
-        let is_checked = !self.text(field).is_empty();
+    pub(crate) fn require_checked(&mut self, field: &str, message: &str) -> bool {
+        let is_checked = !self.field_text(field).is_empty();
         if !is_checked {
-            self.wrong(field, message);
+            self.add_error(field, message);
         }
         is_checked
     }
 
     /// Parses the id of the selected service.
-    pub(crate) fn service(&mut self) -> Option<ServiceId> {
-        let service = ServiceId::parse(self.text("service_id"));
+    pub(crate) fn parse_service_id(&mut self) -> Option<ServiceId> {
+        let service = ServiceId::parse(self.field_text("service_id"));
         if service.is_none() {
-            self.wrong("service_id", "Service: choose one.");
+            self.add_error("service_id", "Service: choose one.");
         }
         service
     }
@@ -446,73 +450,73 @@ impl<'a> Inputs<'a> {
     }
 
     /// Whether this form is shown again.
-    pub(crate) const fn is_typed(&self) -> bool {
+    pub(crate) const fn has_posted_form(&self) -> bool {
         self.typed.is_some()
     }
 
-    pub(crate) fn id(&self, field: &str) -> String {
+    pub(crate) fn input_id(&self, field: &str) -> String {
         format!("{}-{field}", self.name)
     }
 
-    fn value(&self, field: &str, present: &str) -> String {
-        self.typed.map_or(present, |form| form.text(field)).to_owned()
+    fn shown_value(&self, field: &str, present: &str) -> String {
+        self.typed.map_or(present, |form| form.field_text(field)).to_owned()
     }
 
     /// Whether this form is shown again for `id`, if a page has several forms with this name.
-    pub(crate) fn is_typed_for(&self, id_field: &str, id: &str) -> bool {
-        self.typed.is_some_and(|form| form.text(id_field) == id)
+    pub(crate) fn has_posted_form_for(&self, id_field: &str, id: &str) -> bool {
+        self.typed.is_some_and(|form| form.field_text(id_field) == id)
     }
 
     /// Returns the posted value of the form for `id`, if a page has several forms with this name.
-    pub(crate) fn value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
+    pub(crate) fn posted_value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
         self.typed
-            .filter(|form| form.text(id_field) == id)
-            .map_or("", |form| form.text(field))
+            .filter(|form| form.field_text(id_field) == id)
+            .map_or("", |form| form.field_text(field))
     }
 
-    fn holds(&self, field: &str, value: &str, present: bool) -> bool {
+    fn is_option_selected(&self, field: &str, value: &str, present: bool) -> bool {
         self.typed
-            .map_or(present, |form| form.all(field).any(|typed| typed == value))
+            .map_or(present, |form| form.field_values(field).any(|typed| typed == value))
     }
 
-    fn is_wrong(&self, field: &str) -> bool {
+    fn has_field_error(&self, field: &str) -> bool {
         self.typed
             .is_some_and(|form| form.problems.iter().any(|problem| problem.field == field))
     }
 
     /// Renders a required line of text.
-    pub(crate) fn line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+    pub(crate) fn required_text_input(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, true)
     }
 
     /// Renders an optional line of text.
-    pub(crate) fn optional_line(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
+    pub(crate) fn optional_text_input(&self, field: &str, label: &str, present: &str, max: usize) -> Markup {
         self.text_input(field, label, present, max, false)
     }
 
     /// Renders the optional reason for a change of limits.
-    pub(crate) fn edit_reason(&self) -> Markup {
-        self.optional_line("edit_reason", "Why", "", EditReason::MAX)
+    pub(crate) fn update_reason_input(&self) -> Markup {
+        self.optional_text_input("edit_reason", "Why", "", EditReason::MAX)
     }
 
     fn text_input(&self, field: &str, label: &str, present: &str, max: usize, is_required: bool) -> Markup {
-        let id = self.id(field);
+        let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) @if !is_required { " " span.muted { "(optional)" } } }
-                input type="text" id=(id) name=(field) value=(self.value(field, present)) maxlength=(max)
-                    required[is_required] autocomplete="off" aria-invalid[self.is_wrong(field)];
+                input type="text" id=(id) name=(field) value=(self.shown_value(field, present)) maxlength=(max)
+                    required[is_required] autocomplete="off" aria-invalid[self.has_field_error(field)];
             }
         }
     }
 
     /// Renders an optional checkbox.
-    pub(crate) fn optional_box(&self, field: &str, label: &str, present: bool) -> Markup {
-        let id = self.id(field);
+    pub(crate) fn optional_checkbox(&self, field: &str, label: &str, present: bool) -> Markup {
+        let id = self.input_id(field);
         html! {
             div.field {
                 label.check for=(id) {
-                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.holds(field, "yes", present)];
+                    input type="checkbox" id=(id) name=(field) value="yes" checked[self.is_option_selected(field, "yes", present)];
                     (label)
                 }
             }
@@ -520,21 +524,21 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders several lines of text.
-    pub(crate) fn area(&self, field: &str, label: &str, hint: &str, present: &[String], rows: u32) -> Markup {
-        let (id, text) = (self.id(field), self.value(field, &present.join("\n")));
+    pub(crate) fn text_area(&self, field: &str, label: &str, hint: &str, present: &[String], rows: u32) -> Markup {
+        let (id, text) = (self.input_id(field), self.shown_value(field, &present.join("\n")));
         html! {
             div.field {
                 label for=(id) { (label) }
                 textarea id=(id) name=(field) rows=(rows) spellcheck="false" autocomplete="off"
-                    aria-describedby=(format!("{id}-hint")) aria-invalid[self.is_wrong(field)] { (text) }
+                    aria-describedby=(format!("{id}-hint")) aria-invalid[self.has_field_error(field)] { (text) }
                 p.hint id=(format!("{id}-hint")) { (hint) }
             }
         }
     }
 
     /// Renders an amount in dollars; empty if `present` is `None`.
-    pub(crate) fn dollars(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
-        let id = self.id(field);
+    pub(crate) fn dollars_input(&self, field: &str, label: &str, hint: &str, present: Option<Amount>) -> Markup {
+        let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) }
@@ -545,10 +549,10 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders a cap in dollars, with a checkbox for no limit.
-    pub(crate) fn cap(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
-        let (id, box_field) = (self.id(field), format!("{field}_no_limit"));
-        let box_id = self.id(&box_field);
-        let checked = self.holds(&box_field, "yes", is_no_limit(present));
+    pub(crate) fn cap_input(&self, field: &str, label: &str, lifted: &str, hint: &str, present: Amount) -> Markup {
+        let (id, box_field) = (self.input_id(field), format!("{field}_no_limit"));
+        let box_id = self.input_id(&box_field);
+        let checked = self.is_option_selected(&box_field, "yes", is_no_limit(present));
         html! {
             div.field.cap {
                 label for=(id) { (label) }
@@ -563,24 +567,24 @@ impl<'a> Inputs<'a> {
     }
 
     fn amount_input(&self, field: &str, present: Option<Amount>) -> Markup {
-        let id = self.id(field);
-        let value = self.value(field, &present.map(Amount::to_usdc).unwrap_or_default());
+        let id = self.input_id(field);
+        let value = self.shown_value(field, &present.map(Amount::to_usdc).unwrap_or_default());
         html! {
             span.dollars {
                 span aria-hidden="true" { "$" }
                 input type="text" inputmode="decimal" id=(id) name=(field) value=(value) maxlength="24" size="12"
-                    autocomplete="off" aria-describedby=(format!("{id}-hint")) aria-invalid[self.is_wrong(field)];
+                    autocomplete="off" aria-describedby=(format!("{id}-hint")) aria-invalid[self.has_field_error(field)];
             }
         }
     }
 
     /// Renders a checkbox that must be checked.
-    pub(crate) fn box_to_check(&self, field: &str, label: &str) -> Markup {
-        let id = self.id(field);
+    pub(crate) fn required_checkbox(&self, field: &str, label: &str) -> Markup {
+        let id = self.input_id(field);
         html! {
             div.field {
                 label.check for=(id) {
-                    input type="checkbox" id=(id) name=(field) value="yes" required checked[self.holds(field, "yes", false)];
+                    input type="checkbox" id=(id) name=(field) value="yes" required checked[self.is_option_selected(field, "yes", false)];
                     (label)
                 }
             }
@@ -588,24 +592,24 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders a whole number with its unit.
-    pub(crate) fn number(&self, field: &str, label: &str, present: u64) -> Markup {
-        let id = self.id(field);
+    pub(crate) fn number_input(&self, field: &str, label: &str, present: u64) -> Markup {
+        let id = self.input_id(field);
         html! {
             div.field {
                 label for=(id) { (label) }
                 input.short type="text" inputmode="numeric" id=(id) name=(field) maxlength="6" size="6"
-                    value=(self.value(field, &present.to_string())) autocomplete="off" aria-invalid[self.is_wrong(field)];
+                    value=(self.shown_value(field, &present.to_string())) autocomplete="off" aria-invalid[self.has_field_error(field)];
             }
         }
     }
 
     /// Renders a drop-down list with one selected option.
-    pub(crate) fn choice(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
-        let (id, chosen) = (self.id(field), self.value(field, present));
+    pub(crate) fn drop_down(&self, field: &str, label: &str, options: &[(String, String)], present: &str) -> Markup {
+        let (id, chosen) = (self.input_id(field), self.shown_value(field, present));
         html! {
             div.field {
                 label for=(id) { (label) }
-                select id=(id) name=(field) aria-invalid[self.is_wrong(field)] {
+                select id=(id) name=(field) aria-invalid[self.has_field_error(field)] {
                     @for (value, text) in options { option value=(value) selected[*value == chosen] { (text) } }
                 }
             }
@@ -613,13 +617,13 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders two or three radio buttons.
-    pub(crate) fn radios(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
+    pub(crate) fn radio_buttons(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
         html! {
-            fieldset.options id=(self.id(field)) tabindex="-1" {
+            fieldset.options id=(self.input_id(field)) tabindex="-1" {
                 legend { (legend) }
                 @for (value, text) in options {
                     label.check {
-                        input type="radio" name=(field) value=(value) checked[self.holds(field, value, *value == present)];
+                        input type="radio" name=(field) value=(value) checked[self.is_option_selected(field, value, *value == present)];
                         (text)
                     }
                 }
@@ -628,15 +632,15 @@ impl<'a> Inputs<'a> {
     }
 
     /// Renders checkboxes, of which any number can be checked.
-    pub(crate) fn boxes(&self, field: &str, legend: &str, hint: &str, options: &[BoxOption]) -> Markup {
-        let id = self.id(field);
+    pub(crate) fn checkboxes(&self, field: &str, legend: &str, hint: &str, options: &[BoxOption]) -> Markup {
+        let id = self.input_id(field);
         html! {
             fieldset.options id=(id) aria-describedby=(format!("{id}-hint")) tabindex="-1" {
                 legend { (legend) }
                 @for option in options {
                     label.check {
                         input type="checkbox" name=(field) value=(option.value)
-                            checked[self.holds(field, &option.value, option.present)];
+                            checked[self.is_option_selected(field, &option.value, option.present)];
                         (option.label)
                     }
                 }
@@ -646,7 +650,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// An option of [`Inputs::boxes`].
+/// An option of [`Inputs::checkboxes`].
 pub(crate) struct BoxOption {
     pub(crate) value: String,
     pub(crate) label: String,
@@ -675,38 +679,37 @@ mod tests {
         ];
         for (body, units) in rows {
             let mut form = form(body);
-            assert_eq!(form.dollars("a", "Cap").map(Amount::units), units, "{body}");
-            assert_eq!(form.is_wrong(), units.is_none(), "{body}");
-            assert!(
-                form.problems()
-                    .iter()
-                    .all(|problem| problem.message.starts_with("Cap: "))
-            );
+            assert_eq!(form.parse_dollars("a", "Cap").map(Amount::units), units, "{body}");
+            assert_eq!(form.has_errors(), units.is_none(), "{body}");
+            assert!(form.errors().iter().all(|problem| problem.message.starts_with("Cap: ")));
         }
     }
 
     #[test]
     fn a_cap_is_lifted_by_its_box_alone() {
         let no_limit = Amount::from_units(10_000_000_000_000).unwrap();
-        assert_eq!(form("a=&a_no_limit=yes").cap("a", "Cap", no_limit), Some(no_limit));
+        assert_eq!(
+            form("a=&a_no_limit=yes").parse_cap("a", "Cap", no_limit),
+            Some(no_limit)
+        );
         for body in ["a=", "", "a=1&a_no_limit=yes"] {
             let mut form = form(body);
-            assert_eq!(form.cap("a", "Cap", no_limit), None, "{body}");
-            assert!(form.is_wrong());
+            assert_eq!(form.parse_cap("a", "Cap", no_limit), None, "{body}");
+            assert!(form.has_errors());
         }
     }
 
     #[test]
     fn rejected_input_is_shown_only_in_its_form() {
         let mut typed = form("name=%22%3E%3Cscript%3E");
-        typed.wrong("name", "no");
+        typed.add_error("name", "no");
         let again = Inputs::new(FormName::Enable, Some(&typed))
-            .line("name", "Name", "now", 100)
+            .required_text_input("name", "Name", "now", 100)
             .into_string();
         assert!(again.contains("value=\"&quot;&gt;&lt;script&gt;\""), "{again}");
         assert!(again.contains("aria-invalid"));
         let other = Inputs::new(FormName::NewAgent, Some(&typed))
-            .line("name", "Name", "now", 100)
+            .required_text_input("name", "Name", "now", 100)
             .into_string();
         assert!(other.contains("value=\"now\"") && !other.contains("aria-invalid"));
     }
@@ -719,7 +722,7 @@ mod tests {
             ("version=", None),
             ("", None),
         ] {
-            assert_eq!(form(body).version(), version.map(Precondition::Version), "{body}");
+            assert_eq!(form(body).parse_version(), version.map(Precondition::Version), "{body}");
         }
     }
 }

@@ -1,34 +1,34 @@
 //! The names of agents, services, wallets and chains as the pages show them.
 
-use crate::ui::datetime::both;
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Address, AgentId, AgentStatus, Catalog, DecisionResult, EventKind, FreezeTarget, KeyId, Network, OperationSlug,
-    OperatorFreeze, Service, ServiceId, Timestamp, visible,
+    OperatorFreeze, Service, ServiceId, Timestamp, escape_hidden_characters,
 };
 
-pub(crate) fn agent(id: AgentId, name: &str) -> Markup {
-    html! { a.name href=(paths::agent(id)) { (visible(name)) } }
+pub(crate) fn agent_link(id: AgentId, name: &str) -> Markup {
+    html! { a.name href=(paths::agent_path(id)) { (escape_hidden_characters(name)) } }
 }
 
 /// Renders a service's name. The service may no longer be in the catalog, because records remain after a service left
 /// it.
-pub(crate) fn service(id: ServiceId, catalog: &Catalog) -> Markup {
-    let Some(service) = catalog.by_id(id) else {
+pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
+    let Some(service) = catalog.find_by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
     };
-    html! { span.name { (visible(&service.name)) } }
+    html! { span.name { (escape_hidden_characters(&service.name)) } }
 }
 
 /// Renders an operation's name, such as `Lab Weather · Current weather`: its label in the catalog, or else its slug.
-pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
+pub(crate) fn operation_name(of: Option<&Service>, slug: Option<&OperationSlug>) -> Markup {
     let label = slug
-        .and_then(|slug| of?.operation(slug))
+        .and_then(|slug| of?.find_operation(slug))
         .map(|operation| operation.label.as_str());
     html! {
         @match (label, slug) {
-            (Some(label), Some(slug)) => span title=(slug) { (visible(label)) },
+            (Some(label), Some(slug)) => span title=(slug) { (escape_hidden_characters(label)) },
             (None, Some(slug)) => code { (slug) },
             (_, None) => span.muted { "an operation that is not in the catalog" },
         }
@@ -36,14 +36,14 @@ pub(crate) fn operation(of: Option<&Service>, slug: Option<&OperationSlug>) -> M
 }
 
 /// Renders a wallet address in full, so that users can compare it before they approve a payment.
-pub(crate) fn wallet(address: Address) -> Markup {
+pub(crate) fn wallet_address(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (first, second) = text.split_at_checked(21).unwrap_or((&text, ""));
     html! { span.copyable { code.long.halves { (first) wbr; (second) } (copy_button(&text, "Copy the address")) } }
 }
 
 /// Renders a shortened wallet address. The full address is shown on hover and read by screen readers.
-pub(crate) fn short_wallet(address: Address) -> Markup {
+pub(crate) fn short_wallet_address(address: Address) -> Markup {
     let text = address.to_checksum(None);
     let (head, tail) = (text.get(..6).unwrap_or(&text), text.get(38..).unwrap_or_default());
     html! { code title=(text) { span aria-hidden="true" { (head) "…" (tail) } span.sr { (text) } } }
@@ -54,15 +54,15 @@ pub(crate) fn copy_button(text: &str, label: &str) -> Markup {
     html! { button.copy type="button" data-copy=(text) aria-label=(label) hidden { "Copy" } }
 }
 
-pub(crate) fn status(status: AgentStatus) -> Markup {
+pub(crate) fn status_chip(status: AgentStatus) -> Markup {
     match status {
         AgentStatus::Active => html! { span.chip.good { "active" } },
         AgentStatus::Frozen => html! { span.chip.bad { "frozen" } },
     }
 }
 
-/// Returns the name of an event kind. It uses the same words for outcomes as [`outcome`].
-pub(crate) const fn event(kind: EventKind) -> &'static str {
+/// Returns the name of an event kind. It uses the same words for outcomes as [`result_name`].
+pub(crate) const fn event_name(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PaymentAuthorized => "Payment allowed",
         EventKind::PaymentConfirmed => "Payment confirmed",
@@ -109,7 +109,7 @@ pub(crate) const fn event(kind: EventKind) -> &'static str {
 }
 
 /// Returns the name of a decision's result, which is the same on all pages and in all notifications.
-pub(crate) const fn outcome(result: DecisionResult) -> &'static str {
+pub(crate) const fn result_name(result: DecisionResult) -> &'static str {
     match result {
         DecisionResult::Allow => "Allowed",
         DecisionResult::Block => "Blocked",
@@ -119,8 +119,8 @@ pub(crate) const fn outcome(result: DecisionResult) -> &'static str {
     }
 }
 
-pub(crate) fn outcome_chip(result: DecisionResult) -> Markup {
-    let name = outcome(result);
+pub(crate) fn result_chip(result: DecisionResult) -> Markup {
+    let name = result_name(result);
     match result {
         DecisionResult::Allow => html! { span.chip.good { (name) } },
         DecisionResult::Block => html! { span.chip.bad { (name) } },
@@ -141,14 +141,14 @@ pub(crate) fn frozen_by_operator(now: Timestamp, freeze: &OperatorFreeze) -> Mar
                         FreezeTarget::Deployment => "An operator has frozen all payments.",
                     }
                 }
-                " Nothing is paid until operators end the freeze. Since " (both(freeze.at, now)) ": " q { (visible(freeze.reason.as_str())) }
+                " Nothing is paid until operators end the freeze. Since " (relative_and_exact_time(freeze.at, now)) ": " q { (escape_hidden_characters(freeze.reason.as_str())) }
             }
         }
     }
 }
 
 /// Returns the chain's usual name.
-pub(crate) const fn network(network: Network) -> &'static str {
+pub(crate) const fn network_name(network: Network) -> &'static str {
     match network {
         Network::Base => "Base",
         Network::BaseSepolia => "Base Sepolia (test network)",
@@ -156,11 +156,11 @@ pub(crate) const fn network(network: Network) -> &'static str {
 }
 
 /// Renders a link to another site. The browser sends no referrer to that site.
-pub(crate) fn outside(url: &str, text: &str) -> Markup {
+pub(crate) fn external_link(url: &str, text: &str) -> Markup {
     html! { a.outside href=(url) rel="noopener noreferrer external" target="_blank" { (text) span.sr { " (opens a new tab)" } } }
 }
 
 /// Renders the last part of a key's public half.
-pub(crate) fn key(id: KeyId) -> Markup {
+pub(crate) fn key_suffix(id: KeyId) -> Markup {
     html! { code title="The end of the key’s public part" { "…" (id) } }
 }

@@ -5,7 +5,7 @@ use crate::sessions::form_token::FormToken;
 use crate::sessions::session::PageSession;
 use crate::ui::asset;
 use crate::ui::form::{Form, FormName, Inputs};
-use crate::ui::notice::Notice;
+use crate::ui::notice::PageMessage;
 use axum::http::Uri;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use purser_api::Query;
@@ -25,7 +25,7 @@ pub(crate) struct Layout {
     /// it.
     pub(crate) waiting: Option<WaitingCount>,
     /// The notification about the completed operation.
-    pub(crate) notice: Option<Notice>,
+    pub(crate) notice: Option<PageMessage>,
     /// The reason for a failed request, if the error does not belong to a form field.
     pub(crate) problem: Option<String>,
     /// The form to show again, with validation errors or with its preview.
@@ -56,7 +56,7 @@ impl Layout {
     /// Creates the layout of a page at the time `now`.
     pub(crate) fn new(session: &PageSession, now: Timestamp) -> Self {
         Self {
-            person: session.name().to_owned(),
+            person: session.user_name().to_owned(),
             is_operator: session.is_operator,
             token: session.token.clone(),
             now,
@@ -70,7 +70,7 @@ impl Layout {
 
     /// Returns a layout for rendering a part of a page that is compared with another response. The layout has no
     /// current time, and its form token has a zero mask.
-    pub(crate) fn to_compare(&self) -> Self {
+    pub(crate) fn for_comparison(&self) -> Self {
         Self {
             person: self.person.clone(),
             is_operator: self.is_operator,
@@ -85,29 +85,29 @@ impl Layout {
     }
 
     /// Adds the notification in the URL.
-    pub(crate) fn with_notice(self, uri: &Uri) -> Self {
+    pub(crate) fn with_message_in_url(self, uri: &Uri) -> Self {
         let notice = Query::from_uri(uri)
-            .text("notice")
-            .and_then(|code| Notice::from_code(&code));
+            .parse_text("notice")
+            .and_then(|code| PageMessage::from_code(&code));
         Self { notice, ..self }
     }
 
     /// Returns the inputs of the form `name`.
-    pub(crate) fn inputs(&self, name: FormName) -> Inputs<'_> {
+    pub(crate) fn form_inputs(&self, name: FormName) -> Inputs<'_> {
         Inputs::new(name, self.typed.as_ref())
     }
 
     /// Renders a `POST` form with its CSRF token.
-    pub(crate) fn form(&self, action: &str, content: &Markup) -> Markup {
-        html! { form method="post" action=(action) { (self.token.input()) (content) } }
+    pub(crate) fn post_form(&self, action: &str, content: &Markup) -> Markup {
+        html! { form method="post" action=(action) { (self.token.hidden_input()) (content) } }
     }
 
     /// Renders a form with one button. If the button has a `question`, the script asks for confirmation before it sends
     /// the form.
-    pub(crate) fn button(&self, action: &str, button: &Button<'_>) -> Markup {
+    pub(crate) fn button_form(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
-                (self.token.input())
+                (self.token.hidden_input())
                 @if let Some(version) = button.version { (version_input(version)) }
                 @if button.asks_why {
                     input type="text" name="edit_reason" maxlength=(EditReason::MAX) autocomplete="off"
@@ -119,15 +119,15 @@ impl Layout {
     }
 
     /// Renders the page's whole HTML document.
-    pub(crate) fn page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
-        document(
+    pub(crate) fn html_page(&self, title: &str, here: NavItem, content: &Markup) -> Markup {
+        html_document(
             title,
             Some(self.now),
             &html! {
                 a.skip href="#main" { "Skip to the content" }
                 header.top {
                     div.bar-inner {
-                        (brand())
+                        (brand_link())
                         (self.navigation(here))
                         form.search method="get" action="/dashboard/search" role="search" aria-label="Everything" {
                             label.sr for="search" { "Search ids, transactions, payees, hosts and agents" }
@@ -139,7 +139,7 @@ impl Layout {
                                 aria-current=[(here == NavItem::Sessions).then_some("page")] {
                                 span.sr { "Your sessions. Signed in as " } (self.person)
                             }
-                            (self.button("/dashboard/sign-out", &Button::quiet("Sign out")))
+                            (self.button_form("/dashboard/sign-out", &Button::quiet("Sign out")))
                         }
                     }
                 }
@@ -165,7 +165,7 @@ impl Layout {
                     (entry(NavItem::Overview, "/dashboard", html! { "Overview" }))
                     (entry(NavItem::Agents, "/dashboard/agents", html! { "Agents" }))
                     (entry(NavItem::Approvals, "/dashboard/approvals", html! {
-                        "Approvals" (badge(self.waiting))
+                        "Approvals" (pending_badge(self.waiting))
                     }))
                     (entry(NavItem::Decisions, "/dashboard/decisions", html! { "Decisions" }))
                     (entry(NavItem::Settlements, "/dashboard/settlements", html! { "Settlements" }))
@@ -180,9 +180,9 @@ impl Layout {
     }
 
     fn messages(&self) -> Markup {
-        let wrong = self.typed.as_ref().filter(|form| form.is_wrong());
+        let wrong = self.typed.as_ref().filter(|form| form.has_errors());
         html! {
-            @if let Some(notice) = self.notice { (note(notice)) }
+            @if let Some(notice) = self.notice { (notice_message(notice)) }
             @if let Some(problem) = &self.problem {
                 div.message.bad role="alert" tabindex="-1" data-problem { p { (problem) } }
             }
@@ -190,7 +190,7 @@ impl Layout {
                 div.message.bad role="alert" tabindex="-1" data-problem {
                     p { strong { "Nothing was saved." } " Please correct this:" }
                     ul {
-                        @for problem in form.problems() {
+                        @for problem in form.errors() {
                             li {
                                 @if problem.field.is_empty() { (problem.message) }
                                 @else { a href=(format!("#{}-{}", form.name, problem.field)) { (problem.message) } }
@@ -244,14 +244,14 @@ impl<'a> Button<'a> {
         }
     }
 
-    pub(crate) const fn at(self, version: u64) -> Self {
+    pub(crate) const fn with_version(self, version: u64) -> Self {
         Self {
             version: Some(version),
             ..self
         }
     }
 
-    pub(crate) const fn asking_why(self) -> Self {
+    pub(crate) const fn with_reason_input(self) -> Self {
         Self { asks_why: true, ..self }
     }
 }
@@ -260,30 +260,30 @@ pub(crate) fn version_input(version: u64) -> Markup {
     html! { input type="hidden" name="version" value=(version); }
 }
 
-pub(crate) fn note(notice: Notice) -> Markup {
+pub(crate) fn notice_message(notice: PageMessage) -> Markup {
     html! {
-        div.message.bad[notice.is_bad()].good[!notice.is_bad()] role="status" data-notice { p { (notice.text()) } }
+        div.message.bad[notice.is_failure()].good[!notice.is_failure()] role="status" data-notice { p { (notice.text()) } }
     }
 }
 
 /// Renders an HTML document, with or without a session. `now` is the time against which the script computes relative
 /// times.
-pub(crate) fn document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
+pub(crate) fn html_document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head { (head(title)) script src=(asset::script_path()) defer {} }
+            head { (html_head(title)) script src=(asset::script_path()) defer {} }
             body data-now=[now.map(Timestamp::secs)] { (body) }
         }
     }
 }
 
 /// Renders a centred card, which is the content of a page without a session.
-pub(crate) fn card(content: &Markup) -> Markup {
-    html! { main.welcome id="main" { div.welcome-card { (brand()) (content) } } }
+pub(crate) fn centered_card(content: &Markup) -> Markup {
+    html! { main.welcome id="main" { div.welcome-card { (brand_link()) (content) } } }
 }
 
-pub(crate) fn head(title: &str) -> Markup {
+pub(crate) fn html_head(title: &str) -> Markup {
     html! {
         meta charset="utf-8";
         meta name="viewport" content="width=device-width, initial-scale=1";
@@ -294,11 +294,11 @@ pub(crate) fn head(title: &str) -> Markup {
     }
 }
 
-fn brand() -> Markup {
+fn brand_link() -> Markup {
     html! { a.brand href="/dashboard" { (PreEscaped(asset::MARK)) "Purser" } }
 }
 
-fn badge(waiting: Option<WaitingCount>) -> Markup {
+fn pending_badge(waiting: Option<WaitingCount>) -> Markup {
     let count = waiting.unwrap_or_default();
     html! {
         span.badge data-waiting-count=[waiting.map(|waiting| waiting.number)] data-at-least[count.is_more] data-badge

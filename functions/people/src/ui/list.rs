@@ -36,7 +36,7 @@ impl<T> ListPage<T> {
 
     /// Returns the same page with the records of its rows. There may be fewer records than rows, because records may
     /// have been deleted.
-    pub(crate) fn with<R>(self, rows: Vec<R>) -> ListPage<R> {
+    pub(crate) fn with_rows<R>(self, rows: Vec<R>) -> ListPage<R> {
         ListPage {
             rows,
             cut: self.cut,
@@ -46,14 +46,19 @@ impl<T> ListPage<T> {
     }
 
     /// Renders the position in the list, and links to the previous and the next page. `address` returns a page's URL.
-    pub(crate) fn paging(&self, label: &str, thing: &str, address: impl Fn(usize) -> String) -> Markup {
+    pub(crate) fn position_and_page_links(
+        &self,
+        label: &str,
+        thing: &str,
+        address: impl Fn(usize) -> String,
+    ) -> Markup {
         let before = self.page.saturating_mul(ROWS);
         let (first, last) = (before.saturating_add(1), before.saturating_add(self.cut));
         let next = self.page.saturating_add(1);
         html! {
             @if self.count > ROWS {
                 p.hint { (first) " to " (last) " of " (count_with_noun(self.count, thing)) }
-                (paging(
+                (first_and_next_links(
                     label,
                     self.page.checked_sub(1).map(|page| ("Previous", address(page))),
                     (last < self.count).then(|| ("Next", address(next))),
@@ -64,13 +69,13 @@ impl<T> ListPage<T> {
 }
 
 /// Parses the page's number in a query string. The number is counted from 1 in the URL, and from 0 in the result.
-pub(crate) fn page_number(query: &mut Query) -> usize {
-    let page = query.read("page", |text| text.parse::<usize>().ok(), "");
+pub(crate) fn parse_page_number(query: &mut Query) -> usize {
+    let page = query.parse_with("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
 }
 
-/// Formats a page's number so that [`page_number`] can parse it; `None` for the first page.
-pub(crate) fn page_text(page: usize) -> Option<String> {
+/// Formats a page's number so that [`parse_page_number`] can parse it; `None` for the first page.
+pub(crate) fn format_page_number(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
@@ -82,7 +87,7 @@ pub(crate) enum Column<'a> {
 }
 
 /// Renders the column headings of a table.
-pub(crate) fn columns(columns: &[Column<'_>]) -> Markup {
+pub(crate) fn column_headings(columns: &[Column<'_>]) -> Markup {
     html! {
         thead {
             tr {
@@ -99,7 +104,7 @@ pub(crate) fn columns(columns: &[Column<'_>]) -> Markup {
 
 /// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible; `open`
 /// unfolds it if a filter is invalid. `clear` is the URL without filters, if any filter is set.
-pub(crate) fn filters(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
+pub(crate) fn filter_form(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
     html! {
         form.filters method="get" action=(action) role="search" aria-label="Filters" {
             details.narrow-fold open[open] {
@@ -137,7 +142,7 @@ pub(crate) fn text_field(id: &str, field: &str, label: &str, text: &str) -> Mark
 }
 
 /// Whether a name contains the text, regardless of case.
-pub(crate) fn has_text(name: &str, text: &str) -> bool {
+pub(crate) fn contains_text(name: &str, text: &str) -> bool {
     name.to_lowercase().contains(&text.trim().to_lowercase())
 }
 
@@ -163,7 +168,7 @@ pub(crate) fn filter_select(
 
 /// Returns the message that names the invalid filters in a list's URL; `None` if all filters are valid. A list with
 /// invalid filters shows no rows, because a user could mistake unfiltered rows for the result.
-pub(crate) fn filter_problem(query: Query) -> Option<String> {
+pub(crate) fn filter_error(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
         return Some("These filters are invalid.".to_owned());
@@ -193,7 +198,7 @@ pub(crate) fn filter_problem(query: Query) -> Option<String> {
 }
 
 /// Renders the text that replaces the rows while a filter is invalid.
-pub(crate) fn nothing_shown() -> Markup {
+pub(crate) fn invalid_filter_text() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }
 
@@ -215,7 +220,7 @@ pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Mar
 }
 
 /// Renders links to the first and the next page of a list. Each link has a text and a URL.
-pub(crate) fn paging(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
+pub(crate) fn first_and_next_links(label: &str, first: Option<(&str, String)>, next: Option<(&str, String)>) -> Markup {
     html! {
         @if first.is_some() || next.is_some() {
             nav.paging aria-label=(label) {
@@ -242,7 +247,7 @@ mod tests {
             let numbered = ListPage::new(all(), page);
             assert_eq!((numbered.rows[0], numbered.rows.len()), (first, count), "{page}");
             let markup = numbered
-                .paging("Pages", "agent", |page| format!("?{page}"))
+                .position_and_page_links("Pages", "agent", |page| format!("?{page}"))
                 .into_string();
             assert_eq!(
                 (markup.contains("Previous"), markup.contains("Next")),
@@ -255,11 +260,14 @@ mod tests {
 
     #[test]
     fn pages_are_counted_from_one() {
-        let of = |query: &str| page_number(&mut Query::from_uri(&format!("/?{query}").parse().unwrap()));
+        let of = |query: &str| parse_page_number(&mut Query::from_uri(&format!("/?{query}").parse().unwrap()));
         assert_eq!(
             [of(""), of("page=0"), of("page=1"), of("page=3"), of("page=x")],
             [0, 0, 0, 2, 0]
         );
-        assert_eq!([page_text(0), page_text(2)], [None, Some("3".to_owned())]);
+        assert_eq!(
+            [format_page_number(0), format_page_number(2)],
+            [None, Some("3".to_owned())]
+        );
     }
 }

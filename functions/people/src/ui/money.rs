@@ -4,32 +4,32 @@ use maud::{Markup, html};
 use purser_domain::{Amount, Spend, SpendPolicy};
 
 /// Renders an amount in a sentence or a table.
-pub(crate) fn money(amount: Amount) -> Markup {
-    let units = units(amount);
-    html! { data.money value=(amount) title=(units) { (dollars(amount)) span.sr { " (" (units) ")" } } }
+pub(crate) fn amount_text(amount: Amount) -> Markup {
+    let units = format_units(amount);
+    html! { data.money value=(amount) title=(units) { (format_dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
 /// Renders an amount on which a user's decision depends. Its units can also be reached with the keyboard.
-pub(crate) fn big_money(amount: Amount) -> Markup {
-    let units = units(amount);
+pub(crate) fn prominent_amount(amount: Amount) -> Markup {
+    let units = format_units(amount);
     html! {
         data.money.reachable value=(amount) title=(units) data-units=(units) tabindex="0" {
-            (dollars(amount)) span.sr { " (" (units) ")" }
+            (format_dollars(amount)) span.sr { " (" (units) ")" }
         }
     }
 }
 
 /// Renders the used amount of a window, with "at most" if the amount is only an upper bound.
-pub(crate) fn spent(spend: Spend) -> Markup {
-    html! { @if !spend.is_exact { "at most " } (money(spend.amount)) }
+pub(crate) fn used_amount(spend: Spend) -> Markup {
+    html! { @if !spend.is_exact { "at most " } (amount_text(spend.amount)) }
 }
 
 /// Renders a cap, or "no limit" if the cap is so high that it limits nothing.
-pub(crate) fn cap(limit: Amount) -> Markup {
+pub(crate) fn cap_text(limit: Amount) -> Markup {
     if is_no_limit(limit) {
-        html! { span.nolimit title=(units(limit)) { "no limit" span.sr { " (" (units(limit)) ")" } } }
+        html! { span.nolimit title=(format_units(limit)) { "no limit" span.sr { " (" (format_units(limit)) ")" } } }
     } else {
-        money(limit)
+        amount_text(limit)
     }
 }
 
@@ -41,12 +41,12 @@ pub(crate) fn is_no_limit(limit: Amount) -> bool {
 }
 
 /// Formats an amount such as `$1,234.50`.
-pub(crate) fn dollars(amount: Amount) -> String {
+pub(crate) fn format_dollars(amount: Amount) -> String {
     amount.to_dollars()
 }
 
 /// Formats an amount such as `1,234,500 units`.
-pub(crate) fn units(amount: Amount) -> String {
+pub(crate) fn format_units(amount: Amount) -> String {
     amount.to_grouped_units()
 }
 
@@ -68,13 +68,13 @@ mod tests {
         ];
         for (count, expected) in rows {
             assert_eq!(is_no_limit(amount(count)), expected);
-            assert_eq!(cap(amount(count)).into_string().contains("no limit"), expected);
+            assert_eq!(cap_text(amount(count)).into_string().contains("no limit"), expected);
         }
     }
 
     #[test]
     fn exact_units_appear_in_title_and_accessible_text() {
-        let markup = money(amount(10_000)).into_string();
+        let markup = amount_text(amount(10_000)).into_string();
         assert!(markup.contains("title=\"10,000 units\""));
         assert!(markup.contains("<span class=\"sr\"> (10,000 units)</span>"));
     }

@@ -7,7 +7,7 @@ use crate::redirect::see_other;
 use axum::response::Response;
 
 /// Redirects to a page that shows the notification.
-pub(crate) fn done(path: &str, notice: Notice) -> Response {
+pub(crate) fn redirect_with_notice(path: &str, notice: PageMessage) -> Response {
     let sign = if path.contains('?') { '&' } else { '?' };
     see_other(&format!("{path}{sign}notice={}", notice.code()))
 }
@@ -17,11 +17,11 @@ macro_rules! notices {
     ($($notice:ident, $code:literal, $text:literal;)*) => {
         /// A notification about the result of a form.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Notice {
+        pub(crate) enum PageMessage {
             $($notice,)*
         }
 
-        impl Notice {
+        impl PageMessage {
             const ALL: &[Self] = &[$(Self::$notice,)*];
 
             /// Returns the code in the URL.
@@ -102,13 +102,13 @@ notices! {
     SignInStale, "sign_in_stale", "That sign-in was started too long ago, or in another browser. Please try again.";
 }
 
-impl Notice {
+impl PageMessage {
     pub(crate) fn from_code(code: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
     /// Whether the sign-in page, which needs no session, may show the notification.
-    pub(crate) const fn is_of_sign_in(self) -> bool {
+    pub(crate) const fn is_about_sign_in(self) -> bool {
         matches!(
             self,
             Self::SignedOut
@@ -121,7 +121,7 @@ impl Notice {
     }
 
     /// Whether the notification reports a failure.
-    pub(crate) const fn is_bad(self) -> bool {
+    pub(crate) const fn is_failure(self) -> bool {
         matches!(
             self,
             Self::NothingSelected
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn every_notice_is_found_by_its_code() {
-        for notice in Notice::ALL.iter().copied() {
-            assert_eq!(Notice::from_code(notice.code()), Some(notice));
+        for notice in PageMessage::ALL.iter().copied() {
+            assert_eq!(PageMessage::from_code(notice.code()), Some(notice));
         }
-        assert_eq!(Notice::from_code("<script>"), None);
+        assert_eq!(PageMessage::from_code("<script>"), None);
     }
 }

@@ -5,12 +5,12 @@ use purser_domain::{
 };
 
 /// Returns the path of an agent's page.
-pub(crate) fn agent(agent: AgentId) -> String {
+pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}")
 }
 
 /// Returns the path of the page about an agent's shadow policy.
-pub(crate) fn shadow(agent: AgentId) -> String {
+pub(crate) fn shadow_path(agent: AgentId) -> String {
     format!("/dashboard/agents/{agent}/shadow")
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn shadow(agent: AgentId) -> String {
 pub(crate) const BACKTESTS: &str = "/dashboard/backtests";
 
 /// Returns the path of a backtest's page.
-pub(crate) fn backtest(id: BacktestId) -> String {
+pub(crate) fn backtest_path(id: BacktestId) -> String {
     format!("{BACKTESTS}/{id}")
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn backtest(id: BacktestId) -> String {
 pub(crate) const TEMPLATES: &str = "/dashboard/templates";
 
 /// Returns the path of a policy template's page.
-pub(crate) fn template(name: &TemplateName) -> String {
+pub(crate) fn template_path(name: &TemplateName) -> String {
     format!("{TEMPLATES}/{name}")
 }
 
@@ -34,31 +34,31 @@ pub(crate) fn template(name: &TemplateName) -> String {
 pub(crate) const APPROVALS: &str = "/dashboard/approvals";
 
 /// Returns the path of an approval's page.
-pub(crate) fn approval(agent: AgentId, approval: ApprovalId) -> String {
+pub(crate) fn approval_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/approvals/{agent}/{approval}")
 }
 
 /// Returns the path below which an approval's forms are posted.
-pub(crate) fn approval_form(agent: AgentId, approval: ApprovalId) -> String {
+pub(crate) fn approval_form_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/agents/{agent}/approvals/{approval}")
 }
 
 /// Returns the path of a receipt's page.
-pub(crate) fn receipt(agent: AgentId, settlement: SettlementId) -> String {
+pub(crate) fn receipt_path(agent: AgentId, settlement: SettlementId) -> String {
     format!("/dashboard/receipts/{agent}/{settlement}")
 }
 
 /// Returns the path of a decision's page.
-pub(crate) fn decision(agent: AgentId, transaction: TransactionId) -> String {
+pub(crate) fn decision_path(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}")
 }
 
 /// Returns the path of the file with a decision's evidence.
-pub(crate) fn evidence(agent: AgentId, transaction: TransactionId) -> String {
+pub(crate) fn evidence_path(agent: AgentId, transaction: TransactionId) -> String {
     format!("/dashboard/decisions/{agent}/{transaction}/evidence.json")
 }
 
-const fn explorer(network: Network) -> &'static str {
+const fn explorer_url(network: Network) -> &'static str {
     match network {
         Network::Base => "https://basescan.org",
         Network::BaseSepolia => "https://sepolia.basescan.org",
@@ -66,13 +66,13 @@ const fn explorer(network: Network) -> &'static str {
 }
 
 /// Returns a transaction's URL in the block explorer.
-pub(crate) fn transaction(network: Network, tx_hash: TxHash) -> String {
-    format!("{}/tx/{tx_hash}", explorer(network))
+pub(crate) fn transaction_url(network: Network, tx_hash: TxHash) -> String {
+    format!("{}/tx/{tx_hash}", explorer_url(network))
 }
 
 /// Returns a wallet's URL in the block explorer.
-pub(crate) fn wallet(network: Network, address: Address) -> String {
-    format!("{}/address/{}", explorer(network), address.to_checksum(None))
+pub(crate) fn wallet_url(network: Network, address: Address) -> String {
+    format!("{}/address/{}", explorer_url(network), address.to_checksum(None))
 }
 
 #[cfg(test)]
@@ -86,7 +86,7 @@ mod tests {
             (Network::Base, "basescan.org"),
             (Network::BaseSepolia, "sepolia.basescan.org"),
         ] {
-            assert_eq!(transaction(network, hash), format!("https://{host}/tx/{hash}"));
+            assert_eq!(transaction_url(network, hash), format!("https://{host}/tx/{hash}"));
         }
     }
 }

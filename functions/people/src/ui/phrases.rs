@@ -1,22 +1,23 @@
 //! Sentences about decisions: the reason for a denial, the checks, and the rules.
 
-use crate::ui::datetime::{exact, length};
+use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::labels;
-use crate::ui::money::{dollars, money};
+use crate::ui::money::{amount_text, format_dollars};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingKind, AskingLimit, Catalog, Category, Check, CheckName, CheckOutcome, JournalEntry, LimitAction,
-    LoggedRefusal, PayoutRefusal, RaisedCaps, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, visible,
+    Amount, AskingKind, AskingLimit, Catalog, Category, Check, CheckName, CheckOutcome, HistoryEntry, IncreasedCaps,
+    LimitAction, LoggedDenial, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, WithdrawalRejection,
+    escape_hidden_characters,
 };
 
 /// Renders a sentence that explains why a payment was denied or requires approval.
-pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
+pub(crate) fn rejection_sentence(refusal: &LoggedDenial) -> Markup {
     let check = |name| refusal.checks.iter().find(|check| check.name == name);
     let limit = |name| check(name).and_then(|check| check.limit);
     let used = |name| check(name).and_then(|check| check.used);
     let sum = |before: &str, name, after: &str| {
-        html! { (before) @match limit(name) { Some(limit) => (money(limit)), None => "the limit" } (after) }
+        html! { (before) @match limit(name) { Some(limit) => (amount_text(limit)), None => "the limit" } (after) }
     };
     match refusal.error.as_str() {
         "service_not_enabled" => html! { "The service is not enabled for this agent." },
@@ -35,7 +36,7 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
             let used = used(CheckName::Day);
             html! {
                 (sum("Daily limit ", CheckName::Day, " exceeded"))
-                @if let Some(used) = used { " (" (money(used)) " used)" }
+                @if let Some(used) = used { " (" (amount_text(used)) " used)" }
             }
         }
         "approval_required" if refusal.rule == "approval_required" => html! { "A rule requires approval" },
@@ -47,22 +48,25 @@ pub(crate) fn why(refusal: &LoggedRefusal) -> Markup {
 }
 
 /// Returns a sentence that explains why a withdrawal was rejected.
-pub(crate) fn payout_refusal(refusal: &PayoutRefusal) -> String {
+pub(crate) fn withdrawal_rejection_sentence(refusal: &WithdrawalRejection) -> String {
     match refusal {
-        PayoutRefusal::NotSetUp => "Payouts are not configured.".to_owned(),
-        PayoutRefusal::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
-        PayoutRefusal::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
-        PayoutRefusal::AddressWaits { .. } => {
+        WithdrawalRejection::NotSetUp => "Payouts are not configured.".to_owned(),
+        WithdrawalRejection::Frozen(_) => "An operator has frozen this agent, so nothing was paid out.".to_owned(),
+        WithdrawalRejection::NoAddress => "The payout address was removed, so nothing was paid out.".to_owned(),
+        WithdrawalRejection::AddressWaits { .. } => {
             "The payout address can’t be used yet, so nothing was paid out.".to_owned()
         }
-        PayoutRefusal::PayoutOpen { .. } => "Another payout is in progress. Wait until it has ended.".to_owned(),
-        PayoutRefusal::InsufficientBalance { balance } => {
-            format!("The wallet holds {}, so nothing was paid out.", dollars(*balance))
+        WithdrawalRejection::PayoutOpen { .. } => "Another payout is in progress. Wait until it has ended.".to_owned(),
+        WithdrawalRejection::InsufficientBalance { balance } => {
+            format!(
+                "The wallet holds {}, so nothing was paid out.",
+                format_dollars(*balance)
+            )
         }
     }
 }
 
-fn block_reason(refusal: &LoggedRefusal) -> Markup {
+fn block_reason(refusal: &LoggedDenial) -> Markup {
     let budget = refusal.checks.iter().find(|check| check.name == CheckName::Budget);
     let (rule, detail) = refusal.reason.split_once(':').unwrap_or((&refusal.reason, ""));
     match (rule, detail) {
@@ -85,13 +89,13 @@ fn block_reason(refusal: &LoggedRefusal) -> Markup {
         ("vendor_allowlist", _) => html! { "The vendor is not on a list of allowed vendors." },
         ("budget_limit", _) => html! {
             @match budget.and_then(|check| check.used.zip(check.limit)) {
-                Some((used, limit)) => { "Budget of " (money(limit)) " for all services exceeded (" (money(used)) " used)" },
+                Some((used, limit)) => { "Budget of " (amount_text(limit)) " for all services exceeded (" (amount_text(used)) " used)" },
                 None => "Budget for all services exceeded",
             }
         },
         ("schedule", _) => html! { "A rule allows payments only at other times." },
         ("count_limit", _) => html! {
-            @match number_of(refusal, CheckName::Count) {
+            @match number_limit(refusal, CheckName::Count) {
                 Some(count) => { "A rule allows " (count) " payments within a time, and all were used." },
                 None => "A rule’s number of payments was used up.",
             }
@@ -112,7 +116,7 @@ fn block_reason(refusal: &LoggedRefusal) -> Markup {
 }
 
 /// Returns a check's limit, if the limit is a number of payments.
-fn number_of(refusal: &LoggedRefusal, name: CheckName) -> Option<u64> {
+fn number_limit(refusal: &LoggedDenial, name: CheckName) -> Option<u64> {
     let check = refusal.checks.iter().find(|check| check.name == name)?;
     check.limit.map(Amount::units)
 }
@@ -175,7 +179,7 @@ const fn check_outcome(outcome: CheckOutcome) -> (&'static str, &'static str) {
 }
 
 /// Renders all checks of a decision, with their amounts.
-pub(crate) fn checks(checks: &[Check]) -> Markup {
+pub(crate) fn checks_table(checks: &[Check]) -> Markup {
     if checks.is_empty() {
         return html! { p.muted { "No checks were made." } };
     }
@@ -190,7 +194,7 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
                         th scope="row" {
                             span.sign aria-hidden="true" { (sign) } (check_name(check.name)) span.sr { ": " (text) }
                         }
-                        td.num { @if let Some(limit) = check.limit { (limit_of(check.name, limit)) } }
+                        td.num { @if let Some(limit) = check.limit { (check_limit(check.name, limit)) } }
                         td.num {
                             @if let Some(used) = check.used.filter(|used| !used.is_zero()) { (used_amount(check.name, used)) }
                         }
@@ -202,10 +206,10 @@ pub(crate) fn checks(checks: &[Check]) -> Markup {
 }
 
 /// Renders a check's limit in its unit.
-fn limit_of(name: CheckName, limit: Amount) -> Markup {
+fn check_limit(name: CheckName, limit: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
-        _ => crate::ui::money::cap(limit),
+        _ => crate::ui::money::cap_text(limit),
     }
 }
 
@@ -214,25 +218,25 @@ fn used_amount(name: CheckName, used: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval => html! { (used.units()) },
         CheckName::Duplicate => html! { (used.units()) " s" },
-        _ => money(used),
+        _ => amount_text(used),
     }
 }
 
 /// Renders a rule as a sentence.
-pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
+pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
     match kind {
         RuleKind::CategoryBlock { categories } => {
-            html! { "Buys nothing in " (list(categories.iter().copied().map(category))) "." }
+            html! { "Buys nothing in " (join_with_or(categories.iter().copied().map(category_name))) "." }
         }
         RuleKind::VendorAllowlist { vendors } if vendors.is_empty() => html! { "Pays nobody." },
         RuleKind::VendorAllowlist { vendors } => {
-            html! { "Pays only " (list(vendors.iter().map(|vendor| match vendor {
-                Vendor::Service(slug) => service(slug, catalog),
-                Vendor::Wallet(wallet) => labels::short_wallet(*wallet),
+            html! { "Pays only " (join_with_or(vendors.iter().map(|vendor| match vendor {
+                Vendor::Service(slug) => service_phrase(slug, catalog),
+                Vendor::Wallet(wallet) => labels::short_wallet_address(*wallet),
             }))) "." }
         }
         RuleKind::BudgetLimit { limit, window } => {
-            html! { "Spends at most " (money(*limit)) " in any " (length(*window)) ", over all services." }
+            html! { "Spends at most " (amount_text(*limit)) " in any " (format_duration(*window)) ", over all services." }
         }
         RuleKind::ApprovalRequired {
             services,
@@ -240,46 +244,46 @@ pub(crate) fn rule(kind: &RuleKind, catalog: &Catalog) -> Markup {
             above,
         } => html! {
             "Requires approval of every payment"
-            @if let Some(above) = above { " above " (money(*above)) }
-            @if let Some(services) = services { " to " (list(services.iter().map(|slug| service(slug, catalog)))) }
-            @if let Some(categories) = categories { " in " (list(categories.iter().copied().map(category))) }
+            @if let Some(above) = above { " above " (amount_text(*above)) }
+            @if let Some(services) = services { " to " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
+            @if let Some(categories) = categories { " in " (join_with_or(categories.iter().copied().map(category_name))) }
             "."
         },
         RuleKind::CountLimit { count, window, .. } => html! {
             "Makes at most " (count) @if *count == 1 { " payment" } @else { " payments" }
-            " in any " (length(*window)) (scope(kind, catalog)) "."
+            " in any " (format_duration(*window)) (rule_scope(kind, catalog)) "."
         },
         RuleKind::MinimumInterval { interval, .. } => {
-            html! { "Waits " (length(*interval)) " after each payment" (scope(kind, catalog)) "." }
+            html! { "Waits " (format_duration(*interval)) " after each payment" (rule_scope(kind, catalog)) "." }
         }
         RuleKind::DuplicateGuard { within, action, .. } => html! {
-            (verb(*action)) " the same call again within " (length(*within)) (scope(kind, catalog)) "."
+            (action_verb(*action)) " the same call again within " (format_duration(*within)) (rule_scope(kind, catalog)) "."
         },
         RuleKind::NewPayee { .. } => html! {
-            (verb(LimitAction::Ask)) " the first payment to each payee of a service" (scope(kind, catalog)) "."
+            (action_verb(LimitAction::Ask)) " the first payment to each payee of a service" (rule_scope(kind, catalog)) "."
         },
         RuleKind::PriceAboveUsual {
             percent, over, action, ..
         } => html! {
-            (verb(*action)) " a price more than " (percent) "% above "
+            (action_verb(*action)) " a price more than " (percent) "% above "
             @match over {
                 UsualPrice::Catalog => "the catalog’s",
                 UsualPrice::Median(count) => { "the median of an operation’s last " (count) },
             }
-            (scope(kind, catalog)) "."
+            (rule_scope(kind, catalog)) "."
         },
         RuleKind::Schedule { schedule, .. } => html! {
-            "Pays only on " (list(schedule.days.iter().map(|day| html! { (day.name()) })))
-            " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (scope(kind, catalog)) "."
+            "Pays only on " (join_with_or(schedule.days.iter().map(|day| html! { (day.name()) })))
+            " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
         },
         RuleKind::AnomalyBrake(brake) => html! {
             "Is frozen when it pays more within an hour than " (brake.times) " times the busiest hour of a usual day, and at least "
-            (money(brake.at_least)) "."
+            (amount_text(brake.at_least)) "."
         },
     }
 }
 
-const fn verb(action: LimitAction) -> &'static str {
+const fn action_verb(action: LimitAction) -> &'static str {
     match action {
         LimitAction::Block => "Refuses",
         LimitAction::Ask => "Requires approval of",
@@ -287,9 +291,9 @@ const fn verb(action: LimitAction) -> &'static str {
 }
 
 /// Renders the services to which a limit applies.
-fn scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
+fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     html! {
-        @if let Some(services) = kind.services() { ", at " (list(services.iter().map(|slug| service(slug, catalog)))) }
+        @if let Some(services) = kind.service_slugs() { ", at " (join_with_or(services.iter().map(|slug| service_phrase(slug, catalog)))) }
     }
 }
 
@@ -302,30 +306,30 @@ pub(crate) fn short_approval_reason(asking: &[AskingLimit]) -> Markup {
 
 fn short_limit(AskingLimit { above, kind, .. }: AskingLimit) -> Markup {
     match kind {
-        AskingKind::Threshold => html! { "Over the " (money(above)) " approval threshold" },
+        AskingKind::Threshold => html! { "Over the " (amount_text(above)) " approval threshold" },
         AskingKind::ApprovalRequired if above.is_zero() => html! { "Approval rule for every payment" },
-        AskingKind::ApprovalRequired => html! { "Over the " (money(above)) " of an approval rule" },
+        AskingKind::ApprovalRequired => html! { "Over the " (amount_text(above)) " of an approval rule" },
         AskingKind::DuplicateGuard => html! { "The same call again" },
-        AskingKind::PriceAboveUsual => html! { "Over the usual price, at most " (money(above)) },
+        AskingKind::PriceAboveUsual => html! { "Over the usual price, at most " (amount_text(above)) },
         AskingKind::NewPayee => html! { "The first payment to this payee" },
     }
 }
 
 /// Renders the caps and the end of a temporary limit increase, as part of a sentence.
-pub(crate) fn raise(caps: RaisedCaps, until: Timestamp) -> Markup {
+pub(crate) fn limit_increase_phrase(caps: IncreasedCaps, until: Timestamp) -> Markup {
     html! {
-        @if let Some(most) = caps.max_per_call { (money(most)) " per call" }
+        @if let Some(most) = caps.max_per_call { (amount_text(most)) " per call" }
         @if caps.max_per_call.is_some() && caps.max_per_day.is_some() { " and " }
-        @if let Some(most) = caps.max_per_day { (money(most)) " per day" }
-        " until " (exact(until))
+        @if let Some(most) = caps.max_per_day { (amount_text(most)) " per day" }
+        " until " (exact_time(until))
     }
 }
 
 /// Returns the URL at which the owner can change the limit that denied a payment; `None` if none of the owner's limits
 /// denied it.
-pub(crate) fn limit_link(entry: &JournalEntry) -> Option<String> {
+pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
     let refusal = entry.refusal.as_ref()?;
-    let page = paths::agent(entry.agent);
+    let page = paths::agent_path(entry.agent);
     let service = || Some(format!("{page}#service-{}", entry.service?));
     let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
     match refusal.error.as_str() {
@@ -363,27 +367,27 @@ pub(crate) fn approval_reason(asking: &[AskingLimit], rules: &[Rule], catalog: &
 
 fn limit_reason(AskingLimit { rule: id, above, .. }: AskingLimit, rules: &[Rule], catalog: &Catalog) -> Markup {
     let Some(id) = id else {
-        return html! { "Over the " (money(above)) " approval threshold of this service." };
+        return html! { "Over the " (amount_text(above)) " approval threshold of this service." };
     };
     let Some(found) = rules.iter().find(|rule| rule.id == id) else {
-        return html! { "A rule that has since been removed required approval above " (money(above)) "." };
+        return html! { "A rule that has since been removed required approval above " (amount_text(above)) "." };
     };
-    html! { "A rule of this agent: " q { (rule(&found.kind, catalog)) } }
+    html! { "A rule of this agent: " q { (rule_sentence(&found.kind, catalog)) } }
 }
 
-fn service(slug: &ServiceSlug, catalog: &Catalog) -> Markup {
-    let Some(service) = catalog.by_reference(slug.as_str()) else {
+fn service_phrase(slug: &ServiceSlug, catalog: &Catalog) -> Markup {
+    let Some(service) = catalog.find_by_reference(slug.as_str()) else {
         return html! { code { (slug) } };
     };
-    html! { strong title=(slug) { (visible(&service.name)) } }
+    html! { strong title=(slug) { (escape_hidden_characters(&service.name)) } }
 }
 
-fn category(category: Category) -> Markup {
+fn category_name(category: Category) -> Markup {
     html! { em { (category.name()) } }
 }
 
 /// Renders a list such as `a, b or c`.
-fn list(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
+fn join_with_or(items: impl ExactSizeIterator<Item = Markup>) -> Markup {
     let last = items.len().saturating_sub(1);
     html! {
         @for (position, item) in items.enumerate() {
@@ -403,8 +407,8 @@ mod tests {
     use purser_domain::{Labels, LoggedDecision};
     use uuid::Uuid;
 
-    fn refusal(error: &str, reason: &str, rule: &str) -> LoggedRefusal {
-        LoggedRefusal {
+    fn refusal(error: &str, reason: &str, rule: &str) -> LoggedDenial {
+        LoggedDenial {
             transaction: TransactionId::from_uuid(Uuid::nil()),
             agent: AgentId::from_uuid(Uuid::from_u128(1)),
             transfers: 0,
@@ -439,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_refusal_links_to_the_limit_that_refused() {
-        let page = paths::agent(AgentId::from_uuid(Uuid::from_u128(1)));
+        let page = paths::agent_path(AgentId::from_uuid(Uuid::from_u128(1)));
         let service = format!("#service-{}", ServiceId::from_uuid(Uuid::from_u128(2)));
         let rows = [
             ("service_not_enabled", "", "", Some("#services")),
@@ -462,7 +466,7 @@ mod tests {
         for (error, reason, rule, expected) in rows {
             let expected = expected.map(|anchor| format!("{page}{anchor}"));
             let refusal = LoggedDecision::Refused(refusal(error, reason, rule));
-            let entry = JournalEntry::new(&refusal, "", &Labels::default());
+            let entry = HistoryEntry::new(&refusal, "", &Labels::default());
             assert_eq!(limit_link(&entry), expected, "{error} {reason}");
         }
     }

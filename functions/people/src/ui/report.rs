@@ -7,7 +7,7 @@
 
 use crate::digest::hexadecimal;
 use crate::sessions::cookie::Cookie;
-use crate::sessions::session::{SIGN_IN, origin_of};
+use crate::sessions::session::{SIGN_IN, request_origin};
 use crate::state::People;
 use axum::{
     extract::{Request, State},
@@ -30,8 +30,8 @@ const SIGNATURE: &str = "&report=";
 /// sign-in page needs no session and is exempt. It shows only notifications about sign-in and sign-out.
 pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let origin = origin_of(&people, &parts).ok();
-    let session = origin.and_then(|origin| Cookie::Session.read(&parts.headers, &origin));
+    let origin = request_origin(&people, &parts).ok();
+    let session = origin.and_then(|origin| Cookie::Session.find_value(&parts.headers, &origin));
     let address = parts.uri.path_and_query().map_or("", |address| address.as_str());
     if parts.method == Method::GET && has_report(address) && !is_signed(address, session.as_deref()) {
         parts.uri = without_report(&parts.uri);
@@ -41,7 +41,7 @@ pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Req
     let location = location.and_then(|location| location.to_str().ok());
     let reported = location.filter(|address| has_report(address)).zip(session);
     let signed = reported.and_then(|(address, session)| {
-        let signature = signature(address, &session)?;
+        let signature = report_signature(address, &session)?;
         HeaderValue::from_str(&format!("{address}{SIGNATURE}{signature}")).ok()
     });
     if let Some(signed) = signed {
@@ -62,13 +62,13 @@ fn has_report(address: &str) -> bool {
 fn is_signed(address: &str, session: Option<&str>) -> bool {
     let signed = address.rsplit_once(SIGNATURE).zip(session);
     signed.is_some_and(|((address, sent), session)| {
-        let ours = signature(address, session);
+        let ours = report_signature(address, session);
         ours.is_some_and(|ours| ours.as_bytes().ct_eq(sent.as_bytes()).into())
     })
 }
 
 /// Returns the MAC of a URL, with the session's secret as the key.
-fn signature(address: &str, session: &str) -> Option<String> {
+fn report_signature(address: &str, session: &str) -> Option<String> {
     let mut mac = Hmac::<Sha256>::new_from_slice(session.as_bytes()).ok()?;
     mac.update(b"purser/dashboard/report/v1\0");
     mac.update(address.as_bytes());

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
 use purser_api::{Failure, Query};
-use purser_domain::{Day, Error, Problem, UsageTotals};
+use purser_domain::{Day, Error, UsageTotals, ValidationError};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -134,26 +134,26 @@ pub(crate) struct UsageView {
         (status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."),
     )
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_usage(
     State(people): State<Arc<People>>,
     person: Caller,
     uri: Uri,
 ) -> Result<Json<UsageView>, Failure> {
     const DATE: &str = "must be a date such as `2026-11-21`";
     let mut query = Query::from_uri(&uri);
-    let from = query.read("from", Day::parse, DATE);
-    let to = query.read("to", Day::parse, DATE);
-    let by = query.read("by", UsageBy::parse, UsageBy::FORM);
+    let from = query.parse_with("from", Day::parse, DATE);
+    let to = query.parse_with("to", Day::parse, DATE);
+    let by = query.parse_with("by", UsageBy::parse, UsageBy::FORM);
     query.finish()?;
     let last = to.unwrap_or_else(|| Day::containing(people.now()));
-    let first = from.unwrap_or_else(|| last.minus(DEFAULT_DAYS.saturating_sub(1)));
+    let first = from.unwrap_or_else(|| last.days_earlier(DEFAULT_DAYS.saturating_sub(1)));
     let days = Days { first, last };
     if last < first || days.count() > Days::MAX {
         let words = format!("must be `from` or up to {} days later", Days::MAX.saturating_sub(1));
-        return Err(Error::invalid(vec![Problem::at("/to", words)]).into());
+        return Err(Error::invalid(vec![ValidationError::at_path("/to", words)]).into());
     }
     let by = by.unwrap_or(UsageBy::Day);
-    let usage = people.usage(&person, by, days).await?;
+    let usage = people.read_usage(&person, by, days).await?;
     let total = usage.total().into();
     let rows = usage.rows.into_iter();
     let rows: Vec<UsageRow> = rows.map(|(of, sums)| UsageRow::new(by, of, sums)).collect();

@@ -45,7 +45,7 @@ impl Days {
 
     /// Returns the number of days.
     pub(crate) const fn count(self) -> u32 {
-        self.last.since(self.first).saturating_add(1)
+        self.last.days_since(self.first).saturating_add(1)
     }
 }
 
@@ -67,39 +67,39 @@ impl People {
     /// order of amount, and reasons in descending order of their number. Rows without counted payments are omitted.
     ///
     /// Sums by agent take half a read unit per 60 agents and day. Other sums take half a read unit per four days.
-    pub(crate) async fn usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
+    pub(crate) async fn read_usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
         let (owner, Days { first, last }) = (&person.id, days);
         if by == UsageBy::Agent {
-            let agents = self.usage.by_agent(owner, first, last).await?.into_iter();
-            let rows = most_first(agents.map(|(agent, sums)| (agent.to_string(), sums)).collect());
+            let agents = self.usage.read_sums_by_agent(owner, first, last).await?.into_iter();
+            let rows = sort_by_amount(agents.map(|(agent, sums)| (agent.to_string(), sums)).collect());
             return Ok(Usage { rows });
         }
-        let days = self.usage.days(owner, first, last).await?;
+        let days = self.usage.read_days(owner, first, last).await?;
         let rows = match by {
             UsageBy::Day | UsageBy::Agent => {
                 let days = days.into_iter();
                 days.map(|(day, sums)| (day.to_string(), sums.total)).collect()
             }
             UsageBy::Service => {
-                let services = by_service(days.iter().map(|(_, sums)| sums)).into_iter();
-                most_first(services.map(|(service, sums)| (service.to_string(), sums)).collect())
+                let services = sums_by_service(days.iter().map(|(_, sums)| sums)).into_iter();
+                sort_by_amount(services.map(|(service, sums)| (service.to_string(), sums)).collect())
             }
             UsageBy::Label => {
-                let labels = by_label(days.iter().map(|(_, sums)| sums)).into_iter();
-                most_first(
+                let labels = sums_by_label(days.iter().map(|(_, sums)| sums)).into_iter();
+                sort_by_amount(
                     labels
                         .map(|((key, value), sums)| (format!("{key}={value}"), sums))
                         .collect(),
                 )
             }
-            UsageBy::Reason => refusals(days.into_iter().map(|(_, sums)| sums.reasons)),
+            UsageBy::Reason => count_rejections(days.into_iter().map(|(_, sums)| sums.reasons)),
         };
         Ok(Usage { rows })
     }
 }
 
 /// Adds up each service's sums over these days.
-pub(crate) fn by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<ServiceId, UsageTotals> {
+pub(crate) fn sums_by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<ServiceId, UsageTotals> {
     let mut services: BTreeMap<ServiceId, UsageTotals> = BTreeMap::new();
     for (service, sums) in days.flat_map(|day| &day.services) {
         let sum = services.entry(*service).or_default();
@@ -109,7 +109,9 @@ pub(crate) fn by_service<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMa
 }
 
 /// Adds up each label's sums over these days.
-pub(crate) fn by_label<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
+pub(crate) fn sums_by_label<'a>(
+    days: impl Iterator<Item = &'a DaySums>,
+) -> BTreeMap<(LabelKey, LabelValue), UsageTotals> {
     let mut labels: BTreeMap<(LabelKey, LabelValue), UsageTotals> = BTreeMap::new();
     for (label, sums) in days.flat_map(|day| &day.labels) {
         let sum = labels.entry(label.clone()).or_default();
@@ -119,14 +121,14 @@ pub(crate) fn by_label<'a>(days: impl Iterator<Item = &'a DaySums>) -> BTreeMap<
 }
 
 /// Sorts by amount, largest first. Rows with equal amounts keep their order by id.
-fn most_first(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
+fn sort_by_amount(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
     rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.authorized));
     rows
 }
 
 /// Counts blocked and escalated payments by `error` slug. Only `approval_required` is an escalation (`docs/spec.md`
 /// §7).
-fn refusals(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
+fn count_rejections(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();
     for (error, count) in days.flatten() {

@@ -1,32 +1,32 @@
 //! The spending section of the overview: sums for today, a week and a month, a chart, and rankings.
 
 use crate::agents::spend::AgentSpend;
-use crate::journal::filter::JournalFilter;
-use crate::ui::bar::{HIGH, share};
-use crate::ui::chart::chart;
+use crate::journal::filter::HistoryFilter;
+use crate::ui::bar::{HIGH, share_of_cap};
+use crate::ui::chart::amount_chart;
 use crate::ui::labels;
 use crate::ui::list::Column::{Number, Text};
-use crate::ui::list::columns;
-use crate::ui::money::money;
+use crate::ui::list::column_headings;
+use crate::ui::money::amount_text;
 use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
-use purser_domain::{Catalog, LabelFilter, UsageTotals, visible};
+use purser_domain::{Catalog, LabelFilter, UsageTotals, escape_hidden_characters};
 use purser_store::AgentLimit;
 
 /// Renders the spending, and the agents that are near a limit. `shown` contains the agents on the overview.
-pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
+pub(crate) fn spending_section(spending: Option<&Spending>, shown: &[AgentSpend], catalog: &Catalog) -> Markup {
     html! {
         section aria-labelledby="spending-title" {
             h2 id="spending-title" { "Spending" }
             @match spending {
                 None => p.empty { "The spending can’t be shown at the moment. Nothing else is affected." },
                 Some(spending) => {
-                    (totals(spending))
-                    @if spending.in_period(Period::Month).allowed == 0 { (nothing(shown)) } @else {
-                        div.card { (chart("Settled or pending", &spending.by_day())) }
-                        (rankings(spending, catalog))
+                    (spending_totals(spending))
+                    @if spending.sums_in_period(Period::Month).allowed == 0 { (no_payments_text(shown)) } @else {
+                        div.card { (amount_chart("Settled or pending", &spending.spent_by_day())) }
+                        (spending_rankings(spending, catalog))
                     }
-                    (near_a_limit(spending))
+                    (agents_near_limit(spending))
                 }
             }
         }
@@ -34,38 +34,38 @@ pub(crate) fn section(spending: Option<&Spending>, shown: &[AgentSpend], catalog
 }
 
 /// Renders the text for a period without payments.
-fn nothing(shown: &[AgentSpend]) -> Markup {
+fn no_payments_text(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
         p.empty {
             "Nothing was paid in this period. To pay, an agent needs a key and money in its wallet. You can set up both on its page"
-            @if let Some(agent) = first { ", such as that of " (labels::agent(agent.id, &agent.name)) }
+            @if let Some(agent) = first { ", such as that of " (labels::agent_link(agent.id, &agent.name)) }
             "."
         }
     }
 }
 
-fn totals(spending: &Spending) -> Markup {
+fn spending_totals(spending: &Spending) -> Markup {
     html! {
         table.list.sums {
             caption.sr { "Spending by period" }
-            (columns(&[
+            (column_headings(&[
                 Text("Days in UTC"), Number("Settled"), Number("Pending"), Number("Released"), Number("Payments"),
                 Number("Blocked"), Number("Asked for approval"),
             ]))
-            tbody { @for period in Period::ALL { (total(period, spending.in_period(period))) } }
+            tbody { @for period in Period::ALL { (period_total(period, spending.sums_in_period(period))) } }
         }
         p.hint { "Settled: confirmed on chain. Pending: signed and not yet on chain; it settles or is released." }
     }
 }
 
-fn total(period: Period, sums: UsageTotals) -> Markup {
+fn period_total(period: Period, sums: UsageTotals) -> Markup {
     html! {
         tr {
             th scope="row" { (period.name()) }
-            td.num data-label="Settled" { (money(sums.confirmed)) }
-            td.num data-label="Pending" { (money(sums.pending())) }
-            td.num data-label="Released" { (money(sums.released)) }
+            td.num data-label="Settled" { (amount_text(sums.confirmed)) }
+            td.num data-label="Pending" { (amount_text(sums.pending_amount())) }
+            td.num data-label="Released" { (amount_text(sums.released)) }
             td.num data-label="Payments" { (sums.allowed) }
             td.num data-label="Blocked" { (sums.blocked) }
             td.num data-label="Asked for approval" { (sums.escalated) }
@@ -73,37 +73,37 @@ fn total(period: Period, sums: UsageTotals) -> Markup {
     }
 }
 
-fn rankings(spending: &Spending, catalog: &Catalog) -> Markup {
+fn spending_rankings(spending: &Spending, catalog: &Catalog) -> Markup {
     html! {
         div.cards.rankings {
-            (ranking("By agent", "today", spending.agents_today().into_iter().map(|agent| {
-                (labels::agent(agent.agent, &agent.name), money(agent.sums.authorized))
+            (ranking_table("By agent", "today", spending.top_agents_today().into_iter().map(|agent| {
+                (labels::agent_link(agent.agent, &agent.name), amount_text(agent.sums.authorized))
             })))
-            (ranking("By service", "in 30 days", spending.services().into_iter().map(|(service, amount)| {
-                let filter = JournalFilter { service: Some(service), ..JournalFilter::default() };
-                let to = crate::address::address("/dashboard/settlements", filter.parameters());
-                (html! { a href=(to) { (labels::service(service, catalog)) } }, money(amount))
+            (ranking_table("By service", "in 30 days", spending.top_services().into_iter().map(|(service, amount)| {
+                let filter = HistoryFilter { service: Some(service), ..HistoryFilter::default() };
+                let to = crate::address::path_with_query("/dashboard/settlements", filter.query_parameters());
+                (html! { a href=(to) { (labels::service_name(service, catalog)) } }, amount_text(amount))
             })))
-            (ranking("By label", "in 30 days", spending.labels().into_iter().map(|((key, value), amount)| {
+            (ranking_table("By label", "in 30 days", spending.top_labels().into_iter().map(|((key, value), amount)| {
                 let label = LabelFilter { key, value: Some(value) };
                 let text = label.to_string();
-                let filter = JournalFilter { label: Some(label), ..JournalFilter::default() };
-                let to = crate::address::address("/dashboard/settlements", filter.parameters());
-                (html! { a href=(to) { (visible(&text)) } }, money(amount))
+                let filter = HistoryFilter { label: Some(label), ..HistoryFilter::default() };
+                let to = crate::address::path_with_query("/dashboard/settlements", filter.query_parameters());
+                (html! { a href=(to) { (escape_hidden_characters(&text)) } }, amount_text(amount))
             })))
-            (ranking("By category", "in 30 days", spending.categories(catalog).into_iter().map(|(category, amount)| {
-                (html! { (category.name()) }, money(amount))
+            (ranking_table("By category", "in 30 days", spending.top_categories(catalog).into_iter().map(|(category, amount)| {
+                (html! { (category.name()) }, amount_text(amount))
             })))
-            (ranking("Refusals by reason", "in 30 days", spending.reasons().into_iter().map(|(reason, count)| {
-                let filter = JournalFilter { reason: Some(reason.clone()), ..JournalFilter::default() };
-                let to = crate::address::address("/dashboard/decisions", filter.parameters());
+            (ranking_table("Refusals by reason", "in 30 days", spending.top_block_reasons().into_iter().map(|(reason, count)| {
+                let filter = HistoryFilter { reason: Some(reason.clone()), ..HistoryFilter::default() };
+                let to = crate::address::path_with_query("/dashboard/decisions", filter.query_parameters());
                 (html! { a href=(to) { (reason.replace('_', " ")) } }, html! { (count) })
             })))
         }
     }
 }
 
-fn ranking(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup, Markup)>) -> Markup {
+fn ranking_table(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup, Markup)>) -> Markup {
     html! {
         div.card {
             h3 { (title) " " span.muted { (since) } }
@@ -115,16 +115,16 @@ fn ranking(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (Markup
 }
 
 /// Renders the agents whose payments used most of a limit today.
-fn near_a_limit(spending: &Spending) -> Markup {
-    let is_near = |near: &&AgentLimit| share(near.limit.used, near.limit.limit) >= HIGH;
-    let near: Vec<&AgentLimit> = spending.nearest_today().iter().filter(is_near).collect();
+fn agents_near_limit(spending: &Spending) -> Markup {
+    let is_near = |near: &&AgentLimit| share_of_cap(near.limit.used, near.limit.limit) >= HIGH;
+    let near: Vec<&AgentLimit> = spending.nearest_limits_today().iter().filter(is_near).collect();
     html! {
         @if !near.is_empty() {
             div.message.warn {
                 p { strong { "Near a limit today:" } }
                 ul {
                     @for AgentLimit { agent, name, limit } in near {
-                        li { (labels::agent(*agent, name)) " " span.figures { (money(limit.used)) " of " (money(limit.limit)) } }
+                        li { (labels::agent_link(*agent, name)) " " span.figures { (amount_text(limit.used)) " of " (amount_text(limit.limit)) } }
                     }
                 }
             }

@@ -3,7 +3,7 @@
 
 use crate::caller::Caller;
 use crate::state::People;
-use crate::usage::operations::{by_label, by_service};
+use crate::usage::operations::{sums_by_label, sums_by_service};
 use purser_domain::{Amount, Catalog, Category, Day, LabelKey, LabelValue, Result, ServiceId, UsageTotals};
 use purser_store::{AgentLimit, AgentSums, DaySums, Reasons};
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ impl Period {
     pub(crate) const ALL: [Self; 3] = [Self::Today, Self::Week, Self::Month];
 
     /// Returns the number of days.
-    pub(crate) const fn days(self) -> usize {
+    pub(crate) const fn day_count(self) -> usize {
         match self {
             Self::Today => 1,
             Self::Week => 7,
@@ -51,54 +51,57 @@ impl Period {
 
 impl Spending {
     /// Returns the sums over a period.
-    pub(crate) fn in_period(&self, period: Period) -> UsageTotals {
-        let days = self.days.iter().rev().take(period.days());
+    pub(crate) fn sums_in_period(&self, period: Period) -> UsageTotals {
+        let days = self.days.iter().rev().take(period.day_count());
         days.fold(UsageTotals::default(), |sum, (_, day)| sum.plus(day.total))
     }
 
     /// Returns the spent amount of each day, oldest first.
-    pub(crate) fn by_day(&self) -> Vec<(Day, Amount)> {
-        self.days.iter().map(|(day, sums)| (*day, spent(sums.total))).collect()
+    pub(crate) fn spent_by_day(&self) -> Vec<(Day, Amount)> {
+        self.days
+            .iter()
+            .map(|(day, sums)| (*day, spent_amount(sums.total)))
+            .collect()
     }
 
     /// Returns the agents that spent most today, largest amount first.
-    pub(crate) fn agents_today(&self) -> Vec<&AgentSums> {
+    pub(crate) fn top_agents_today(&self) -> Vec<&AgentSums> {
         let today = self.days.last().map(|(_, sums)| sums.biggest.as_slice());
         today.unwrap_or_default().iter().take(BIGGEST).collect()
     }
 
     /// Returns the agents that used the largest share of a limit today, largest share first.
-    pub(crate) fn nearest_today(&self) -> &[AgentLimit] {
+    pub(crate) fn nearest_limits_today(&self) -> &[AgentLimit] {
         let today = self.days.last().map(|(_, sums)| sums.nearest.as_slice());
         today.unwrap_or_default()
     }
 
     /// Returns the services with the most spending in 30 days, largest amount first.
-    pub(crate) fn services(&self) -> Vec<(ServiceId, Amount)> {
-        biggest(by_service(self.days.iter().map(|(_, sums)| sums)))
+    pub(crate) fn top_services(&self) -> Vec<(ServiceId, Amount)> {
+        largest_sums(sums_by_service(self.days.iter().map(|(_, sums)| sums)))
     }
 
     /// Returns the categories with the most spending in 30 days, largest amount first. Services that have left the
     /// catalog have no category and are left out.
-    pub(crate) fn categories(&self, catalog: &Catalog) -> Vec<(Category, Amount)> {
+    pub(crate) fn top_categories(&self, catalog: &Catalog) -> Vec<(Category, Amount)> {
         let mut sums: BTreeMap<Category, UsageTotals> = BTreeMap::new();
-        for (service, of_service) in by_service(self.days.iter().map(|(_, sums)| sums)) {
-            if let Some(service) = catalog.by_id(service) {
+        for (service, of_service) in sums_by_service(self.days.iter().map(|(_, sums)| sums)) {
+            if let Some(service) = catalog.find_by_id(service) {
                 let sum = sums.entry(service.category).or_default();
                 *sum = sum.plus(of_service);
             }
         }
-        biggest(sums)
+        largest_sums(sums)
     }
 
     /// Returns the labels with the most spending in 30 days, largest amount first. An agent counts in each of its
     /// labels.
-    pub(crate) fn labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
-        biggest(by_label(self.days.iter().map(|(_, sums)| sums)))
+    pub(crate) fn top_labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
+        largest_sums(sums_by_label(self.days.iter().map(|(_, sums)| sums)))
     }
 
     /// Returns the most common reasons for blocked payments in 30 days, most common first.
-    pub(crate) fn reasons(&self) -> Vec<(String, u64)> {
+    pub(crate) fn top_block_reasons(&self) -> Vec<(String, u64)> {
         let mut sums = Reasons::new();
         for (reason, count) in self.days.iter().flat_map(|(_, sums)| &sums.reasons) {
             let sum = sums.entry(reason.clone()).or_default();
@@ -114,18 +117,18 @@ impl Spending {
 }
 
 /// Returns the authorized amount without the released amount.
-pub(crate) fn spent(totals: UsageTotals) -> Amount {
+pub(crate) fn spent_amount(totals: UsageTotals) -> Amount {
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }
 
 impl People {
     /// Reads the recent spending of the user's agents.
-    pub(crate) async fn spending(&self, person: &Caller) -> Result<Spending> {
+    pub(crate) async fn read_spending(&self, person: &Caller) -> Result<Spending> {
         let today = Day::containing(self.now());
-        let first = today.minus(DAYS.saturating_sub(1));
-        let counted = self.usage.days(&person.id, first, today).await?;
+        let first = today.days_earlier(DAYS.saturating_sub(1));
+        let counted = self.usage.read_days(&person.id, first, today).await?;
         let mut counted: BTreeMap<Day, DaySums> = counted.into_iter().collect();
-        let days = (0..DAYS).map(|n| first.plus(n));
+        let days = (0..DAYS).map(|n| first.days_later(n));
         Ok(Spending {
             days: days
                 .map(|day| (day, counted.remove(&day).unwrap_or_default()))
@@ -135,8 +138,11 @@ impl People {
 }
 
 /// Returns the largest sums, largest first.
-fn biggest<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
-    let mut sums: Vec<(T, Amount)> = sums.into_iter().map(|(of, totals)| (of, spent(totals))).collect();
+fn largest_sums<T: Ord + Clone>(sums: BTreeMap<T, UsageTotals>) -> Vec<(T, Amount)> {
+    let mut sums: Vec<(T, Amount)> = sums
+        .into_iter()
+        .map(|(of, totals)| (of, spent_amount(totals)))
+        .collect();
     sums.retain(|(_, amount)| !amount.is_zero());
     sums.sort_by_key(|(of, amount)| (Reverse(*amount), of.clone()));
     sums.truncate(BIGGEST);
@@ -171,12 +177,12 @@ mod tests {
         let sums = (0_u8..).zip(sums.map(|(authorized, released)| totals(authorized, released)));
         let expected = [(0, 9), (5, 6), (1, 5), (4, 5), (6, 4), (7, 3), (8, 2), (10, 2)];
         let expected = expected.map(|(of, amount)| (of, units(amount)));
-        assert_eq!(biggest(sums.collect()), expected);
+        assert_eq!(largest_sums(sums.collect()), expected);
     }
 
     #[test]
     fn periods_end_with_today() {
-        let day = |n: u32| Day::parse("2026-11-01").unwrap().plus(n);
+        let day = |n: u32| Day::parse("2026-11-01").unwrap().days_later(n);
         let sums = |n: u32| DaySums {
             total: UsageTotals {
                 blocked: 10_u64.pow(n / 10),
@@ -186,7 +192,7 @@ mod tests {
         };
         let days = (0..30).map(|n| (day(n), sums(n))).collect();
         let spending = Spending { days };
-        let blocked = Period::ALL.map(|period| spending.in_period(period).blocked);
+        let blocked = Period::ALL.map(|period| spending.sums_in_period(period).blocked);
         assert_eq!(blocked, [100, 700, 1_110]);
     }
 }

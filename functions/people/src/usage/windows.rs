@@ -11,9 +11,9 @@ pub(crate) struct Spends {
 
 impl Spends {
     /// Returns the current use of this window.
-    pub(crate) fn in_window(&self, scope: WindowScope) -> Spend {
+    pub(crate) fn spend_in_window(&self, scope: WindowScope) -> Spend {
         let window = self.windows.iter().find(|window| window.scope == scope);
-        window.map_or(Spend::NONE, |window| window.spend(self.at))
+        window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
     /// Replaces windows that are not backfilled yet.
@@ -27,10 +27,10 @@ impl Spends {
 impl People {
     /// Reads the current use of these windows. If a window has more expired payments than one read returns, its use is
     /// an upper bound, and an eviction is requested.
-    pub(crate) async fn spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
+    pub(crate) async fn read_spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
         let at = self.now();
-        let windows = self.ledger.windows_in_use(scopes, at).await?;
-        for window in windows.iter().filter(|window| window.hides_expired(at)) {
+        let windows = self.ledger.read_used_windows(scopes, at).await?;
+        for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {
             // A failure is only logged, because the display does not depend on the eviction.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");

@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::cursor;
-use crate::request::{created_response, slice, with_version};
+use crate::request::{body_with_version, created_response, parse_page_request};
 use crate::state::People;
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use axum::Json;
@@ -11,7 +11,8 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse as _, Response};
 use purser_api::{Body, Failure, Id, IfMatch, Listed, Member as _, Query, ShownText, WEB, errors, with_etag};
 use purser_domain::{
-    AgentId, Delivery, DeliveryId, EventKind, SecretTerm, WebhookContentType, WebhookId, WebhookTerms, WebhookUrl,
+    AgentId, Delivery, DeliveryId, EventKind, SecretValidity, WebhookContentType, WebhookId, WebhookSettings,
+    WebhookUrl,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -66,8 +67,8 @@ pub(crate) struct SecretView {
     ends_at: Option<String>,
 }
 
-impl From<&SecretTerm> for SecretView {
-    fn from(term: &SecretTerm) -> Self {
+impl From<&SecretValidity> for SecretView {
+    fn from(term: &SecretValidity) -> Self {
         Self {
             created_at: term.created_at.to_string(),
             ends_at: term.ends_at.map(|at| at.to_string()),
@@ -227,15 +228,15 @@ purser_api::field! {
     pub(crate) struct HookKind(EventKind):
     |value| {
         let kind = value.as_str().and_then(EventKind::from_name).filter(|kind| kind.is_for_webhooks());
-        kind.ok_or_else(|| format!("must be one of: {}", kinds().collect::<Vec<_>>().join(", ")))
+        kind.ok_or_else(|| format!("must be one of: {}", webhook_event_kinds().collect::<Vec<_>>().join(", ")))
     },
-    json!({"type": "string", "pattern": format!("^({})$", kinds().map(|kind| kind.replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
+    json!({"type": "string", "pattern": format!("^({})$", webhook_event_kinds().map(|kind| kind.replace('.', "\\.")).collect::<Vec<_>>().join("|"))})
 }
 
 impl Listed for HookKind {
     const NAME: &'static str = "WebhookEventKind";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "An event type; docs/events.md lists them.", "example": "purser.approval.asked.v1"})
     }
 }
@@ -250,7 +251,7 @@ purser_api::field! {
 impl Listed for HookAgent {
     const NAME: &'static str = "WebhookAgent";
 
-    fn entry() -> Value {
+    fn item_schema() -> Value {
         json!({"description": "The ID of an agent. Events of agents that you don't own are not sent."})
     }
 }
@@ -258,7 +259,7 @@ impl Listed for HookAgent {
 purser_api::field! {
     /// The `Content-Type` header of a webhook's deliveries.
     pub(crate) struct HookContentType(WebhookContentType):
-    |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices),
+    |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices_message),
     json!({
         "type": "string",
         // A pattern, because an `enum` would exclude null.
@@ -268,7 +269,7 @@ purser_api::field! {
 }
 
 /// Lists the event kinds that a webhook can receive.
-fn kinds() -> impl Iterator<Item = &'static str> {
+fn webhook_event_kinds() -> impl Iterator<Item = &'static str> {
     let kinds = EventKind::ALL.iter().filter(|kind| kind.is_for_webhooks());
     kinds.map(|kind| kind.name())
 }
@@ -283,7 +284,7 @@ purser_api::body! {
         /// The event kinds that the webhook receives. If absent, all kinds.
         kinds: Option<Vec<HookKind>> = {"minItems": 1},
         /// The agents whose events the webhook receives. If absent, all agents.
-        agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookTerms::MAX_AGENTS},
+        agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookSettings::MAX_AGENTS},
         /// Whether the webhook receives events. The default is true.
         enabled: Option<bool>,
         /// The `Content-Type` header of each delivery. The body does not depend on this value.
@@ -292,9 +293,9 @@ purser_api::body! {
 }
 
 /// Parses a webhook's settings. The operation checks later whether the URL may be called.
-pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
+pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<WebhookSettings> {
     let body = WebhookBody::parse(body)?;
-    let terms = WebhookTerms {
+    let terms = WebhookSettings {
         url: body.url.0,
         description: body.description.map(|text| text.0),
         kinds: body.kinds.map(|kinds| kinds.into_iter().map(|kind| kind.0).collect()),
@@ -306,7 +307,7 @@ pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
             .content_type
             .map_or(WebhookContentType::CloudEvents, |value| value.0),
     };
-    let problems = terms.problems();
+    let problems = terms.validation_errors();
     if problems.is_empty() {
         Ok(terms)
     } else {
@@ -319,8 +320,11 @@ pub(crate) fn parse_terms(body: &Value) -> purser_domain::Result<WebhookTerms> {
     get, path = "/webhooks", operation_id = "list_webhooks",
     responses((status = 200, body = WebhookList, description = "The oldest first."))
 )]
-pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> Result<Json<WebhookList>, Failure> {
-    let webhooks: Vec<WebhookView> = people.webhooks(&person).await?.iter().map(Into::into).collect();
+pub(crate) async fn list_webhooks(
+    State(people): State<Arc<People>>,
+    person: Caller,
+) -> Result<Json<WebhookList>, Failure> {
+    let webhooks: Vec<WebhookView> = people.list_webhooks(&person).await?.iter().map(Into::into).collect();
     Ok(Json(WebhookList {
         count: webhooks.len(),
         webhooks,
@@ -345,12 +349,12 @@ pub(crate) async fn list(State(people): State<Arc<People>>, person: Caller) -> R
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn create(
+pub(crate) async fn create_webhook(
     State(people): State<Arc<People>>,
     person: Caller,
     body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
-    let terms = parse_terms(&body.json()?)?;
+    let terms = parse_webhook_settings(&body.json()?)?;
     let issued = people.create_webhook(&person, terms, None).await?;
     Ok(created_response(secret_response(issued)))
 }
@@ -362,12 +366,12 @@ pub(crate) async fn create(
         (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "Its version."))),
     )
 )]
-pub(crate) async fn read(
+pub(crate) async fn read_webhook(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     Ok(webhook_response(&own))
 }
 
@@ -382,18 +386,20 @@ pub(crate) async fn read(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn replace(
+pub(crate) async fn replace_webhook(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
     body: Body<WebhookBody>,
 ) -> Result<Response, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     let resumes = |body: &Value| body.get("enabled").and_then(Value::as_bool) == Some(true);
-    let terms = body.json().and_then(|body| Ok((parse_terms(&body)?, resumes(&body))));
-    let ((terms, resumes), if_match) = with_version(terms, if_match.precondition())?;
-    let own = people.edit_webhook(&person, own, if_match, &terms, resumes).await?;
+    let terms = body
+        .json()
+        .and_then(|body| Ok((parse_webhook_settings(&body)?, resumes(&body))));
+    let ((terms, resumes), if_match) = body_with_version(terms, if_match.into_precondition())?;
+    let own = people.update_webhook(&person, own, if_match, &terms, resumes).await?;
     Ok(webhook_response(&own))
 }
 
@@ -404,15 +410,17 @@ pub(crate) async fn replace(
     delete, path = "/webhooks/{webhookId}", operation_id = "remove_webhook",
     responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."))
 )]
-pub(crate) async fn remove(
+pub(crate) async fn remove_webhook(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
 ) -> Result<Json<RemovedWebhook>, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     let webhook_id = own.webhook.id.to_string();
-    people.remove_webhook(&person, own, if_match.precondition()?).await?;
+    people
+        .remove_webhook(&person, own, if_match.into_precondition()?)
+        .await?;
     Ok(Json(RemovedWebhook { webhook_id }))
 }
 
@@ -427,15 +435,15 @@ pub(crate) async fn remove(
         errors::RecentSignInRequired,
     )
 )]
-pub(crate) async fn rotate(
+pub(crate) async fn rotate_webhook_secret(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
     if_match: IfMatch,
 ) -> Result<Response, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     let issued = people
-        .rotate_webhook_secret(&person, own, if_match.precondition()?)
+        .rotate_webhook_secret(&person, own, if_match.into_precondition()?)
         .await?;
     Ok(secret_response(issued))
 }
@@ -445,12 +453,12 @@ pub(crate) async fn rotate(
     post, path = "/webhooks/{webhookId}/test", operation_id = "test_webhook",
     responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
 )]
-pub(crate) async fn test(
+pub(crate) async fn test_webhook(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
 ) -> Result<Response, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     let delivery = people.test_webhook(&person, &own).await?;
     Ok(delivery_response(delivery))
 }
@@ -464,22 +472,22 @@ pub(crate) async fn test(
     ),
     responses((status = 200, body = DeliveryList, description = "The deliveries, newest event first."))
 )]
-pub(crate) async fn deliveries(
+pub(crate) async fn list_webhook_deliveries(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
     uri: Uri,
 ) -> Result<Json<DeliveryList>, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
     let mut query = Query::from_uri(&uri);
-    let slice = slice(&mut query, cursor::read_place);
+    let slice = parse_page_request(&mut query, cursor::parse_uuid_cursor);
     query.finish()?;
-    let page = people.deliveries(&own, slice).await?;
+    let page = people.list_deliveries(&own, slice).await?;
     let deliveries: Vec<DeliveryView> = page.items.iter().map(Into::into).collect();
     Ok(Json(DeliveryList {
         count: deliveries.len(),
         deliveries,
-        next_cursor: page.next.map(cursor::write_place),
+        next_cursor: page.next.map(cursor::format_uuid_cursor),
     }))
 }
 
@@ -489,14 +497,14 @@ pub(crate) async fn deliveries(
     operation_id = "redeliver_webhook_delivery",
     responses((status = 202, body = SentDelivery, description = "The delivery is queued."))
 )]
-pub(crate) async fn redeliver(
+pub(crate) async fn redeliver_webhook_delivery(
     State(people): State<Arc<People>>,
     person: Caller,
     Id(webhook): Id<WebhookId>,
     Id(delivery): Id<DeliveryId>,
 ) -> Result<Response, Failure> {
-    let own = people.own_webhook(&person, webhook).await?;
-    people.send_again(&person, &own, delivery).await?;
+    let own = people.read_own_webhook(&person, webhook).await?;
+    people.redeliver(&person, &own, delivery).await?;
     Ok(delivery_response(delivery))
 }
 

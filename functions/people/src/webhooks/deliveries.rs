@@ -1,10 +1,10 @@
 //! The section with a webhook's deliveries, one table row per event.
 
 use crate::cursor;
-use crate::ui::datetime::{exact, relative};
+use crate::ui::datetime::{exact_time, relative_time};
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout};
-use crate::ui::list::{Column, columns, paging};
+use crate::ui::list::{Column, column_headings, first_and_next_links};
 use axum::http::Uri;
 use maud::{Markup, html};
 use purser_api::Query;
@@ -16,11 +16,16 @@ use uuid::Uuid;
 pub(crate) const ROWS: u32 = 25;
 
 /// Reads the `cursor` query parameter. An invalid cursor returns `None`, which selects the first page.
-pub(crate) fn cursor(uri: &Uri) -> Option<Uuid> {
-    Query::without_blanks(uri).read("cursor", cursor::read_place, "")
+pub(crate) fn parse_cursor(uri: &Uri) -> Option<Uuid> {
+    Query::without_blanks(uri).parse_with("cursor", cursor::parse_uuid_cursor, "")
 }
 
-pub(crate) fn section(layout: &Layout, log: &Page<Delivery, Uuid>, is_continued: bool, path: &str) -> Markup {
+pub(crate) fn deliveries_section(
+    layout: &Layout,
+    log: &Page<Delivery, Uuid>,
+    is_continued: bool,
+    path: &str,
+) -> Markup {
     html! {
         section id="deliveries" aria-labelledby="deliveries-title" {
             div.section-head {
@@ -32,44 +37,44 @@ pub(crate) fn section(layout: &Layout, log: &Page<Delivery, Uuid>, is_continued:
             } @else {
                 table.list {
                     caption.sr { "Deliveries, newest event first" }
-                    (columns(&["Event", "State", "Last call", "Calls", "Next", "Again"].map(Column::Text)))
-                    tbody { @for delivery in &log.items { (row(layout, delivery, path)) } }
+                    (column_headings(&["Event", "State", "Last call", "Calls", "Next", "Again"].map(Column::Text)))
+                    tbody { @for delivery in &log.items { (delivery_row(layout, delivery, path)) } }
                 }
             }
-            (paging(
+            (first_and_next_links(
                 "Pages of deliveries",
                 is_continued.then(|| ("Newest", format!("{path}#deliveries"))),
-                log.next.map(|older| ("Older", format!("{path}?cursor={}#deliveries", cursor::write_place(older)))),
+                log.next.map(|older| ("Older", format!("{path}?cursor={}#deliveries", cursor::format_uuid_cursor(older)))),
             ))
         }
     }
 }
 
-fn row(layout: &Layout, delivery: &Delivery, path: &str) -> Markup {
+fn delivery_row(layout: &Layout, delivery: &Delivery, path: &str) -> Markup {
     let again = match delivery.state {
         DeliveryState::Waiting => "Send now",
         DeliveryState::Delivered | DeliveryState::Failed => "Send again",
     };
     html! {
         tr {
-            th scope="row" { span title=(delivery.event_id) { (labels::event(delivery.kind)) } }
+            th scope="row" { span title=(delivery.event_id) { (labels::event_name(delivery.kind)) } }
             td data-label="State" { (state_chip(delivery.state)) }
             td data-label="Last call" {
                 @match &delivery.last {
                     None => span.muted { "none yet" },
                     Some(last) => {
-                        (result(last.result)) " "
-                        span.muted { "in " (last.took.millis()) " ms, " (relative(last.at, layout.now)) }
-                        span.sr { ", " (exact(last.at)) }
+                        (call_result_text(last.result)) " "
+                        span.muted { "in " (last.took.millis()) " ms, " (relative_time(last.at, layout.now)) }
+                        span.sr { ", " (exact_time(last.at)) }
                     }
                 }
             }
             td data-label="Calls" { (delivery.attempts) }
             td data-label="Next" {
-                @match delivery.next_at { Some(at) => (relative(at, layout.now)), None => span.muted { "none" } }
+                @match delivery.next_at { Some(at) => (relative_time(at, layout.now)), None => span.muted { "none" } }
             }
             td data-label="Again" {
-                (layout.button(&format!("{path}/deliveries/{}/redeliver", delivery.id), &Button::quiet(again)))
+                (layout.button_form(&format!("{path}/deliveries/{}/redeliver", delivery.id), &Button::quiet(again)))
             }
         }
     }
@@ -84,7 +89,7 @@ fn state_chip(state: DeliveryState) -> Markup {
 }
 
 /// Describes a call's result in words.
-pub(crate) fn result(result: CallResult) -> String {
+pub(crate) fn call_result_text(result: CallResult) -> String {
     match result {
         CallResult::Status(status) => format!("answered {status}"),
         CallResult::Timeout => "no answer in time".to_owned(),

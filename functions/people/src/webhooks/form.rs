@@ -1,14 +1,14 @@
 //! A form on a webhook's page, and its response: a redirect to the webhook's page, or the form with its errors.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
 use crate::ui::form::{Form, FormName};
 use crate::ui::layout::Layout;
-use crate::ui::notice::{Notice, done};
+use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::webhooks::operations::{IssuedWebhook, OwnWebhook};
 use crate::webhooks::page;
-use crate::webhooks::paths::path_of;
+use crate::webhooks::paths::webhook_path;
 use crate::webhooks::terms::FIELDS;
 use axum::{
     extract::{FromRequest, FromRequestParts as _, Path, Request},
@@ -37,8 +37,8 @@ impl FromRequest<Arc<People>> for WebhookForm {
         let Path(path) = path.map_err(IntoResponse::into_response)?;
         let posted = VerifiedForm::from_request(Request::from_parts(parts, body), people).await?;
         let own = async {
-            let webhook = parse_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
-            people.own_webhook(&posted.session.person, webhook).await
+            let webhook = require_id(path.get("webhook").and_then(|webhook| WebhookId::parse(webhook)))?;
+            people.read_own_webhook(&posted.session.person, webhook).await
         };
         Ok(Self {
             people: Arc::clone(people),
@@ -51,27 +51,27 @@ impl FromRequest<Arc<People>> for WebhookForm {
 
 impl WebhookForm {
     /// Parses a path parameter.
-    pub(crate) fn parse_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
-        parse_id(self.path.get(parameter).and_then(|text| parse(text)))
+    pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
+        require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
     /// Returns the submitted values.
-    pub(crate) fn form(&self, name: FormName) -> Form {
-        self.posted.form(name)
+    pub(crate) fn parse_form(&self, name: FormName) -> Form {
+        self.posted.parse_form(name)
     }
 
     /// Redirects to the webhook's page with a success message, or shows the page with the form and the error.
-    pub(crate) async fn answer<T>(&self, form: Form, result: Result<T>, notice: Notice) -> Reply {
+    pub(crate) async fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Reply {
         match result {
-            Ok(_) => Ok(done(&path_of(self.own.webhook.id), notice)),
-            Err(error) => self.reject(form, error).await,
+            Ok(_) => Ok(redirect_with_notice(&webhook_path(self.own.webhook.id), notice)),
+            Err(error) => self.show_rejected_form(form, error).await,
         }
     }
 
     /// Shows the page again, with the form and its errors.
-    pub(crate) async fn again(&self, form: Form) -> Reply {
-        let layout = self.layout();
-        self.page(
+    pub(crate) async fn show_form_again(&self, form: Form) -> Reply {
+        let layout = self.page_layout();
+        self.render_webhook_page(
             StatusCode::BAD_REQUEST,
             Layout {
                 typed: Some(form),
@@ -82,37 +82,41 @@ impl WebhookForm {
     }
 
     /// Shows the webhook's current state, and the form that was rejected with `error`.
-    pub(crate) async fn reject(&self, form: Form, error: Error) -> Reply {
-        let (status, layout) = reject_form(self.layout(), form, error)?;
-        self.page(status, layout).await
+    pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
+        let (status, layout) = layout_of_rejected_form(self.page_layout(), form, error)?;
+        self.render_webhook_page(status, layout).await
     }
 
     /// Shows the page with a new secret.
-    pub(crate) async fn show_secret(&self, issued: IssuedWebhook) -> Reply {
+    pub(crate) async fn show_new_secret(&self, issued: IssuedWebhook) -> Reply {
         let person = &self.posted.session.person;
         let IssuedWebhook { own, secret } = issued;
-        Ok(page::answer(&self.people, &self.layout(), person, &own, None, Some(secret)).await?)
+        Ok(page::webhook_page_response(&self.people, &self.page_layout(), person, &own, None, Some(secret)).await?)
     }
 
-    async fn page(&self, status: StatusCode, layout: Layout) -> Reply {
+    async fn render_webhook_page(&self, status: StatusCode, layout: Layout) -> Reply {
         let person = &self.posted.session.person;
-        let own = self.people.own_webhook(person, self.own.webhook.id).await?;
-        let page = page::answer(&self.people, &layout, person, &own, None, None).await?;
+        let own = self.people.read_own_webhook(person, self.own.webhook.id).await?;
+        let page = page::webhook_page_response(&self.people, &layout, person, &own, None, None).await?;
         Ok((status, page).into_response())
     }
 
-    fn layout(&self) -> Layout {
+    fn page_layout(&self) -> Layout {
         Layout::new(&self.posted.session, self.people.now())
     }
 }
 
 /// Returns the status and layout of a page that shows the rejected form with `error`. Returns the failure itself if the
 /// form cannot show this kind of error.
-pub(crate) fn reject_form(layout: Layout, mut form: Form, error: Error) -> Result<(StatusCode, Layout), Failure> {
+pub(crate) fn layout_of_rejected_form(
+    layout: Layout,
+    mut form: Form,
+    error: Error,
+) -> Result<(StatusCode, Layout), Failure> {
     let failure = Failure::from(error);
     let problem = match failure.error().kind() {
         ErrorKind::InvalidRequest(problems) => {
-            form.refuse(problems, &FIELDS);
+            form.add_body_errors(problems, &FIELDS);
             None
         }
         ErrorKind::VersionConflict { .. } => Some(CONFLICT.to_owned()),

@@ -7,48 +7,48 @@ use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Layout, NavItem};
 use crate::webhooks::operations::OwnWebhook;
-use crate::webhooks::paths::{PAGE, path_of};
-use crate::webhooks::terms::terms_inputs;
+use crate::webhooks::paths::{PAGE, webhook_path};
+use crate::webhooks::terms::settings_inputs;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{Result, Webhook, WebhookTerms, visible};
+use purser_domain::{Result, Webhook, WebhookSettings, escape_hidden_characters};
 
 /// Renders the page with a user's webhooks.
-pub(crate) async fn answer(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
-    Ok(list_page(layout, &people.webhooks(person).await?).into_response())
+pub(crate) async fn webhooks_page_response(people: &People, layout: &Layout, person: &Caller) -> Result<Response> {
+    Ok(list_page(layout, &people.list_webhooks(person).await?).into_response())
 }
 
 fn list_page(layout: &Layout, webhooks: &[OwnWebhook]) -> Markup {
     let place = (0..Webhook::MAX).find(|place| webhooks.iter().all(|own| own.webhook.slot != *place));
-    layout.page(
+    layout.html_page(
         "Webhooks",
         NavItem::Webhooks,
         &html! {
             div.section-head {
                 h1 { "Webhooks" }
-                @if let Some(place) = place { (new_webhook(layout, place)) }
+                @if let Some(place) = place { (new_webhook_form(layout, place)) }
             }
             p {
                 "Send events about your agents to an HTTPS endpoint. Calls are signed according to "
-                (labels::outside("https://www.standardwebhooks.com", "Standard Webhooks"))
+                (labels::external_link("https://www.standardwebhooks.com", "Standard Webhooks"))
                 "."
             }
             @if place.is_none() { p.hint { "You have " (Webhook::MAX) ", the maximum: remove one to add another." } }
             @if webhooks.is_empty() {
                 p.empty { "There are no webhooks yet." }
             } @else {
-                ul.rows { @for own in webhooks { (row(own)) } }
+                ul.rows { @for own in webhooks { (webhook_row(own)) } }
             }
         },
     )
 }
 
-fn row(own: &OwnWebhook) -> Markup {
+fn webhook_row(own: &OwnWebhook) -> Markup {
     let terms = &own.webhook.terms;
     html! {
         li.row {
             div.row-main {
-                p { a.name href=(path_of(own.webhook.id)) { (title(terms)) } " " (state_chip(own)) }
+                p { a.name href=(webhook_path(own.webhook.id)) { (webhook_title(terms)) } " " (state_chip(own)) }
                 @if terms.description.is_some() { p { code.long { (terms.url) } } }
                 p.muted { (event_summary(terms)) }
             }
@@ -57,11 +57,11 @@ fn row(own: &OwnWebhook) -> Markup {
 }
 
 /// Returns the webhook's description, or its URL if there is no description.
-pub(crate) fn title(terms: &WebhookTerms) -> String {
+pub(crate) fn webhook_title(terms: &WebhookSettings) -> String {
     terms
         .description
         .as_deref()
-        .map_or_else(|| terms.url.to_string(), visible)
+        .map_or_else(|| terms.url.to_string(), escape_hidden_characters)
 }
 
 pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
@@ -74,10 +74,10 @@ pub(crate) fn state_chip(own: &OwnWebhook) -> Markup {
 }
 
 /// Describes briefly which events a webhook receives.
-fn event_summary(terms: &WebhookTerms) -> String {
+fn event_summary(terms: &WebhookSettings) -> String {
     let kinds = match &terms.kinds {
         None => "all events".to_owned(),
-        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event(*kind)).collect(),
+        Some(kinds) if kinds.len() == 1 => kinds.iter().map(|kind| labels::event_name(*kind)).collect(),
         Some(kinds) => count_with_noun(kinds.len(), "event type"),
     };
     let agents = match &terms.agents {
@@ -87,15 +87,15 @@ fn event_summary(terms: &WebhookTerms) -> String {
     format!("{kinds}, of {agents}")
 }
 
-fn new_webhook(layout: &Layout, place: u8) -> Markup {
-    let inputs = layout.inputs(FormName::NewWebhook);
+fn new_webhook_form(layout: &Layout, place: u8) -> Markup {
+    let inputs = layout.form_inputs(FormName::NewWebhook);
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "New webhook" }
             div.pop-body {
-                (layout.form(PAGE, &html! {
+                (layout.post_form(PAGE, &html! {
                     input type="hidden" name="place" value=(place);
-                    (terms_inputs(&inputs, None, &[]))
+                    (settings_inputs(&inputs, None, &[]))
                     button.primary type="submit" { "Create webhook" }
                 }))
             }

@@ -4,15 +4,16 @@
 //! key that this function cannot decrypt with. `functions/webhooks` makes the calls. This module requests test events
 //! and repeated deliveries from `functions/webhooks` by id.
 
-use crate::agents::owned::parse_id;
+use crate::agents::owned::require_id;
 use crate::caller::Caller;
 use crate::state::People;
 use purser_api::{Precondition, WebhookRequest};
 use purser_domain::{
-    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, FailedCalls, Problem, Result, SecretOf,
-    SecretTerm, Timestamp, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookTerms, WebhookUrl, test_event,
+    Act, AuditChanges, AuditKind, Delivery, DeliveryId, Error, ErrorKind, FailedCalls, Result, SecretOf,
+    SecretValidity, Timestamp, ValidationError, Webhook, WebhookId, WebhookSecret, WebhookSecretId, WebhookSettings,
+    WebhookUrl, test_event,
 };
-use purser_store::{Backoff, EditResult, NewWebhookSecret, Page, PageRequest};
+use purser_store::{Backoff, NewWebhookSecret, Page, PageRequest, UpdateResult};
 use tracing::info;
 use uuid::Uuid;
 
@@ -46,7 +47,7 @@ enum Change {
 }
 
 impl Change {
-    const fn next(&self) -> Option<&Webhook> {
+    const fn next_version(&self) -> Option<&Webhook> {
         match self {
             Self::Edited(next) | Self::Rotated(next, ..) => Some(next),
             Self::None(_) | Self::Removed => None,
@@ -67,11 +68,11 @@ impl From<Webhook> for OwnWebhook {
 
 impl People {
     /// Lists the user's webhooks, oldest first.
-    pub(crate) async fn webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
+    pub(crate) async fn list_webhooks(&self, person: &Caller) -> Result<Vec<OwnWebhook>> {
         let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let ids: Vec<WebhookId> = webhooks.iter().map(|webhook| webhook.id).collect();
         let (gone, mut failed) = tokio::try_join!(
-            self.webhooks.find_gone(&webhooks),
+            self.webhooks.read_gone(&webhooks),
             self.webhooks.list_failed_calls(&ids)
         )?;
         let listed = webhooks.into_iter().map(|webhook| OwnWebhook {
@@ -86,10 +87,10 @@ impl People {
 
     /// Reads the user's webhook with this id. If the webhook does not exist or belongs to another user, the error is
     /// `not_found`.
-    pub(crate) async fn own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
-        let mut webhooks = self.webhooks(person).await?;
+    pub(crate) async fn read_own_webhook(&self, person: &Caller, id: WebhookId) -> Result<OwnWebhook> {
+        let mut webhooks = self.list_webhooks(person).await?;
         let place = webhooks.iter().position(|own| own.webhook.id == id);
-        parse_id(place.map(|place| webhooks.swap_remove(place)))
+        require_id(place.map(|place| webhooks.swap_remove(place)))
     }
 
     /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
@@ -99,7 +100,7 @@ impl People {
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
-        terms: WebhookTerms,
+        terms: WebhookSettings,
         if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let act = Act::new(AuditKind::WebhookCreated);
@@ -115,15 +116,15 @@ impl People {
         &self,
         person: &Caller,
         act: &Act,
-        terms: WebhookTerms,
+        terms: WebhookSettings,
         if_match: Option<u8>,
     ) -> Result<IssuedWebhook> {
         let mut backoff = Backoff::new();
         loop {
             self.check_url(&terms.url)?;
             let now = self.now();
-            self.limits.recently(person.signed_in_at, now)?;
-            let slot = self.free_slot(person, if_match).await?;
+            self.limits.require_recent_sign_in(person.signed_in_at, now)?;
+            let slot = self.find_free_slot(person, if_match).await?;
             let id = WebhookId::from_uuid(self.random_uuid()?);
             let (secret, stored) = self.new_webhook_secret(person, id).await?;
             let webhook = Webhook {
@@ -133,26 +134,26 @@ impl People {
                 version: 1,
                 created_at: now,
                 terms: terms.clone(),
-                secrets: vec![SecretTerm {
+                secrets: vec![SecretValidity {
                     id: stored.id,
                     created_at: now,
                     ends_at: None,
                 }],
             };
             let changes = AuditChanges::between(None, Some(webhook.audit_members()));
-            let entry = self.entry(&person.acting, &act.clone().with(&webhook.id), changes)?;
-            match self.webhooks.create(&webhook, &stored, &entry).await? {
-                EditResult::Stored => {
+            let entry = self.audit_entry(&person.acting, &act.clone().with_object(&webhook.id), changes)?;
+            match self.webhooks.create_webhook(&webhook, &stored, &entry).await? {
+                UpdateResult::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
                 // Another request took the slot in the meantime.
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
     }
 
-    async fn free_slot(&self, person: &Caller, if_match: Option<u8>) -> Result<u8> {
+    async fn find_free_slot(&self, person: &Caller, if_match: Option<u8>) -> Result<u8> {
         let webhooks = self.webhooks.list_webhooks(&person.id).await?;
         let taken = if_match.and_then(|if_match| webhooks.iter().find(|webhook| webhook.slot == if_match));
         if let Some(Webhook { version, .. }) = taken {
@@ -165,31 +166,31 @@ impl People {
         let free = slots.find(|slot| webhooks.iter().all(|webhook| webhook.slot != *slot));
         free.ok_or_else(|| {
             let message = format!("a person has at most {} webhooks; remove one first", Webhook::MAX);
-            Error::invalid(vec![Problem::at("", message)])
+            Error::invalid(vec![ValidationError::at_path("", message)])
         })
     }
 
     /// Replaces a webhook's settings. A new URL, more events or enabling the webhook requires a recent sign-in. An
     /// update without changes writes nothing, except if `resumes` is true and deliveries were stopped: then deliveries
     /// resume.
-    pub(crate) async fn edit_webhook(
+    pub(crate) async fn update_webhook(
         &self,
         person: &Caller,
         own: OwnWebhook,
         if_match: Precondition,
-        terms: &WebhookTerms,
+        terms: &WebhookSettings,
         resumes: bool,
     ) -> Result<OwnWebhook> {
-        let act = Act::new(AuditKind::WebhookEdited).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookEdited).with_object(&own.webhook.id);
         let edit = |old: &OwnWebhook| {
             self.check_url(&terms.url)?;
-            if terms.widen(&old.webhook.terms) {
-                self.limits.recently(person.signed_in_at, self.now())?;
+            if terms.reach_further_than(&old.webhook.terms) {
+                self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
             }
             if *terms == old.webhook.terms && !(resumes && old.gone_at.is_some()) {
                 return Ok(Change::None(old.clone()));
             }
-            Ok(Change::Edited(old.webhook.clone().with_terms(terms.clone())))
+            Ok(Change::Edited(old.webhook.clone().with_settings(terms.clone())))
         };
         match self.change_webhook(person, own, if_match, &act, edit).await? {
             Change::None(own) => Ok(own),
@@ -205,9 +206,9 @@ impl People {
         own: OwnWebhook,
         if_match: Precondition,
     ) -> Result<IssuedWebhook> {
-        let act = Act::new(AuditKind::WebhookSecretRotated).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookSecretRotated).with_object(&own.webhook.id);
         let rotated = async {
-            self.limits.recently(person.signed_in_at, self.now())?;
+            self.limits.require_recent_sign_in(person.signed_in_at, self.now())?;
             let (secret, stored) = self.new_webhook_secret(person, own.webhook.id).await?;
             let rotate = |old: &OwnWebhook| {
                 let (next, ended) = old.webhook.clone().rotate_secret(stored.id, self.now());
@@ -228,7 +229,7 @@ impl People {
 
     /// Removes a webhook and drops its pending deliveries. Does not require a recent sign-in.
     pub(crate) async fn remove_webhook(&self, person: &Caller, own: OwnWebhook, if_match: Precondition) -> Result<()> {
-        let act = Act::new(AuditKind::WebhookRemoved).with(&own.webhook.id);
+        let act = Act::new(AuditKind::WebhookRemoved).with_object(&own.webhook.id);
         self.change_webhook(person, own, if_match, &act, |_| Ok(Change::Removed))
             .await?;
         Ok(())
@@ -258,33 +259,35 @@ impl People {
         let mut backoff = Backoff::new();
         loop {
             let webhook = &own.webhook;
-            if_match.holds(webhook.version)?;
+            if_match.check_version(webhook.version)?;
             let changed = change(&own)?;
-            let after = changed.next().map(Webhook::audit_members);
+            let after = changed.next_version().map(Webhook::audit_members);
             let told = AuditChanges::between(Some(webhook.audit_members()), after);
-            let entry = self.entry(&person.acting, act, told)?;
+            let entry = self.audit_entry(&person.acting, act, told)?;
             let table = &self.webhooks;
             let stored = match &changed {
                 Change::None(_) => return Ok(changed),
-                Change::Edited(next) => table.edit(next, &entry).await?,
-                Change::Rotated(next, secret, ended) => table.rotate(next, secret, ended, &entry).await?,
-                Change::Removed => table.remove(webhook, &entry).await?,
+                Change::Edited(next) => table.update_webhook(next, &entry).await?,
+                Change::Rotated(next, secret, ended) => {
+                    table.rotate_webhook_secret(next, secret, ended, &entry).await?
+                }
+                Change::Removed => table.remove_webhook(webhook, &entry).await?,
             };
             match stored {
-                EditResult::Stored => {
+                UpdateResult::Stored => {
                     info!(person = %person.id, webhook.id = %webhook.id, kind = act.kind.name(), "webhook.changed");
                     return Ok(changed);
                 }
-                EditResult::Conflict => backoff.wait().await?,
+                UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
-            own = self.own_webhook(person, webhook.id).await?;
+            own = self.read_own_webhook(person, webhook.id).await?;
         }
     }
 
     /// Requests a test event for a webhook, regardless of its event kinds. Returns the delivery's id.
     pub(crate) async fn test_webhook(&self, person: &Caller, own: &OwnWebhook) -> Result<DeliveryId> {
         let webhook = own.webhook.id;
-        let request = self.request(person, webhook, None)?;
+        let request = self.webhook_request(person, webhook, None)?;
         let event = test_event(self.event_source.clone(), &person.id, webhook, request.id);
         let event = event.map_err(|problem| Error::internal("making a test event", problem))?;
         self.webhook_requests.send(&request).await?;
@@ -292,27 +295,36 @@ impl People {
     }
 
     /// Requests another attempt for a delivery, regardless of the delivery's result.
-    pub(crate) async fn send_again(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
+    pub(crate) async fn redeliver(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
         let webhook = own.webhook.id;
-        if self.webhooks.delivery(webhook, delivery).await?.is_none() {
+        if self.webhooks.read_delivery_by_id(webhook, delivery).await?.is_none() {
             return Err(ErrorKind::NotFound.into());
         }
-        let request = self.request(person, webhook, Some(delivery))?;
+        let request = self.webhook_request(person, webhook, Some(delivery))?;
         self.webhook_requests.send(&request).await
     }
 
-    fn request(&self, person: &Caller, webhook: WebhookId, again: Option<DeliveryId>) -> Result<WebhookRequest> {
+    fn webhook_request(
+        &self,
+        person: &Caller,
+        webhook: WebhookId,
+        again: Option<DeliveryId>,
+    ) -> Result<WebhookRequest> {
         Ok(WebhookRequest {
             person: person.id.clone(),
             webhook,
-            id: DeliveryId::at(self.now(), self.entropy.bytes()?),
+            id: DeliveryId::new_at(self.now(), self.entropy.random_bytes()?),
             again,
         })
     }
 
     /// Lists a webhook's deliveries, latest event first.
-    pub(crate) async fn deliveries(&self, own: &OwnWebhook, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
-        self.webhooks.deliveries(own.webhook.id, slice).await
+    pub(crate) async fn list_deliveries(
+        &self,
+        own: &OwnWebhook,
+        slice: PageRequest<Uuid>,
+    ) -> Result<Page<Delivery, Uuid>> {
+        self.webhooks.read_delivery_page(own.webhook.id, slice).await
     }
 
     /// Rejects a URL that [`People::may_call`] does not permit.
@@ -320,7 +332,7 @@ impl People {
         if self.may_call(url) {
             return Ok(());
         }
-        Err(Error::invalid(vec![Problem::at(
+        Err(Error::invalid(vec![ValidationError::at_path(
             "/url",
             "must be an https URL of the public internet",
         )]))
@@ -340,7 +352,7 @@ impl People {
         webhook: WebhookId,
     ) -> Result<(WebhookSecret, NewWebhookSecret)> {
         let id = WebhookSecretId::from_uuid(self.random_uuid()?);
-        let secret = WebhookSecret::from_random(self.entropy.bytes()?);
+        let secret = WebhookSecret::from_random(self.entropy.random_bytes()?);
         let of = SecretOf::Webhook {
             person: person.id.clone(),
             webhook,
@@ -357,6 +369,6 @@ impl People {
 fn issued_webhook(webhook: Webhook, secret: &WebhookSecret) -> IssuedWebhook {
     IssuedWebhook {
         own: webhook.into(),
-        secret: secret.text().to_string(),
+        secret: secret.to_standard_text().to_string(),
     }
 }

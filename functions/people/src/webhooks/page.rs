@@ -4,24 +4,24 @@ use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{both, relative};
+use crate::ui::datetime::{relative_and_exact_time, relative_time};
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem, version_input};
 use crate::webhooks::deliveries;
-use crate::webhooks::list_page::{state_chip, title};
+use crate::webhooks::list_page::{state_chip, webhook_title};
 use crate::webhooks::operations::OwnWebhook;
-use crate::webhooks::paths::{PAGE, path_of};
-use crate::webhooks::terms::terms_inputs;
+use crate::webhooks::paths::{PAGE, webhook_path};
+use crate::webhooks::terms::settings_inputs;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
-use purser_domain::{AgentId, Result, SecretTerm};
+use purser_domain::{AgentId, Result, SecretValidity};
 use purser_store::PageRequest;
 use uuid::Uuid;
 
 /// Renders a webhook's page with the deliveries before the cursor `before`, and with the new secret if `secret` is
 /// given.
-pub(crate) async fn answer(
+pub(crate) async fn webhook_page_response(
     people: &People,
     layout: &Layout,
     person: &Caller,
@@ -34,55 +34,58 @@ pub(crate) async fn answer(
         limit: deliveries::ROWS,
     };
     let chosen = own.webhook.terms.agents.iter().flatten().copied().collect();
-    let (agents, log) = tokio::try_join!(people.own_agents(person, chosen), people.deliveries(own, slice))?;
-    let path = path_of(own.webhook.id);
-    let page = layout.page(
-        &title(&own.webhook.terms),
+    let (agents, log) = tokio::try_join!(
+        people.read_own_agents(person, chosen),
+        people.list_deliveries(own, slice)
+    )?;
+    let path = webhook_path(own.webhook.id);
+    let page = layout.html_page(
+        &webhook_title(&own.webhook.terms),
         NavItem::Webhooks,
         &html! {
             p.crumb { a href=(PAGE) { "Webhooks" } }
-            (head(layout, own, &path))
-            @if let Some(secret) = &secret { (new_secret_notice(secret)) }
-            (facts(layout, own, &agents))
-            (edit_form(layout, own, &agents, &path))
-            (secrets(layout, own, &path))
-            (deliveries::section(layout, &log, before.is_some(), &path))
+            (webhook_heading(layout, own, &path))
+            @if let Some(secret) = &secret { (new_secret_message(secret)) }
+            (webhook_details(layout, own, &agents))
+            (settings_form(layout, own, &agents, &path))
+            (secrets_section(layout, own, &path))
+            (deliveries::deliveries_section(layout, &log, before.is_some(), &path))
         },
     );
     Ok(page.into_response())
 }
 
-fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
+fn webhook_heading(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     let version = own.webhook.version;
     let is_called = own.webhook.terms.enabled && own.gone_at.is_none();
     html! {
         div.agent-head {
-            h1 { (title(&own.webhook.terms)) " " (state_chip(own)) }
+            h1 { (webhook_title(&own.webhook.terms)) " " (state_chip(own)) }
             div.agent-actions {
-                (layout.button(&format!("{path}/test"), &Button::plain("Send a test event")))
+                (layout.button_form(&format!("{path}/test"), &Button::plain("Send a test event")))
                 @if is_called {
-                    (layout.button(&format!("{path}/disable"), &Button::plain("Switch off").at(version)))
+                    (layout.button_form(&format!("{path}/disable"), &Button::plain("Switch off").with_version(version)))
                 } @else {
-                    (layout.button(&format!("{path}/enable"), &Button::plain("Switch on").at(version)))
+                    (layout.button_form(&format!("{path}/enable"), &Button::plain("Switch on").with_version(version)))
                 }
-                (layout.button(&format!("{path}/remove"), &Button::danger(
+                (layout.button_form(&format!("{path}/remove"), &Button::danger(
                     "Remove",
                     "Remove this webhook? Its secrets and its undelivered events are deleted. This can’t be undone.",
-                ).at(version)))
+                ).with_version(version)))
             }
         }
-        @if let Some(calls) = own.failed.as_ref().filter(|calls| !calls.last.is_gone()) {
+        @if let Some(calls) = own.failed.as_ref().filter(|calls| !calls.last.is_endpoint_gone()) {
             div.message.bad {
                 p {
-                    strong { (count_with_noun(calls.count, "call")) " failed" } " since " (both(calls.since, layout.now))
-                    ". The last error: " (deliveries::result(calls.last)) "."
+                    strong { (count_with_noun(calls.count, "call")) " failed" } " since " (relative_and_exact_time(calls.since, layout.now))
+                    ". The last error: " (deliveries::call_result_text(calls.last)) "."
                     @if own.gone_at.is_some() { " It receives no events until you switch it on, or edit it." }
                 }
             }
         } @else if let Some(at) = own.gone_at {
             div.message.bad {
                 p {
-                    strong { "It is disabled" } ", because its program answered 410 Gone or failed for five days, " (both(at, layout.now))
+                    strong { "It is disabled" } ", because its program answered 410 Gone or failed for five days, " (relative_and_exact_time(at, layout.now))
                     ". It receives no events until you switch it on, or edit it."
                 }
             }
@@ -91,7 +94,7 @@ fn head(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
 }
 
 /// Renders the new secret. No other page shows this secret.
-fn new_secret_notice(secret: &str) -> Markup {
+fn new_secret_message(secret: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-secret-title" {
             h2 id="new-secret-title" { "The new secret" }
@@ -109,7 +112,7 @@ fn new_secret_notice(secret: &str) -> Markup {
     }
 }
 
-fn facts(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
+fn webhook_details(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
     let (webhook, terms) = (&own.webhook, &own.webhook.terms);
     html! {
         div.card {
@@ -120,7 +123,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
                     dd {
                         @match &terms.kinds {
                             None => "all events",
-                            Some(kinds) => (kinds.iter().map(|kind| labels::event(*kind)).collect::<Vec<_>>().join(", ")),
+                            Some(kinds) => (kinds.iter().map(|kind| labels::event_name(*kind)).collect::<Vec<_>>().join(", ")),
                         }
                     }
                 }
@@ -137,7 +140,7 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
                     }
                 }
                 div { dt { "Content type" } dd { code { (terms.content_type.name()) } } }
-                div { dt { "Made" } dd { (both(webhook.created_at, layout.now)) } }
+                div { dt { "Made" } dd { (relative_and_exact_time(webhook.created_at, layout.now)) } }
             }
         }
     }
@@ -145,18 +148,21 @@ fn facts(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent]) -> Markup {
 
 fn agent_name(id: AgentId, agents: &[OwnedAgent]) -> Markup {
     let known = agents.iter().map(OwnedAgent::agent).find(|agent| agent.id == id);
-    known.map_or_else(|| html! { code.long { (id) } }, |agent| labels::agent(id, &agent.name))
+    known.map_or_else(
+        || html! { code.long { (id) } },
+        |agent| labels::agent_link(id, &agent.name),
+    )
 }
 
-fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path: &str) -> Markup {
-    let inputs = layout.inputs(FormName::Webhook);
+fn settings_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path: &str) -> Markup {
+    let inputs = layout.form_inputs(FormName::Webhook);
     html! {
-        details.pop open[inputs.is_typed()] {
+        details.pop open[inputs.has_posted_form()] {
             summary.button { "Edit" }
             div.pop-body {
-                (layout.form(&format!("{path}/edit"), &html! {
+                (layout.post_form(&format!("{path}/edit"), &html! {
                     (version_input(own.webhook.version))
-                    (terms_inputs(&inputs, Some(&own.webhook.terms), agents))
+                    (settings_inputs(&inputs, Some(&own.webhook.terms), agents))
                     p.hint { "A change of the URL, or one that sends more events, requires a recent sign-in." }
                     button.primary type="submit" { "Save" }
                 }))
@@ -168,14 +174,14 @@ fn edit_form(layout: &Layout, own: &OwnWebhook, agents: &[OwnedAgent], path: &st
 const NEW_SECRET: &str =
     "Create a new secret? For one day, calls are signed with both secrets: update your program in that time.";
 
-fn secrets(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
+fn secrets_section(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     html! {
         section aria-labelledby="secrets-title" {
             div.section-head {
                 h2 id="secrets-title" { "Secrets" }
-                (layout.button(&format!("{path}/rotate"), &Button {
+                (layout.button_form(&format!("{path}/rotate"), &Button {
                     question: Some(NEW_SECRET),
-                    ..Button::plain("New secret").at(own.webhook.version)
+                    ..Button::plain("New secret").with_version(own.webhook.version)
                 }))
             }
             ul.rows { @for secret in own.webhook.secrets.iter().rev() { (secret_row(layout, secret)) } }
@@ -183,17 +189,17 @@ fn secrets(layout: &Layout, own: &OwnWebhook, path: &str) -> Markup {
     }
 }
 
-fn secret_row(layout: &Layout, secret: &SecretTerm) -> Markup {
+fn secret_row(layout: &Layout, secret: &SecretValidity) -> Markup {
     html! {
         li.row {
-            div.row-main { p { "made " (relative(secret.created_at, layout.now)) } }
+            div.row-main { p { "made " (relative_time(secret.created_at, layout.now)) } }
             div.row-aside {
                 @match secret.ends_at {
                     None => span.chip.good { "signs" },
                     Some(at) if layout.now < at => {
-                        span.chip.wait { "replaced" } " signs until " (both(at, layout.now))
+                        span.chip.wait { "replaced" } " signs until " (relative_and_exact_time(at, layout.now))
                     },
-                    Some(at) => { span.chip { "ended" } " " (relative(at, layout.now)) },
+                    Some(at) => { span.chip { "ended" } " " (relative_time(at, layout.now)) },
                 }
             }
         }

@@ -6,6 +6,6 @@ use purser_domain::WebhookId;
 pub(crate) const PAGE: &str = "/dashboard/webhooks";
 
 /// Returns the path of a webhook's page.
-pub(crate) fn path_of(webhook: WebhookId) -> String {
+pub(crate) fn webhook_path(webhook: WebhookId) -> String {
     format!("{PAGE}/{webhook}")
 }

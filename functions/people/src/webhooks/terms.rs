@@ -3,11 +3,13 @@
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
 use crate::state::People;
-use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set};
+use crate::ui::form::{BoxOption, FieldOf, Form, Inputs, set_field};
 use crate::ui::labels;
-use crate::webhooks::api::parse_terms;
+use crate::webhooks::api::parse_webhook_settings;
 use maud::{Markup, html};
-use purser_domain::{AgentId, EventKind, Result, WebhookContentType, WebhookTerms, WebhookUrl, visible};
+use purser_domain::{
+    AgentId, EventKind, Result, WebhookContentType, WebhookSettings, WebhookUrl, escape_hidden_characters,
+};
 use serde_json::json;
 use std::collections::BTreeSet;
 
@@ -22,11 +24,15 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
 
 /// Returns the ids of the agents that the form lists, with an agent's name or id on each line. A name that matches no
 /// agent or several agents is a validation error in the form.
-pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
-    if form.text("agents") != "some" {
+pub(crate) async fn parse_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
+    if form.field_text("agents") != "some" {
         return Ok(Vec::new());
     }
-    let lines: Vec<String> = form.all("agent").flat_map(str::lines).map(str::to_owned).collect();
+    let lines: Vec<String> = form
+        .field_values("agent")
+        .flat_map(str::lines)
+        .map(str::to_owned)
+        .collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
         // If the webhook already lists an agent, the agent's line contains the id and the name.
@@ -46,38 +52,38 @@ pub(crate) async fn read_agents(people: &People, person: &Caller, form: &mut For
         }
     }
     for problem in wrong {
-        form.wrong("agent", problem);
+        form.add_error("agent", problem);
     }
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
 /// Parses a webhook's settings for these `agents`. If the result is `None`, the form has at least one validation error.
-pub(crate) fn read_terms(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookTerms> {
-    let description = Some(form.text("description")).filter(|text| !text.is_empty());
-    let mut body = json!({"url": form.text("url"), "description": description, "enabled": enabled});
-    if !form.text("content_type").is_empty() {
-        set(&mut body, "content_type", form.text("content_type"));
+pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) -> Option<WebhookSettings> {
+    let description = Some(form.field_text("description")).filter(|text| !text.is_empty());
+    let mut body = json!({"url": form.field_text("url"), "description": description, "enabled": enabled});
+    if !form.field_text("content_type").is_empty() {
+        set_field(&mut body, "content_type", form.field_text("content_type"));
     }
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
         // A form without a selected radio button is invalid and never selects all.
-        match form.text(member) {
+        match form.field_text(member) {
             "all" => {}
-            "some" if field == "agent" && !agents.is_empty() => set(&mut body, member, agents),
-            "some" if field == "kind" && form.words(field).next().is_some() => {
-                set(&mut body, member, form.distinct_words(field));
+            "some" if field == "agent" && !agents.is_empty() => set_field(&mut body, member, agents),
+            "some" if field == "kind" && form.field_words(field).next().is_some() => {
+                set_field(&mut body, member, form.distinct_field_words(field));
             }
-            // `read_agents` already reported a validation error for each invalid line.
-            "some" if form.all(field).next().is_some() => {}
-            "some" => form.wrong(field, format!("{label}: choose at least one.")),
-            _ => form.wrong(member, format!("{label}: choose all, or select some.")),
+            // `parse_agents` already reported a validation error for each invalid line.
+            "some" if form.field_values(field).next().is_some() => {}
+            "some" => form.add_error(field, format!("{label}: choose at least one.")),
+            _ => form.add_error(member, format!("{label}: choose all, or select some.")),
         }
     }
-    form.take_parsed(parse_terms(&body), &FIELDS)
+    form.take_valid(parse_webhook_settings(&body), &FIELDS)
 }
 
 /// Renders the inputs for a webhook's settings, filled with the `present` settings. `known` contains the user's agents
 /// among the selected agents.
-pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, known: &[OwnedAgent]) -> Markup {
+pub(crate) fn settings_inputs(inputs: &Inputs<'_>, present: Option<&WebhookSettings>, known: &[OwnedAgent]) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
     let scope = |is_some: bool| if is_some { "some" } else { "all" };
@@ -86,34 +92,34 @@ pub(crate) fn terms_inputs(inputs: &Inputs<'_>, present: Option<&WebhookTerms>, 
         .filter(|kind| kind.is_for_webhooks())
         .map(|kind| BoxOption {
             value: kind.name().to_owned(),
-            label: labels::event(*kind).to_owned(),
+            label: labels::event_name(*kind).to_owned(),
             present: kinds.is_some_and(|kinds| kinds.contains(kind)),
         })
         .collect();
     html! {
-        (inputs.line("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
+        (inputs.required_text_input("url", "URL", &present.map(|terms| terms.url.to_string()).unwrap_or_default(), WebhookUrl::MAX))
         p.hint { "An HTTPS URL on the public internet." }
-        (inputs.optional_line("description", "Description",
+        (inputs.optional_text_input("description", "Description",
             present.and_then(|terms| terms.description.as_deref()).unwrap_or_default(), 200))
-        (inputs.radios("content_type", "Content type", &[
+        (inputs.radio_buttons("content_type", "Content type", &[
             (WebhookContentType::CloudEvents.name(), "application/cloudevents+json, for CloudEvents libraries"),
             (WebhookContentType::Json.name(), "application/json, for frameworks that read no other"),
         ], present.map_or(WebhookContentType::CloudEvents, |terms| terms.content_type).name()))
-        (inputs.radios("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
+        (inputs.radio_buttons("kinds", "Events", &[("all", "All, including future types"), ("some", "Only these:")],
             scope(kinds.is_some())))
-        div.some-kinds { (inputs.boxes("kind", "Which events", "Used only with “Only these”.", &options)) }
-        (inputs.radios("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
+        div.some-kinds { (inputs.checkboxes("kind", "Which events", "Used only with “Only these”.", &options)) }
+        (inputs.radio_buttons("agents", "Agents", &[("all", "All, including future ones"), ("some", "Only these:")],
             scope(chosen.is_some())))
         div.some-agents {
-            (inputs.area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_names(chosen, known), 3))
+            (inputs.text_area("agent", "Which agents", "One name or ID per line. Used only with “Only these”.", &agent_lines(chosen, known), 3))
         }
     }
 }
 
 /// Formats each selected agent as a line with its id, followed by its name if the agent is in `known`.
-fn agent_names(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
+fn agent_lines(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
     let line = |id: &AgentId| match known.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
-        Some(agent) => format!("{id} {}", visible(&agent.name)),
+        Some(agent) => format!("{id} {}", escape_hidden_characters(&agent.name)),
         None => id.to_string(),
     };
     chosen.into_iter().flatten().map(line).collect()
@@ -125,16 +131,20 @@ mod tests {
     use crate::ui::form::FormName;
 
     /// Returns the settings, or the names of the invalid fields.
-    fn read(body: &str) -> Result<WebhookTerms, Vec<String>> {
+    fn read(body: &str) -> Result<WebhookSettings, Vec<String>> {
         let mut form = Form::parse(FormName::NewWebhook, body.as_bytes());
-        let agents: Vec<String> = form.distinct_words("agent").into_iter().map(str::to_owned).collect();
-        let agents = if form.text("agents") == "some" {
+        let agents: Vec<String> = form
+            .distinct_field_words("agent")
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
+        let agents = if form.field_text("agents") == "some" {
             agents
         } else {
             Vec::new()
         };
-        let terms = read_terms(&mut form, &agents, true);
-        let problems: Vec<String> = form.problems().iter().map(|problem| problem.field.clone()).collect();
+        let terms = parse_settings(&mut form, &agents, true);
+        let problems: Vec<String> = form.errors().iter().map(|problem| problem.field.clone()).collect();
         assert_eq!(terms.is_some(), problems.is_empty(), "{body}");
         terms.ok_or(problems)
     }

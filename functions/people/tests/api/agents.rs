@@ -41,7 +41,12 @@ async fn a_freeze_wins_against_every_other_edit() {
     }
     answers.2.created();
     answers.5.created();
-    let agent = world.ledger.agent(AgentId::parse(&id).unwrap()).await.unwrap().unwrap();
+    let agent = world
+        .ledger
+        .read_agent_by_id(AgentId::parse(&id).unwrap())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (agent.status, agent.version, agent.keys.len()),
         (AgentStatus::Frozen, 8, 2)

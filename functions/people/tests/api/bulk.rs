@@ -302,7 +302,7 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
     );
     let untouched = world
         .ledger
-        .agent(AgentId::parse(&theirs).unwrap())
+        .read_agent_by_id(AgentId::parse(&theirs).unwrap())
         .await
         .unwrap()
         .unwrap();

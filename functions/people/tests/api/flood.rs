@@ -3,7 +3,7 @@
 
 use crate::support::World;
 use purser_domain::Fingerprint;
-use purser_store::{CallLease, CallLeased};
+use purser_store::{CallLease, TakeLeaseResult};
 use purser_testkit::Call;
 use purser_testkit::sample::OWNER;
 use serde_json::{Value, json};
@@ -124,9 +124,9 @@ impl User {
         let mut leases = Vec::new();
         for _ in 0..SLOTS {
             let scope = format!("long operations of {id}");
-            match world.slots.take(scope, SLOTS, world.now()).await.unwrap() {
-                CallLeased::Taken(lease) => leases.push(lease),
-                CallLeased::Full { .. } => panic!("a slot is in use"),
+            match world.slots.take_lease(scope, SLOTS, world.now()).await.unwrap() {
+                TakeLeaseResult::Taken(lease) => leases.push(lease),
+                TakeLeaseResult::Full { .. } => panic!("a slot is in use"),
             }
         }
         leases
@@ -157,7 +157,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
             (429, &json!("too_many_requests")),
             "{context}"
         );
-        let waited = world.now().since(began).secs_to_wait();
+        let waited = world.now().since(began).secs_rounded_up();
         assert_eq!(body["retry_after"], 30 - waited, "{context}");
     }
     assert_eq!(world.get(OWNER, "/audit-log").await.ok(), before);
@@ -181,7 +181,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
         assert_eq!((&agent["status"], &agent["archived"]), (&json!("frozen"), &json!(true)));
     }
     for lease in leases {
-        world.slots.end(lease).await.unwrap();
+        world.slots.end_lease(lease).await.unwrap();
     }
     // Each operation frees its slot, so a user can run many operations one after another.
     for _ in 0..2 {
@@ -217,7 +217,7 @@ async fn long_operations_of_pages_need_a_slot() {
         assert_eq!(agent["status"], "frozen");
     }
     for lease in leases {
-        world.slots.end(lease).await.unwrap();
+        world.slots.end_lease(lease).await.unwrap();
     }
     for file in &files {
         browser.get(file).await.is(200, "");

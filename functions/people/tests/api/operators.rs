@@ -5,7 +5,7 @@
 use crate::support::World;
 use crate::support::browser::Browser;
 use axum::http::Method;
-use purser_domain::{AgentId, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
+use purser_domain::{AgentId, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, UserId};
 use purser_testkit::sample::{audit, service_id};
 use serde_json::json;
 use uuid::Uuid;
@@ -102,20 +102,20 @@ async fn operator_pages_show_catalog_pending_changes_and_freezes() {
     operator.get(PAGES[1]).await.is(200, "No change waits.");
 
     operator.get(PAGES[2]).await.is(200, "No operator has frozen anything.");
-    let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), PersonId::derive("x", "y"));
+    let (agent, owner) = (AgentId::from_uuid(Uuid::from_u128(7)), UserId::derive("x", "y"));
     for target in [
         FreezeTarget::Agent(agent),
         FreezeTarget::Owner(owner.clone()),
         FreezeTarget::Deployment,
     ] {
         let freeze = OperatorFreeze {
-            reason: OperatorReason::parse(&format!("<{}>", target.scope())).unwrap(),
+            reason: OperatorReason::parse(&format!("<{}>", target.scope_name())).unwrap(),
             target,
             by: OperatorName::parse("grace").unwrap(),
             at: world.now(),
             end_asked_by: None,
         };
-        let begun = FreezeChange::begin(None, freeze).unwrap();
+        let begun = FreezeChange::begin_freeze(None, freeze).unwrap();
         world.ledger.change_freeze(&begun, &audit()).await.unwrap();
         world.advance(1);
     }
@@ -174,5 +174,5 @@ async fn operator_pages_are_read_only() {
         let posted = operator.post("/dashboard", &path, &confirmed).await;
         posted.is(404, "This page does not exist");
     }
-    assert!(world.ledger.operator_freezes().await.unwrap().is_empty());
+    assert!(world.ledger.list_operator_freezes().await.unwrap().is_empty());
 }

@@ -4,8 +4,8 @@ use crate::support::World;
 use crate::support::browser::{Browser, answer, asked};
 use axum::http::{Method, header};
 use purser_domain::{
-    Address, AgentId, Day, Duration, FreezeChange, FreezeTarget, Handover, OperatorFreeze, OperatorName,
-    OperatorReason, PayoutRecord, PersonId,
+    Address, AgentId, Day, Duration, FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason,
+    OwnershipOffer, UserId, WithdrawalRecord,
 };
 use purser_store::TransitionResult;
 use purser_testkit::{
@@ -1220,15 +1220,15 @@ async fn handovers_are_accepted_only_after_recent_sign_in() {
     let to = sessions["person"].as_str().unwrap();
     let mut ann = world.browser("ann").await;
     ann.get("/dashboard/sessions").await.is(200, to);
-    let offer = Handover {
+    let offer = OwnershipOffer {
         agent: AgentId::parse(&agent).unwrap(),
-        to: PersonId::parse(to).unwrap(),
+        to: UserId::parse(to).unwrap(),
         reason: OperatorReason::parse("Owen <has> left").unwrap(),
         by: OperatorName::parse("op").unwrap(),
         at: world.now(),
-        ends_at: world.now().after(Handover::OPEN_FOR),
+        ends_at: world.now().after(OwnershipOffer::OPEN_FOR),
     };
-    world.ledger.offer_agent(&offer, &audit()).await.unwrap();
+    world.ledger.store_agent_offer(&offer, &audit()).await.unwrap();
     ann.get("/dashboard").await.is(200, "Owen &lt;has&gt; left");
 
     world.advance(600);
@@ -1268,7 +1268,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
             "An operator has frozen this agent.",
         ),
         (
-            FreezeTarget::Owner(PersonId::parse(id.as_str().unwrap()).unwrap()),
+            FreezeTarget::Owner(UserId::parse(id.as_str().unwrap()).unwrap()),
             "An operator has frozen all your agents.",
         ),
         (FreezeTarget::Deployment, "An operator has frozen all payments."),
@@ -1282,7 +1282,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
             at: world.now(),
             end_asked_by: None,
         };
-        let begun = FreezeChange::begin(None, freeze.clone()).unwrap();
+        let begun = FreezeChange::begin_freeze(None, freeze.clone()).unwrap();
         world.ledger.change_freeze(&begun, &audit()).await.unwrap();
         freezes.push(freeze);
         for path in ["/dashboard", &page] {
@@ -1294,7 +1294,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
     }
     for freeze in freezes.into_iter().skip(1) {
         let (target, by) = (freeze.target.clone(), freeze.by.clone());
-        let ended = FreezeChange::end(target, Some(freeze), &by, false).unwrap();
+        let ended = FreezeChange::end_freeze(target, Some(freeze), &by, false).unwrap();
         world.ledger.change_freeze(&ended, &audit()).await.unwrap();
     }
     owner.get(&page).await.is(200, "An operator has frozen this agent.");
@@ -1325,7 +1325,7 @@ async fn payout_addresses_become_usable_after_their_delay() {
     let world = World::with(&[("FACILITATOR_URL", "https://facilitator.example")]).await;
     let agent = world.agent(OWNER).await;
     let person = world.get(OWNER, "/sessions").await.ok()["person"].clone();
-    let person = PersonId::parse(person.as_str().unwrap()).unwrap();
+    let person = UserId::parse(person.as_str().unwrap()).unwrap();
     let id = AgentId::parse(&agent).unwrap();
     let page = format!("/dashboard/agents/{agent}");
     let (name, pay) = (format!("{page}/payout-address"), format!("{page}/payouts"));
@@ -1338,9 +1338,9 @@ async fn payout_addresses_become_usable_after_their_delay() {
     }
 
     let to = Address::repeat_byte(0x90);
-    let record = PayoutRecord::default();
+    let record = WithdrawalRecord::default();
     let record = record.with_address(to, &person, world.now(), Duration::DAY).unwrap();
-    world.ledger.put_payout_record(id, &record, &audit()).await.unwrap();
+    world.ledger.put_withdrawal_record(id, &record, &audit()).await.unwrap();
     let seen = owner.get(&page).await;
     seen.is(200, "not yet");
     seen.is(200, &to.to_checksum(None));
@@ -1380,19 +1380,19 @@ async fn payout_addresses_become_usable_after_their_delay() {
         at: world.now(),
         end_asked_by: None,
     };
-    let begun = FreezeChange::begin(None, freeze.clone()).unwrap();
+    let begun = FreezeChange::begin_freeze(None, freeze.clone()).unwrap();
     world.ledger.change_freeze(&begun, &audit()).await.unwrap();
     let seen = owner.get(&page).await;
     seen.is(200, "Payouts are stopped while an operator’s freeze is in force.");
     assert!(!seen.html.contains(asks), "{}", seen.html);
     let (target, by) = (freeze.target.clone(), freeze.by.clone());
-    let ended = FreezeChange::end(target, Some(freeze), &by, false).unwrap();
+    let ended = FreezeChange::end_freeze(target, Some(freeze), &by, false).unwrap();
     world.ledger.change_freeze(&ended, &audit()).await.unwrap();
 
     // An address that a previous owner set is invalid.
-    let other = PersonId::parse(&"5e".repeat(32)).unwrap();
+    let other = UserId::parse(&"5e".repeat(32)).unwrap();
     let theirs = record.with_address(to, &other, world.now(), Duration::DAY).unwrap();
-    world.ledger.put_payout_record(id, &theirs, &audit()).await.unwrap();
+    world.ledger.put_withdrawal_record(id, &theirs, &audit()).await.unwrap();
     owner.get(&page).await.is(200, "No payout address is set.");
 
     let world = world.elsewhere(&[("FACILITATOR_URL", "")]).await;
@@ -1689,7 +1689,7 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let pay = async |agent: &str, service: u128, days_ago: u32, units: u64| {
         let key = format!("{service} {days_ago} {units}");
         let payment = Payment::new(AgentId::parse(agent).unwrap(), service_id(service), units, key);
-        let at = Day::containing(world.now()).minus(days_ago).start();
+        let at = Day::containing(world.now()).days_earlier(days_ago).start_time();
         authorize(&world.ledger, &payment, at).await.unwrap()
     };
     assert_eq!(pay(&first, 1, 3, 3_000_001).await, Told::Blocked);
@@ -1698,9 +1698,12 @@ async fn the_overview_shows_thirty_days_of_spending() {
     let Told::Allowed(released) = pay(&first, 1, 0, 500_000).await else {
         panic!("not allowed")
     };
-    let settlement = world.ledger.settlement(AgentId::parse(&first).unwrap(), released).await;
+    let settlement = world
+        .ledger
+        .read_settlement_by_id(AgentId::parse(&first).unwrap(), released)
+        .await;
     let settlement = settlement.unwrap().unwrap();
-    let moved = world.ledger.release(&settlement, &unusable(&settlement)).await;
+    let moved = world.ledger.release_hold(&settlement, &unusable(&settlement)).await;
     assert!(matches!(moved.unwrap(), TransitionResult::Done(_)));
     // Payments from before the shown period, and of another owner.
     pay(&second, 2, 30, 40_000_000).await;
@@ -1728,7 +1731,10 @@ async fn the_overview_shows_thirty_days_of_spending() {
 
     let mut owner = world.browser(OWNER).await;
     let seen = owner.get("/dashboard").await;
-    let (today, month) = (Day::containing(world.now()), Day::containing(world.now()).minus(29));
+    let (today, month) = (
+        Day::containing(world.now()),
+        Day::containing(world.now()).days_earlier(29),
+    );
     let label = format!("Settled or pending from {month} to {today}: $8.50; most on {month}: $7.00");
     seen.is(200, &format!("aria-label=\"{label}\""));
     seen.is(200, &format!("<title>{today}: $1.50</title>"));

@@ -517,7 +517,7 @@ async fn nobody_applies_a_template_to_agents_of_others() {
     }
     let untouched = world
         .ledger
-        .agent(AgentId::parse(&theirs).unwrap())
+        .read_agent_by_id(AgentId::parse(&theirs).unwrap())
         .await
         .unwrap()
         .unwrap();

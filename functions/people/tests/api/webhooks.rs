@@ -6,7 +6,7 @@ use crate::support::World;
 use crate::support::browser::{Browser, Seen};
 use purser_domain::{
     Attempt, CallResult, Delivery, Duration, Event, EventData, EventId, EventKind, EventSource, EventSubject,
-    FailedCalls, PersonId, Timestamp, WebhookId,
+    FailedCalls, Timestamp, UserId, WebhookId,
 };
 use purser_testkit::Sqs;
 use purser_testkit::sample::OWNER;
@@ -195,7 +195,7 @@ async fn another_s_webhook_is_not_there() {
 fn delivery(webhook: WebhookId, now: Timestamp, ago: u32, result: Option<CallResult>) -> Delivery {
     let kind = EventKind::WebhookTest;
     let at = now.before(Duration::from_secs_u32(ago));
-    let person = PersonId::derive("https://issuer.example", "ann");
+    let person = UserId::derive("https://issuer.example", "ann");
     let event = Event::new(
         EventId::derive(kind, &[&webhook, &ago]),
         EventSource::for_stack("tests").unwrap(),
@@ -281,11 +281,11 @@ async fn webhooks_that_answered_410_can_be_re_enabled() {
     let (page, webhook) = only(&world).await;
     let stored = world
         .webhooks
-        .list_webhooks(&PersonId::derive(&world.issuer.url, OWNER))
+        .list_webhooks(&UserId::derive(&world.issuer.url, OWNER))
         .await
         .unwrap();
     assert_eq!(json!(stored[0].id.to_string()), webhook["webhook_id"]);
-    world.webhooks.note_gone(&stored[0], world.now()).await.unwrap();
+    world.webhooks.record_gone(&stored[0], world.now()).await.unwrap();
     owner.get(PAGE).await.is(200, "gone</span>");
     owner.get(&page).await.is(200, "answered 410 Gone");
     let on = owner.post(&page, &format!("{page}/enable"), &[("version", "1")]).await;
@@ -310,7 +310,7 @@ async fn failing_webhooks_are_shown_until_an_update() {
             took: Duration::from_secs_u32(1),
             result,
         };
-        let calls = FailedCalls::with(old.clone(), 1, call, 1);
+        let calls = FailedCalls::with_failed_call(old.clone(), 1, call, 1);
         let stored = world.webhooks.put_failed_calls(id, &calls, old.as_ref(), since).await;
         assert!(stored.unwrap());
         old = Some(calls);

@@ -25,7 +25,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failed> {
-    let env = purser_api::Env::process();
+    let env = purser_api::Env::from_process();
     let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
     // A different gateway, such as `sam local`'s, may also serve the same tables and chain.
     let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
@@ -136,7 +136,7 @@ fn text<'a>(value: &'a Value, name: &str) -> &'a str {
 /// Returns the request with a fresh UUID in the field `name`.
 fn with(request: &Value, name: &str) -> Result<Value, Failed> {
     let mut request = request.clone();
-    let random: [u8; 16] = purser_api::random()?;
+    let random: [u8; 16] = purser_api::random_bytes()?;
     request[name] = uuid::Builder::from_random_bytes(random).into_uuid().to_string().into();
     Ok(request)
 }

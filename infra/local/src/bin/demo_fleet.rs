@@ -23,10 +23,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failed> {
-    let mut env = purser_api::Env::process();
+    let mut env = purser_api::Env::from_process();
     let size = FleetSize {
-        agents: env.number("AGENTS", 1_000, FleetSize::FEWEST_AGENTS..=FleetSize::MAX_AGENTS),
-        days: env.number("DAYS", 30, 1..=FleetSize::MAX_DAYS),
+        agents: env.parse_number("AGENTS", 1_000, FleetSize::FEWEST_AGENTS..=FleetSize::MAX_AGENTS),
+        days: env.parse_number("DAYS", 30, 1..=FleetSize::MAX_DAYS),
     };
     let folder = stack_folder(&env);
     let size = env.finish(size)?;

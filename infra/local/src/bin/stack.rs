@@ -27,7 +27,7 @@ const INBOX: u16 = 8005;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let mut env = purser_api::Env::process();
+    let mut env = purser_api::Env::from_process();
     // Programs get JSON lines. A user at a terminal gets short lines, or JSON with `LOG_FORMAT=json` or `LOG_LEVEL`.
     let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
     if is_for_person && env.get("LOG_FORMAT") != Some("json") {
@@ -36,9 +36,9 @@ async fn main() -> ExitCode {
     } else {
         purser_api::start_logging(&env);
     }
-    let throttle = env.number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
+    let throttle = env.parse_number("THROTTLE_PER_MINUTE", 1_200, 1..=1_000_000);
     let bridge = bridge(&mut env);
-    let custody = env.custody();
+    let custody = env.parse_custody();
     let folder = stack_folder(&env);
     // The functions validate these values. SAM passes the values to functions in containers.
     let passed_on = [
@@ -81,26 +81,28 @@ async fn main() -> ExitCode {
     println!("{}", welcome(&stack));
     let (probe, reconcile) = (stack.probe.clone(), stack.reconcile.clone());
     tokio::spawn(every_minute("probe.failed", async move || {
-        probe.run(MINUTE).await.map(|_| ())
+        probe.run_probes(MINUTE).await.map(|_| ())
     }));
     tokio::spawn(every_minute("reconcile.failed", async move || {
-        reconcile.run(MINUTE).await.map(|_| ())
+        reconcile.reconcile_all(MINUTE).await.map(|_| ())
     }));
     let wallets = stack.reconcile.clone();
     tokio::spawn(every_minute("wallets.failed", async move || {
-        wallets.look_at_wallets(MINUTE).await
+        wallets.check_wallet_balances(MINUTE).await
     }));
     let stating = stack.events.clone();
     tokio::spawn(every_minute("statements.failed", async move || {
-        stating.state(MINUTE).await
+        stating.sign_pending_statements(MINUTE).await
     }));
     let testing = stack.events.clone();
     tokio::spawn(every_minute("backtests.failed", async move || {
         testing.run_backtests(MINUTE).await
     }));
     let events = stack.events.clone();
-    tokio::spawn(every_minute("events.failed", async move || events.sweep(MINUTE).await));
-    tokio::spawn(stack.telling());
+    tokio::spawn(every_minute("events.failed", async move || {
+        events.publish_due_events(MINUTE).await
+    }));
+    tokio::spawn(stack.publish_continuously());
     // SIGTERM ends the process without cleanup. The child processes end when their pipe to this process closes.
     let _ = tokio::signal::ctrl_c().await;
     StackFile::remove(&folder);
@@ -115,7 +117,7 @@ fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());
     if address.is_none() {
-        env.wrong("BIND", "must be an address of a Docker bridge, such as 172.17.0.1");
+        env.add_error("BIND", "must be an address of a Docker bridge, such as 172.17.0.1");
     }
     address
 }

@@ -5,7 +5,7 @@ use crate::{ThrottleScope, client_ip};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use purser_domain::{ErrorKind, KeyProblem, KeyUse, Permission, PresentedKey, Result};
+use purser_domain::{ErrorKind, KeyFormatError, KeyUse, Permission, PresentedKey, Result};
 use std::convert::Infallible;
 use std::net::IpAddr;
 
@@ -53,8 +53,8 @@ pub fn read_key(headers: &HeaderMap) -> Result<PresentedKey> {
     }
     let text = value.to_str().map_err(|_| ErrorKind::InvalidAuthorizationHeader)?;
     PresentedKey::from_header(text).map_err(|problem| match problem {
-        KeyProblem::HeaderForm => ErrorKind::InvalidAuthorizationHeader.into(),
-        KeyProblem::NotAKey => ErrorKind::InvalidAgentKey.into(),
+        KeyFormatError::HeaderForm => ErrorKind::InvalidAuthorizationHeader.into(),
+        KeyFormatError::NotAKey => ErrorKind::InvalidAgentKey.into(),
     })
 }
 

@@ -7,7 +7,7 @@
 //!   at the same time.
 //! - The endpoints are https URLs, or URLs of a server on this machine.
 
-use crate::http::outward::client_for_any;
+use crate::http::outward::client_for_any_server;
 use jsonwebtoken::{
     Algorithm, DecodingKey,
     jwk::{AlgorithmParameters, CommonParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
@@ -71,7 +71,7 @@ struct WireKeys {
 impl SessionKey {
     /// Parses a key; `None` for a key of another type or for another purpose, because an issuer may publish such keys
     /// too.
-    fn read(wire: Value) -> Option<Self> {
+    fn from_jwk(wire: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(wire).ok()?;
         let algorithm = match &jwk.algorithm {
             AlgorithmParameters::RSA(_) => Algorithm::RS256,
@@ -107,7 +107,7 @@ struct IssuerDocuments {
 impl IssuerDocuments {
     /// Finds the key for this algorithm with this id. Without an id, the key is found only if the set has exactly one
     /// key.
-    fn key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
+    fn find_key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
         let fits = |key: &&SessionKey| key.algorithm == algorithm;
         match (id, &*self.keys) {
             (Some(_), keys) => keys.iter().filter(|key| key.id.as_deref() == id).find(fits),
@@ -128,61 +128,65 @@ pub(crate) struct Issuer {
 impl Issuer {
     /// Fetches the issuer's metadata and keys. If the fetch fails, the first call fetches again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
-        let client = client_for_any("Purser")
+        let client = client_for_any_server("Purser")
             .connect_timeout(time::Duration::from_secs(1))
             .timeout(ANSWER_WITHIN)
             .build();
         let issuer = Self {
             name,
             client: client.map_err(|error| Error::internal("making an HTTP client", error))?,
-            known: RefreshingCache::new(ASKING, AGES, unavailable),
+            known: RefreshingCache::new(ASKING, AGES, log_unavailable),
         };
-        match issuer.fetch().await {
-            Ok(known) => issuer.known.put(known, now),
-            Err(error) => unavailable(&error),
+        match issuer.fetch_documents().await {
+            Ok(known) => issuer.known.store(known, now),
+            Err(error) => log_unavailable(&error),
         }
         Ok(issuer)
     }
 
     /// Returns the issuer's endpoints, and fetches them if they are more than an hour old.
     pub(crate) async fn oidc_metadata(&self, now: Timestamp) -> Result<Arc<OidcMetadata>> {
-        Ok(self.known.current(now, || self.fetch()).await?.metadata)
+        Ok(self.known.get_or_fetch(now, || self.fetch_documents()).await?.metadata)
     }
 
     /// Finds the key for this algorithm with this id; without an id, the only key. An unknown key id may belong to a
     /// new key, so the keys are fetched again, within the rate limit.
-    pub(crate) async fn key(
+    pub(crate) async fn signing_key(
         &self,
         algorithm: Algorithm,
         id: Option<&str>,
         now: Timestamp,
     ) -> Result<Option<SessionKey>> {
-        let known = self.known.current(now, || self.fetch()).await?;
-        let key = known.key(algorithm, id).cloned();
+        let known = self.known.get_or_fetch(now, || self.fetch_documents()).await?;
+        let key = known.find_key(algorithm, id).cloned();
         if key.is_some() || id.is_none() {
             return Ok(key);
         }
-        let known = self.known.newest(now, || self.fetch()).await?;
-        Ok(known.key(algorithm, id).cloned())
+        let known = self.known.fetch_newest(now, || self.fetch_documents()).await?;
+        Ok(known.find_key(algorithm, id).cloned())
     }
 
     /// Posts a form to one of the issuer's endpoints. The error text contains the URL and the cause.
-    pub(crate) async fn post(&self, address: &Url, form: &[(&str, &str)]) -> Result<(StatusCode, Vec<u8>), String> {
-        answer(self.client.post(address.clone()).form(form)).await
+    pub(crate) async fn post_form(
+        &self,
+        address: &Url,
+        form: &[(&str, &str)],
+    ) -> Result<(StatusCode, Vec<u8>), String> {
+        send_request(self.client.post(address.clone()).form(form)).await
     }
 
     /// Fetches the issuer's metadata and keys.
-    async fn fetch(&self) -> Result<IssuerDocuments> {
+    async fn fetch_documents(&self) -> Result<IssuerDocuments> {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
         let address = format!("{}/.well-known/openid-configuration", self.name.trim_end_matches('/'));
-        let wire: WireOidcMetadata = self.get(&address).await.map_err(failed)?;
+        let wire: WireOidcMetadata = self.get_json(&address).await.map_err(failed)?;
         // OpenID Connect Discovery §4.3: without this check, one issuer could impersonate another.
         if wire.issuer != self.name {
             return Err(failed(format!("{address} is another issuer's")));
         }
         let address = |text: &str, name: &str| {
-            endpoint(text).ok_or_else(|| failed(format!("the {name} is not an https address")))
+            parse_endpoint(text).ok_or_else(|| failed(format!("the {name} is not an https address")))
         };
         let metadata = OidcMetadata {
             authorization_endpoint: address(&wire.authorization_endpoint, "authorization_endpoint")?,
@@ -193,15 +197,15 @@ impl Issuer {
             },
         };
         let jwks_uri = address(&wire.jwks_uri, "jwks_uri")?;
-        let keys: WireKeys = self.get(jwks_uri.as_str()).await.map_err(failed)?;
+        let keys: WireKeys = self.get_json(jwks_uri.as_str()).await.map_err(failed)?;
         Ok(IssuerDocuments {
             metadata: Arc::new(metadata),
-            keys: keys.keys.into_iter().filter_map(SessionKey::read).collect(),
+            keys: keys.keys.into_iter().filter_map(SessionKey::from_jwk).collect(),
         })
     }
 
-    async fn get<T: DeserializeOwned>(&self, address: &str) -> Result<T, String> {
-        let (status, body) = answer(self.client.get(address)).await?;
+    async fn get_json<T: DeserializeOwned>(&self, address: &str) -> Result<T, String> {
+        let (status, body) = send_request(self.client.get(address)).await?;
         if !status.is_success() {
             return Err(format!("{address} answers {status}"));
         }
@@ -211,13 +215,13 @@ impl Issuer {
 
 const ASKING: &str = "asking the issuer of sessions";
 
-fn unavailable(error: &Error) {
+fn log_unavailable(error: &Error) {
     warn!(cause = %error, "session.issuer_unavailable");
 }
 
 /// Sends the request and returns the response's status and body. Fails if the body exceeds [`LONGEST_ANSWER`]. The
 /// error text contains the URL and the cause.
-async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
+async fn send_request(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String> {
     let words = |error: reqwest::Error| Causes(&error).to_string();
     let mut response = request.send().await.map_err(words)?;
     let mut body = Vec::new();
@@ -231,7 +235,7 @@ async fn answer(request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), String
 }
 
 /// Parses the URL of an endpoint that may receive secrets: https, or http to a server on this machine.
-pub(crate) fn endpoint(text: &str) -> Option<Url> {
+pub(crate) fn parse_endpoint(text: &str) -> Option<Url> {
     let url = Url::parse(text).ok()?;
     let host = url.host_str()?;
     let is_loopback = || {
@@ -267,7 +271,7 @@ mod tests {
 
     /// Verifies a token and returns `ok` or the error's slug.
     async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
-        match sessions.id_token(token, now).await {
+        match sessions.verify_id_token(token, now).await {
             Ok(_) => "ok",
             Err(error) if matches!(error.kind(), ErrorKind::InvalidSession) => "invalid_session",
             Err(error) => {

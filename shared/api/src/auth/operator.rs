@@ -8,7 +8,7 @@
 //! at most once in 30 seconds, regardless of the number of requests. Rejections are rate limited per source IP address
 //! (`refusals.rs`).
 
-use crate::{BootError, RefusalLimit, Secrets, ThrottleScope, request_source};
+use crate::{BootError, RejectionLimit, Secrets, ThrottleScope, request_source};
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, HeaderName, HeaderValue, request::Parts},
@@ -45,8 +45,8 @@ pub struct InternalTokens {
 struct Operators(Arc<[(OperatorName, SecretDigest)]>);
 
 impl Operators {
-    async fn read(secrets: &Secrets, arn: &str) -> Result<Self> {
-        let text = secrets.text(arn).await?;
+    async fn from_secret(secrets: &Secrets, arn: &str) -> Result<Self> {
+        let text = secrets.read(arn).await?;
         Self::parse(&text).ok_or_else(|| {
             let words = format!("`{arn}`: must be a JSON object of names, each with the SHA-256 of its token in hex");
             Error::internal(READING, words)
@@ -60,13 +60,13 @@ impl Operators {
         listed.into_iter().map(operator).collect::<Option<_>>().map(Self)
     }
 
-    fn includes(&self, name: &OperatorName) -> bool {
+    fn has_operator(&self, name: &OperatorName) -> bool {
         self.0.iter().any(|(listed, _)| listed == name)
     }
 
     /// Finds the operator with this token digest. The token is compared with every digest, so that the duration of the
     /// check reveals nothing.
-    fn whose(&self, presented: &SecretDigest) -> Option<&OperatorName> {
+    fn find_by_digest(&self, presented: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
             if digest.ct_eq(presented).into() {
@@ -78,16 +78,16 @@ impl Operators {
 }
 
 /// Hashes a token; `None` if the text is too short or contains other characters than visible ASCII.
-fn digest_of(token: &[u8]) -> Option<SecretDigest> {
+fn token_digest(token: &[u8]) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
-    may_be.then(|| SecretDigest::digest(token))
+    may_be.then(|| SecretDigest::from_secret(token))
 }
 
 impl InternalTokens {
     /// Reads the operators from the secret. Fails at startup if the secret is malformed.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
         let operators = RefreshingCache::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
-        operators.put(Operators::read(&secrets, &arn).await?, now);
+        operators.store(Operators::from_secret(&secrets, &arn).await?, now);
         Ok(Self {
             secrets,
             arn,
@@ -96,35 +96,39 @@ impl InternalTokens {
     }
 
     /// Whether an operator of this name exists. A removed operator is noticed within a minute.
-    pub async fn includes(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
-        if self.operators.fresh(now).is_some_and(|known| known.includes(name)) {
+    pub async fn has_operator(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
+        if self
+            .operators
+            .fresh_value(now)
+            .is_some_and(|known| known.has_operator(name))
+        {
             return Ok(true);
         }
         let newest = self
             .operators
-            .newest(now, || Operators::read(&self.secrets, &self.arn))
+            .fetch_newest(now, || Operators::from_secret(&self.secrets, &self.arn))
             .await?;
-        Ok(newest.includes(name))
+        Ok(newest.has_operator(name))
     }
 
     /// Authenticates the operator; 401 `invalid_internal_token` unless exactly one header contains a valid token.
-    pub async fn check(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
-        self.check_presented(read_token(headers).as_ref(), now).await
+    pub async fn authenticate(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
+        self.authenticate_token(read_token(headers).as_ref(), now).await
     }
 
-    async fn check_presented(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
-        let digest = presented.and_then(|presented| digest_of(presented.as_bytes()));
+    async fn authenticate_token(&self, presented: Option<&HeaderValue>, now: Timestamp) -> Result<OperatorName> {
+        let digest = presented.and_then(|presented| token_digest(presented.as_bytes()));
         let digest = digest.ok_or(ErrorKind::InvalidInternalToken)?;
-        let known = self.operators.fresh(now);
-        if let Some(name) = known.as_ref().and_then(|operators| operators.whose(&digest)) {
+        let known = self.operators.fresh_value(now);
+        if let Some(name) = known.as_ref().and_then(|operators| operators.find_by_digest(&digest)) {
             return Ok(name.clone());
         }
         // The token may be newer than the cached secret.
         let newest = self
             .operators
-            .newest(now, || Operators::read(&self.secrets, &self.arn))
+            .fetch_newest(now, || Operators::from_secret(&self.secrets, &self.arn))
             .await?;
-        let name = newest.whose(&digest).cloned();
+        let name = newest.find_by_digest(&digest).cloned();
         Ok(name.ok_or_else(|| {
             // The text has the length of a token, so it is not a scanner's guess: either the token was removed, or
             // somebody attacks.
@@ -157,7 +161,7 @@ pub struct OperatorCredentials {
     scope: ThrottleScope,
 }
 
-/// Extraction never fails. The handler rejects the request with [`OperatorCredentials::check`].
+/// Extraction never fails. The handler rejects the request with [`OperatorCredentials::authenticate`].
 impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
     type Rejection = Infallible;
 
@@ -173,10 +177,15 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 impl OperatorCredentials {
     /// Authenticates the operator. Returns 401 `invalid_internal_token` for any other caller, or 429
     /// `too_many_requests` if the source exceeded the limit for rejected requests.
-    pub async fn check(self, tokens: &InternalTokens, refusals: &RefusalLimit, now: Timestamp) -> Result<Operator> {
-        let checked = tokens.check_presented(self.presented.as_ref(), now).await;
+    pub async fn authenticate(
+        self,
+        tokens: &InternalTokens,
+        refusals: &RejectionLimit,
+        now: Timestamp,
+    ) -> Result<Operator> {
+        let checked = tokens.authenticate_token(self.presented.as_ref(), now).await;
         let name = checked.map_err(|error| match error.kind() {
-            ErrorKind::InvalidInternalToken => refusals.count(self.scope, now, error),
+            ErrorKind::InvalidInternalToken => refusals.count_rejection(self.scope, now, error),
             _ => error,
         })?;
         let acting = Acting {
@@ -212,7 +221,7 @@ mod tests {
 
     /// The JSON of the secret with these operators and tokens.
     fn listing(operators: &[(&str, &str)]) -> String {
-        let digest = |token: &str| SecretDigest::digest(token).to_hex();
+        let digest = |token: &str| SecretDigest::from_secret(token).to_hex();
         let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
         serde_json::to_string(&listed).unwrap()
     }
@@ -263,7 +272,7 @@ mod tests {
             HeaderName::from_static("x-internal-token"),
             HeaderValue::from_str(token).unwrap(),
         )]);
-        match tokens.check(&headers, now).await {
+        match tokens.authenticate(&headers, now).await {
             Ok(name) => Some(name.to_string()),
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::InvalidInternalToken), "{error}");
@@ -280,7 +289,7 @@ mod tests {
     async fn each_token_identifies_its_operator() {
         let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
         let tokens = load(&secrets).await;
-        let (longer, digest) = (format!("{B}b"), SecretDigest::digest(B).to_hex());
+        let (longer, digest) = (format!("{B}b"), SecretDigest::from_secret(B).to_hex());
         let rows = [
             (A, Some("ada")),
             (B, Some("bob")),
@@ -421,7 +430,7 @@ mod tests {
                 request.headers.append(name, HeaderValue::from_str(value).unwrap());
             }
             let Ok(caller) = OperatorCredentials::from_request_parts(&mut request, &()).await;
-            let answer = caller.check(&tokens, &RefusalLimit::new(10), at(0)).await;
+            let answer = caller.authenticate(&tokens, &RejectionLimit::new(10), at(0)).await;
             let slug = answer.err().map(|error| error.kind().slug());
             assert_eq!(slug.is_none(), good, "{headers:?}");
             assert!(slug.is_none_or(|slug| slug == "invalid_internal_token"));
@@ -432,14 +441,14 @@ mod tests {
     #[tokio::test]
     async fn valid_tokens_are_accepted_from_throttled_addresses() {
         let (_manager, secrets) = Manager::start(&[("ada", A)]).await;
-        let (tokens, refusals) = (load(&secrets).await, RefusalLimit::new(2));
+        let (tokens, refusals) = (load(&secrets).await, RejectionLimit::new(2));
         let call = async |token: &'static str, secs| {
             let caller = OperatorCredentials {
                 presented: Some(HeaderValue::from_static(token)),
                 source: RequestSource::default(),
                 scope: ThrottleScope::Unknown,
             };
-            let answer = caller.check(&tokens, &refusals, at(secs)).await;
+            let answer = caller.authenticate(&tokens, &refusals, at(secs)).await;
             answer.err().map(|error| error.kind().slug())
         };
         let rows = [

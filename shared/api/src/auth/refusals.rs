@@ -18,19 +18,19 @@ const MAX_SOURCES: usize = 10_000;
 
 /// The maximum number of rejected requests per source and minute, with the counts of the current minute.
 #[derive(Debug)]
-pub struct RefusalLimit {
+pub struct RejectionLimit {
     per_minute: u32,
-    counted: Mutex<RefusalCounts>,
+    counted: Mutex<RejectionCounts>,
 }
 
 /// The counts of one minute.
 #[derive(Debug, Default)]
-struct RefusalCounts {
+struct RejectionCounts {
     minute: u64,
     by_source: HashMap<ThrottleScope, u32>,
 }
 
-impl RefusalLimit {
+impl RejectionLimit {
     /// Creates the limit without any counts.
     pub fn new(per_minute: u32) -> Self {
         Self {
@@ -40,12 +40,12 @@ impl RefusalLimit {
     }
 
     /// Counts a rejected request. Returns `refused`, or 429 `too_many_requests` if the source has reached the limit.
-    pub fn count(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
+    pub fn count_rejection(&self, source: ThrottleScope, now: Timestamp, refused: Error) -> Error {
         const A_MINUTE: u64 = 60;
         let minute = now.secs().div_euclid(A_MINUTE);
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if counted.minute != minute {
-            *counted = RefusalCounts {
+            *counted = RejectionCounts {
                 minute,
                 by_source: HashMap::new(),
             };
@@ -78,8 +78,8 @@ mod tests {
         ThrottleScope::for_ip(IpAddr::V4(Ipv4Addr::from_bits(number)))
     }
 
-    fn told(limit: &RefusalLimit, number: u32, secs: u64) -> String {
-        let refused = limit.count(source(number), at(secs), ErrorKind::InvalidInternalToken.into());
+    fn told(limit: &RejectionLimit, number: u32, secs: u64) -> String {
+        let refused = limit.count_rejection(source(number), at(secs), ErrorKind::InvalidInternalToken.into());
         match refused.kind() {
             ErrorKind::TooManyRequests { retry_after } => format!("429 for {retry_after} s"),
             kind => kind.slug(),
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn refusals_are_limited_per_source_and_minute() {
-        let limit = RefusalLimit::new(2);
+        let limit = RejectionLimit::new(2);
         let rows = [
             (1, 0, "invalid_internal_token"),
             (1, 1, "invalid_internal_token"),
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_source_beyond_those_that_are_counted_waits() {
-        let limit = RefusalLimit::new(2);
+        let limit = RejectionLimit::new(2);
         for number in 0..10_000 {
             assert_eq!(told(&limit, number, 0), "invalid_internal_token");
         }

@@ -11,7 +11,7 @@
 //! Not in this file: the issuer's keys (`issuer.rs`); browser sessions, cookies, and the state and nonce of a sign-in
 //! (`functions/people`); authorization, which each record's owner determines.
 
-use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, endpoint};
+use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, parse_endpoint};
 use crate::{BootError, Env, request_source};
 use axum::{
     extract::FromRequestParts,
@@ -19,7 +19,7 @@ use axum::{
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header, errors::ErrorKind as TokenErrorKind};
-use purser_domain::{Duration, Error, ErrorKind, Fingerprint, MailAddress, PersonId, RequestSource, Result, Timestamp};
+use purser_domain::{Duration, Error, ErrorKind, Fingerprint, MailAddress, RequestSource, Result, Timestamp, UserId};
 use serde::Deserialize;
 use serde_json::{Number, Value, json};
 use std::{convert::Infallible, sync::Arc};
@@ -58,13 +58,13 @@ impl Entitlement {
     fn from_env(env: &mut Env, name: &str) -> Option<Self> {
         let [claim, value] = ["CLAIM", "VALUE"].map(|part| env.get(&format!("{name}_{part}")).map(str::to_owned));
         if claim.is_some() != value.is_some() {
-            env.wrong(&format!("{name}_CLAIM"), &format!("and `{name}_VALUE` need each other"));
+            env.add_error(&format!("{name}_CLAIM"), &format!("and `{name}_VALUE` need each other"));
         }
         claim.zip(value).map(|(claim, value)| Self { claim, value })
     }
 
     /// Whether the token has the claim. The caller has verified the token's signature.
-    fn is_in(&self, token: &str) -> bool {
+    fn is_claimed_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
         let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap_or_default();
         let claims: Value = serde_json::from_slice(&payload).unwrap_or_default();
@@ -79,10 +79,10 @@ impl Entitlement {
 impl SessionSettings {
     /// Reads `OIDC_ISSUER`, `OIDC_CLIENT_ID`, and `ENTITLEMENT_CLAIM` and `OPERATOR_CLAIM`, each with its `…_VALUE`.
     pub fn from_env(env: &mut Env) -> Self {
-        let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.text(name));
-        let is_issuer = endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
+        let [issuer, client_id] = ["OIDC_ISSUER", "OIDC_CLIENT_ID"].map(|name| env.require_text(name));
+        let is_issuer = parse_endpoint(&issuer).is_some_and(|url| url.query().is_none() && url.fragment().is_none());
         if !issuer.is_empty() && !is_issuer {
-            env.wrong(
+            env.add_error(
                 "OIDC_ISSUER",
                 "must be an https address without query or fragment, or http on a loopback host",
             );
@@ -96,7 +96,7 @@ impl SessionSettings {
     }
 
     /// Computes the fingerprint of all settings that the evaluation of a sign-in uses.
-    fn terms(&self) -> Fingerprint {
+    fn settings_fingerprint(&self) -> Fingerprint {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
         let (entitlement, operators) = (pair(&self.entitlement), pair(&self.operators));
@@ -105,7 +105,7 @@ impl SessionSettings {
 
     /// OpenID Connect Core §3.1.3.7, items 3 to 5: this service must be an audience and, if `azp` is present, the
     /// authorized party. A token with several audiences needs `azp`, because any audience may have requested the token.
-    fn is_meant_for_us(&self, audience: Option<&Audience>, authorized_party: Option<&str>) -> bool {
+    fn matches_audience(&self, audience: Option<&Audience>, authorized_party: Option<&str>) -> bool {
         let audiences = match audience {
             Some(Audience::One(audience)) => std::slice::from_ref(audience),
             Some(Audience::Several(audiences)) => audiences.as_slice(),
@@ -121,7 +121,7 @@ impl SessionSettings {
 
     /// Validates the claims of a token with a verified signature. The error is the reason for the rejection, as one
     /// word for the log.
-    fn id_token(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
+    fn validate_claims(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
@@ -130,10 +130,10 @@ impl SessionSettings {
         if !is_for_signing_in || claims.scope.is_some() || claims.scp.is_some() {
             return Err("kind");
         }
-        if !self.is_meant_for_us(claims.aud.as_ref(), claims.azp.as_deref()) {
+        if !self.matches_audience(claims.aud.as_ref(), claims.azp.as_deref()) {
             return Err("audience");
         }
-        let expires_at = instant(&claims.exp).ok_or("time")?;
+        let expires_at = parse_numeric_date(&claims.exp).ok_or("time")?;
         // RFC 7519 §4.1.4: the token is not accepted at or after this time.
         if now >= expires_at.after(LEEWAY) {
             return Err("expired");
@@ -142,12 +142,12 @@ impl SessionSettings {
             .into_iter()
             .flatten()
         {
-            if now.after(LEEWAY) < instant(from).ok_or("time")? {
+            if now.after(LEEWAY) < parse_numeric_date(from).ok_or("time")? {
                 return Err("not_yet_valid");
             }
         }
         // Without `auth_time`, the token's issue time counts as the time of authentication.
-        let signed_in_at = instant(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
+        let signed_in_at = parse_numeric_date(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
             return Err("subject");
@@ -171,7 +171,7 @@ impl SessionSettings {
             .map(str::to_owned);
         Ok(IdToken {
             person: Person {
-                id: PersonId::derive(&claims.iss, &claims.sub),
+                id: UserId::derive(&claims.iss, &claims.sub),
                 name,
                 mail,
                 signed_in_at,
@@ -185,7 +185,7 @@ impl SessionSettings {
 }
 
 /// Parses a `NumericDate` of a token (RFC 7519 §2), rounded down to the second.
-fn instant(number: &Number) -> Option<Timestamp> {
+fn parse_numeric_date(number: &Number) -> Option<Timestamp> {
     let text = number.to_string();
     let seconds = text.split('.').next()?;
     seconds.parse().ok().and_then(Timestamp::from_secs)
@@ -195,7 +195,7 @@ fn instant(number: &Number) -> Option<Timestamp> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
     /// The user's id, which is derived from issuer and `sub`. Records name their owner by this id.
-    pub id: PersonId,
+    pub id: UserId,
     /// The display name. The user chooses it, and it need not be unique.
     pub name: Option<String>,
     /// The issuer's claim about the user's mail address; `Absent` for a browser session.
@@ -237,7 +237,7 @@ pub enum EntitlementCheck {
     /// The user has the entitling claim.
     Entitled(IdToken),
     /// The user lacks the entitling claim. The error is 403 `not_entitled`.
-    NotEntitled(PersonId, Error),
+    NotEntitled(UserId, Error),
 }
 
 /// The token's claims. The signature has been verified; the values have not been validated.
@@ -297,7 +297,7 @@ struct UnverifiedHeader {
 
 impl UnverifiedHeader {
     /// Parses the header of a token. The error is the reason for the rejection, as one word for the log.
-    fn read(token: &str) -> Result<Self, &'static str> {
+    fn parse(token: &str) -> Result<Self, &'static str> {
         if token.len() > LONGEST_TOKEN {
             return Err("length");
         }
@@ -367,29 +367,35 @@ impl Sessions {
     }
 
     /// Computes the fingerprint of the current sign-in settings. A browser session ends when these settings change.
-    pub fn terms(&self) -> Fingerprint {
-        self.settings.terms()
+    pub fn settings_fingerprint(&self) -> Fingerprint {
+        self.settings.settings_fingerprint()
     }
 
     /// Verifies an ID token. Returns 401 `invalid_session` for an invalid token, and 403 `not_entitled` for a user
     /// without the entitling claim.
-    pub async fn id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
-        match self.judge(token, now).await? {
+    pub async fn verify_id_token(&self, token: &str, now: Timestamp) -> Result<IdToken> {
+        match self.check_entitlement(token, now).await? {
             EntitlementCheck::Entitled(id_token) => Ok(id_token),
             EntitlementCheck::NotEntitled(_, refused) => Err(refused),
         }
     }
 
-    /// Verifies an ID token like [`Sessions::id_token`], but returns the user's id if the entitling claim is missing.
+    /// Verifies an ID token like [`Sessions::verify_id_token`], but returns the user's id if the entitling claim is missing.
     /// Returns 401 `invalid_session` for an invalid token.
-    pub async fn judge(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
-        let header = UnverifiedHeader::read(token).map_err(invalid_session)?;
-        let key = self.issuer.key(header.algorithm, header.key_id.as_deref(), now).await?;
-        let key = key.ok_or_else(|| invalid_session("key"))?;
-        let claims = verify_claims(token, &key).map_err(invalid_session)?;
-        let id_token = self.settings.id_token(claims, now).map_err(invalid_session)?;
+    pub async fn check_entitlement(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
+        let header = UnverifiedHeader::parse(token).map_err(invalid_session_error)?;
+        let key = self
+            .issuer
+            .signing_key(header.algorithm, header.key_id.as_deref(), now)
+            .await?;
+        let key = key.ok_or_else(|| invalid_session_error("key"))?;
+        let claims = verify_claims(token, &key).map_err(invalid_session_error)?;
+        let id_token = self
+            .settings
+            .validate_claims(claims, now)
+            .map_err(invalid_session_error)?;
         match &self.settings.entitlement {
-            Some(entitlement) if !entitlement.is_in(token) => {
+            Some(entitlement) if !entitlement.is_claimed_in(token) => {
                 info!(reason = "entitlement", person = %id_token.person.id, "session.refused");
                 let claim = entitlement.claim.clone();
                 let refused = ErrorKind::NotEntitled { claim }.into();
@@ -400,7 +406,7 @@ impl Sessions {
                     .settings
                     .operators
                     .as_ref()
-                    .is_some_and(|operators| operators.is_in(token)),
+                    .is_some_and(|operators| operators.is_claimed_in(token)),
                 ..id_token
             })),
         }
@@ -412,9 +418,9 @@ impl Sessions {
     }
 
     /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5). The returned token is not
-    /// verified; [`Sessions::id_token`] verifies it. Returns 401 `invalid_session` if the code is used, expired, or of
+    /// verified; [`Sessions::verify_id_token`] verifies it. Returns 401 `invalid_session` if the code is used, expired, or of
     /// another sign-in.
-    pub async fn exchange(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
+    pub async fn exchange_code(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
             ("grant_type", "authorization_code"),
@@ -424,7 +430,7 @@ impl Sessions {
             ("code_verifier", code.code_verifier),
         ];
         let failed = |words: String| Error::internal("exchanging the code of a sign-in", words);
-        let answer = self.issuer.post(&metadata.token_endpoint, &form).await;
+        let answer = self.issuer.post_form(&metadata.token_endpoint, &form).await;
         let (status, body) = answer.map_err(failed)?;
         if status.is_success() {
             let tokens: WireTokens = serde_json::from_slice(&body)
@@ -433,13 +439,13 @@ impl Sessions {
         }
         let error: Option<WireTokenError> = serde_json::from_slice(&body).ok();
         if error.is_some_and(|error| error.error == "invalid_grant") {
-            return Err(invalid_session("code"));
+            return Err(invalid_session_error("code"));
         }
         Err(failed(format!("the issuer answers {status}")))
     }
 }
 
-fn invalid_session(reason: &'static str) -> Error {
+fn invalid_session_error(reason: &'static str) -> Error {
     info!(reason, "session.refused");
     ErrorKind::InvalidSession.into()
 }
@@ -450,7 +456,7 @@ pub struct SessionToken {
     source: RequestSource,
 }
 
-/// Extraction never fails. The handler rejects the request with [`SessionToken::into_token`] and [`Sessions::id_token`].
+/// Extraction never fails. The handler rejects the request with [`SessionToken::into_token`] and [`Sessions::verify_id_token`].
 impl<S: Sync> FromRequestParts<S> for SessionToken {
     type Rejection = Infallible;
 
@@ -464,7 +470,7 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 
 impl SessionToken {
     /// Returns the unverified token and the source of the request; 401 `invalid_session` without a token.
-    /// [`Sessions::id_token`] verifies the token.
+    /// [`Sessions::verify_id_token`] verifies the token.
     pub fn into_token(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
@@ -473,7 +479,7 @@ impl SessionToken {
 
     /// Whether the token has the form of a JSON Web Token (RFC 7519 §3): three parts separated by dots, and no colon.
     /// An agent key never has this form, so a route that accepts both can tell them apart.
-    pub fn has_the_form_of_a_session(&self) -> bool {
+    pub fn has_jwt_form(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
     }
@@ -552,7 +558,7 @@ mod tests {
 
         /// Verifies a token. The error is the reason in the log.
         async fn check(&self, token: &str) -> Result<IdToken, String> {
-            let answer = self.sessions.id_token(token, now()).await;
+            let answer = self.sessions.verify_id_token(token, now()).await;
             let log = self.logged.take();
             assert!(token.is_empty() || !log.contains(token), "{log}");
             assert!(!log.contains("user-1"), "{log}");
@@ -579,7 +585,7 @@ mod tests {
         let bench = Bench::new().await;
         let expected = IdToken {
             person: Person {
-                id: PersonId::derive(&bench.issuer.address, "user-1"),
+                id: UserId::derive(&bench.issuer.address, "user-1"),
                 name: Some("Ada".to_owned()),
                 mail: MailClaim::Absent,
                 signed_in_at: Timestamp::from_secs(NOW_SECS).unwrap(),
@@ -649,7 +655,10 @@ mod tests {
             ..settings(&issuer.address).unwrap()
         };
         let sessions = Sessions::new(settings, now()).await.unwrap();
-        assert_ne!(sessions.terms(), sessions_of(&issuer, now()).await.terms());
+        assert_ne!(
+            sessions.settings_fingerprint(),
+            sessions_of(&issuer, now()).await.settings_fingerprint()
+        );
         for (groups, entitled) in [
             (json!("purser"), true),
             (json!(["staff", "purser"]), true),
@@ -661,12 +670,12 @@ mod tests {
             (Value::Null, false),
         ] {
             let token = es.token(&claims(&issuer, &json!({"cognito:groups": groups})));
-            let refused = sessions.id_token(&token, now()).await.err();
+            let refused = sessions.verify_id_token(&token, now()).await.err();
             let slug = refused.map(|error| error.kind().slug());
             assert_eq!(slug.as_deref(), (!entitled).then_some("not_entitled"), "{groups}");
         }
         let forged = Signer::es256("es").token(&claims(&issuer, &json!({})));
-        let refused = sessions.id_token(&forged, now()).await.unwrap_err();
+        let refused = sessions.verify_id_token(&forged, now()).await.unwrap_err();
         assert_eq!(refused.kind().slug(), "invalid_session");
     }
 
@@ -684,7 +693,7 @@ mod tests {
             ..settings(&issuer.address).unwrap()
         };
         let named = Sessions::new(settings, now()).await.unwrap();
-        assert_ne!(named.terms(), plain.terms());
+        assert_ne!(named.settings_fingerprint(), plain.settings_fingerprint());
         for (groups, expected) in [
             (json!(["staff", "operators"]), true),
             (json!("operators"), true),
@@ -693,11 +702,11 @@ mod tests {
         ] {
             let token = es.token(&claims(&issuer, &json!({"cognito:groups": groups})));
             assert_eq!(
-                named.id_token(&token, now()).await.unwrap().is_operator,
+                named.verify_id_token(&token, now()).await.unwrap().is_operator,
                 expected,
                 "{groups}"
             );
-            assert!(!plain.id_token(&token, now()).await.unwrap().is_operator);
+            assert!(!plain.verify_id_token(&token, now()).await.unwrap().is_operator);
         }
     }
 
@@ -955,9 +964,21 @@ mod tests {
         let (es, rs) = (Signer::es256("es").unnamed(), Signer::rs256("rs"));
         let issuer = TestIssuer::start(&[&es]).await;
         let token = es.token(&claims(&issuer, &json!({})));
-        assert!(sessions_of(&issuer, now()).await.id_token(&token, now()).await.is_ok());
+        assert!(
+            sessions_of(&issuer, now())
+                .await
+                .verify_id_token(&token, now())
+                .await
+                .is_ok()
+        );
         issuer.publish(&[&es, &rs]);
-        assert!(sessions_of(&issuer, now()).await.id_token(&token, now()).await.is_err());
+        assert!(
+            sessions_of(&issuer, now())
+                .await
+                .verify_id_token(&token, now())
+                .await
+                .is_err()
+        );
     }
 
     #[test]
@@ -1016,7 +1037,7 @@ mod tests {
             }
             let Ok(presented) = SessionToken::from_request_parts(&mut request, &()).await;
             let person = match presented.into_token() {
-                Ok((token, _)) => bench.sessions.id_token(&token, now()).await,
+                Ok((token, _)) => bench.sessions.verify_id_token(&token, now()).await,
                 Err(error) => Err(error),
             };
             assert_eq!(person.is_ok(), expected, "{values:?}");
@@ -1054,7 +1075,7 @@ mod tests {
             bench
                 .issuer
                 .set(|script| script.token = Box::new(move |_| (status, body.to_owned())));
-            let answer = bench.sessions.exchange(code, now()).await;
+            let answer = bench.sessions.exchange_code(code, now()).await;
             let told = answer.as_deref().map_err(|error| error.kind().slug());
             assert_eq!(told, expected.map_err(str::to_owned), "{status} {body}");
             let cause = answer.err().map(|error| error.to_string()).unwrap_or_default();
@@ -1077,6 +1098,6 @@ mod tests {
         bench
             .issuer
             .set(|script| script.token = Box::new(move |_| (200, endless.clone())));
-        assert!(bench.sessions.exchange(code, now()).await.is_err());
+        assert!(bench.sessions.exchange_code(code, now()).await.is_err());
     }
 }

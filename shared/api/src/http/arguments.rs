@@ -1,13 +1,13 @@
 //! Arguments of handlers: the body, an id in the path, and the query. Each describes itself in the OpenAPI document.
 
 use crate::http::operation::{Argument, OperationDescription};
-use crate::{Failure, Member, Query, json_body};
+use crate::{Failure, Member, Query, parse_json_body};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request, rejection::BytesRejection};
 use axum::http::request::Parts;
 use bytes::Bytes;
 use purser_domain::{
-    AgentId, ApprovalId, BacktestId, DeliveryId, ErrorKind, KeyId, OperationUuid, PersonId, Result, RuleId, ServiceId,
-    SettlementId, TemplateName, TransactionId, WebhookId,
+    AgentId, ApprovalId, BacktestId, DeliveryId, ErrorKind, KeyId, OperationUuid, Result, RuleId, ServiceId,
+    SettlementId, TemplateName, TransactionId, UserId, WebhookId,
 };
 use serde_json::{Map, Value};
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ impl<T> Body<T> {
 
     /// Parses the JSON.
     pub fn json(&self) -> Result<Value> {
-        json_body(&self.0)
+        parse_json_body(&self.0)
     }
 }
 
@@ -122,7 +122,7 @@ path_ids! {
     DeliveryId = "deliveryId": "The `delivery_id` of one of the webhook's deliveries.";
     KeyId = "keyId": "The `key_id` of a key.";
     OperationUuid = "operationId" as Uuid: "The operation's `id`. A slug is not accepted, because an update may change the slug.";
-    PersonId = "person": "The owner's ID, as shown on their sessions page.";
+    UserId = "person": "The owner's ID, as shown on their sessions page.";
     RuleId = "ruleId": "The `rule_id` of a rule.";
     ServiceId = "serviceId" as Uuid: "The service's UUID. A slug is not accepted, because an update may change the slug.";
     SettlementId = "settlementId" as Uuid: "The settlement's `settlement_id`.";

@@ -75,7 +75,7 @@ struct Assertion {
 
 impl Assertion {
     /// Parses the header; `None` unless it occurs exactly once and is well-formed.
-    fn read(headers: &HeaderMap) -> Option<Self> {
+    fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(ASSERTED_IP).iter();
         let text = values.next()?.to_str().ok()?;
         let mut parts = text.split(' ');
@@ -87,14 +87,14 @@ impl Assertion {
         (asserted.macs.len() <= MAX_MACS && values.next().is_none()).then_some(asserted)
     }
 
-    fn is_of(&self, now: Timestamp) -> bool {
+    fn is_valid_at(&self, now: Timestamp) -> bool {
         now.secs().abs_diff(self.secs) <= VALID_SECS
     }
 }
 
 impl AssertionKeySet {
     /// Creates the header value that asserts this address for one request.
-    pub fn assert(
+    pub fn sign_assertion(
         &self,
         ip: IpAddr,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl AssertionKeySet {
     }
 
     /// Whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant time.
-    fn made(&self, asserted: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
+    fn has_signed(&self, asserted: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
             asserted.macs.contains(&mac)
@@ -148,7 +148,7 @@ pub struct AssertionKeys {
 impl AssertionKeys {
     /// Creates the keys from these secrets: one ARN, or several separated by commas. Without an ARN, assertions are
     /// neither created nor accepted.
-    pub fn of_secrets(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
+    pub fn from_secret_arns(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
         Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
 
@@ -161,38 +161,38 @@ impl AssertionKeys {
         }
     }
 
-    async fn read(&self) -> Result<AssertionKeySet> {
-        let keys = try_join_all(self.arns.iter().map(|arn| self.read_one(arn))).await?;
+    async fn read_keys(&self) -> Result<AssertionKeySet> {
+        let keys = try_join_all(self.arns.iter().map(|arn| self.read_key(arn))).await?;
         Ok(AssertionKeySet(keys.into()))
     }
 
-    async fn read_one(&self, arn: &str) -> Result<AssertionKey> {
-        let text = self.secrets.text(arn).await?;
+    async fn read_key(&self, arn: &str) -> Result<AssertionKey> {
+        let text = self.secrets.read(arn).await?;
         AssertionKey::from_text(&text)
             .ok_or_else(|| Error::internal(READING, format!("`{arn}`: must have {MIN_CHARS} characters or more")))
     }
 
     /// Returns the keys, or `None` if a key can't be read; the cause is logged.
-    pub async fn current(&self) -> Option<AssertionKeySet> {
-        let keys = self.keys.current(self.clock.now(), || self.read()).await;
+    pub async fn current_keys(&self) -> Option<AssertionKeySet> {
+        let keys = self.keys.get_or_fetch(self.clock.now(), || self.read_keys()).await;
         keys.inspect_err(|cause| error!(%cause, "asserted_ip.no_key")).ok()
     }
 
     /// Returns the asserted address of a request if the assertion is valid.
-    async fn verify(&self, parts: &Parts) -> Option<IpAddr> {
-        let asserted = Assertion::read(&parts.headers)?;
+    async fn verify_asserted_ip(&self, parts: &Parts) -> Option<IpAddr> {
+        let asserted = Assertion::from_headers(&parts.headers)?;
         let authorization = parts.headers.get(header::AUTHORIZATION)?;
         let now = self.clock.now();
-        if !asserted.is_of(now) {
+        if !asserted.is_valid_at(now) {
             return None;
         }
         let (method, path) = (&parts.method, parts.uri.path());
-        let is_made = |keys: &AssertionKeySet| keys.made(&asserted, method, path, authorization);
-        if is_made(&self.current().await?) {
+        let is_made = |keys: &AssertionKeySet| keys.has_signed(&asserted, method, path, authorization);
+        if is_made(&self.current_keys().await?) {
             return Some(asserted.ip);
         }
         // The key may be newer than the cached keys.
-        let newest = self.keys.newest(now, || self.read()).await.ok()?;
+        let newest = self.keys.fetch_newest(now, || self.read_keys()).await.ok()?;
         if !is_made(&newest) {
             warn!("asserted_ip.refused");
             return None;
@@ -203,7 +203,7 @@ impl AssertionKeys {
 
 /// Adds a layer that replaces the caller's address by the address in a valid assertion. [`crate::client_ip`] and the
 /// throttle use the replaced address.
-pub fn with_asserted_ip(router: Router, keys: Option<AssertionKeys>) -> Router {
+pub fn with_asserted_ip_layer(router: Router, keys: Option<AssertionKeys>) -> Router {
     match keys {
         Some(keys) => router.layer(from_fn_with_state(Arc::new(keys), replace_ip)),
         None => router,
@@ -217,7 +217,7 @@ async fn replace_ip(State(keys): State<Arc<AssertionKeys>>, request: Request, ne
     }
     let (mut parts, body) = request.into_parts();
     // Boxed because the future is large.
-    if let Some(ip) = Box::pin(keys.verify(&parts)).await
+    if let Some(ip) = Box::pin(keys.verify_asserted_ip(&parts)).await
         && let Some(context) = parts.extensions.get_mut::<GatewayContext>()
     {
         context.set_source_ip(ip);
@@ -251,7 +251,7 @@ mod tests {
     fn made(key: &str, secs: u64, method: &Method, path: &str, authorization: &HeaderValue) -> HeaderValue {
         let keys = AssertionKeySet([AssertionKey::from_text(key).unwrap()].into());
         let ip = CALLER.parse().unwrap();
-        keys.assert(ip, at(secs), method, path, authorization).unwrap()
+        keys.sign_assertion(ip, at(secs), method, path, authorization).unwrap()
     }
 
     fn valid() -> HeaderValue {
@@ -263,10 +263,10 @@ mod tests {
     }
 
     async fn router_by(manager: &SecretsManager, micros: &Arc<AtomicI64>) -> Router {
-        let clock = Clock::still(Arc::clone(micros));
+        let clock = Clock::at_fixed_time(Arc::clone(micros));
         let keys = AssertionKeys::new(test_clients::secrets(manager).await, "arn:key", clock);
         let seen = async |request: Request| client_ip(request.extensions()).unwrap().to_string();
-        with_asserted_ip(Router::new().route("/me", any(seen)), Some(keys))
+        with_asserted_ip_layer(Router::new().route("/me", any(seen)), Some(keys))
     }
 
     /// Sends `GET /me` with the bearer's key and returns the address that the handler sees.
@@ -331,13 +331,13 @@ mod tests {
         let texts = ["a", "b", "c"].map(|letter| letter.repeat(32));
         let manager = SecretsManager::new(arns.into_iter().zip(texts.iter().map(String::as_str)));
         let secrets = test_clients::secrets(&manager).await;
-        let still = || Clock::still(Arc::new(AtomicI64::new(at(NOW).micros())));
+        let still = || Clock::at_fixed_time(Arc::new(AtomicI64::new(at(NOW).micros())));
         let keys_of = |arns: &str| AssertionKeys::new(secrets.clone(), arns, still());
         let seen_by = async |verifier: &str, asserter: &str| {
-            let keys = keys_of(asserter).current().await.unwrap();
-            let asserted = keys.assert(CALLER.parse().unwrap(), at(NOW), &Method::GET, "/me", &BEARER);
+            let keys = keys_of(asserter).current_keys().await.unwrap();
+            let asserted = keys.sign_assertion(CALLER.parse().unwrap(), at(NOW), &Method::GET, "/me", &BEARER);
             let request = async |request: Request| client_ip(request.extensions()).unwrap().to_string();
-            let router = with_asserted_ip(Router::new().route("/me", any(request)), Some(keys_of(verifier)));
+            let router = with_asserted_ip_layer(Router::new().route("/me", any(request)), Some(keys_of(verifier)));
             seen(&router, &[asserted.unwrap()]).await
         };
         for verifier in arns {

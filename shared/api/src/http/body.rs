@@ -2,7 +2,7 @@
 //! messages, and the schema in the OpenAPI document.
 //!
 //! A body is always parsed completely, so that the response lists all validation errors. Rules over several fields can
-//! use the values that were valid ([`Member::read`] with its [`Problems`]). `null` counts as absent. Single values are
+//! use the values that were valid ([`Member::read`] with its [`ValidationErrors`]). `null` counts as absent. Single values are
 //! in `field.rs`. `router.rs` has already limited the size of the body.
 //!
 //! Why not the crate `deserr`, which also collects validation errors: `deserr` returns no value after an error, so a
@@ -10,7 +10,7 @@
 //! missing field. `deserr` finds fields in the order of the request, while `<field>_required` follows the documented
 //! order. And `deserr` generates no schema, so every bound would have to be repeated in the schema.
 
-use purser_domain::{Error, ErrorKind, Problem, Result, parse_json, parse_json_around};
+use purser_domain::{Error, ErrorKind, Result, ValidationError, parse_json, parse_json_with_raw_field};
 use serde_json::{Map, Value, json, value::RawValue};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,28 +19,28 @@ use utoipa::openapi::{RefOr, Schema};
 /// Parses a body as JSON; 400 `invalid_request` for anything else.
 ///
 /// The request's `Content-Type` is ignored, because the API accepts only JSON (`docs/spec.md` §1).
-pub fn json_body(bytes: &[u8]) -> Result<Value> {
+pub fn parse_json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// Parses a body like [`json_body`], and also returns the text of the field `document`, so that a response can echo a
+/// Parses a body like [`parse_json_body`], and also returns the text of the field `document`, so that a response can echo a
 /// provider's document unchanged.
-pub fn json_body_around<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
-    parse_json_around(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
+pub fn parse_json_body_with_raw_field<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
+    parse_json_with_raw_field(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
 }
 
 /// The position of a value in a body. `Display` formats the position as a JSON Pointer (RFC 6901).
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum BodyPath<'a> {
     /// The whole body.
     Body,
     /// A field of the object at this position.
-    Member(&'a Place<'a>, &'a str),
+    Member(&'a BodyPath<'a>, &'a str),
     /// An element of the list at this position.
-    Entry(&'a Place<'a>, usize),
+    Entry(&'a BodyPath<'a>, usize),
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for BodyPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body => Ok(()),
@@ -52,25 +52,25 @@ impl fmt::Display for Place<'_> {
 
 /// The validation errors of a body.
 #[derive(Debug, Default)]
-pub struct Problems {
-    found: Vec<Problem>,
+pub struct ValidationErrors {
+    found: Vec<ValidationError>,
     /// The first required field that is missing.
     missing: Option<&'static str>,
 }
 
-impl Problems {
+impl ValidationErrors {
     /// Adds a validation error.
-    pub fn note(&mut self, place: Place<'_>, message: impl Into<String>) {
-        self.found.push(Problem::at(place.to_string(), message));
+    pub fn add_at(&mut self, place: BodyPath<'_>, message: impl Into<String>) {
+        self.found.push(ValidationError::at_path(place.to_string(), message));
     }
 
     /// Adds several validation errors.
-    pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+    pub fn extend(&mut self, problems: impl IntoIterator<Item = ValidationError>) {
         self.found.extend(problems);
     }
 
     /// Whether there is a validation error at this JSON Pointer or below it.
-    pub fn are_at(&self, path: &str) -> bool {
+    pub fn has_error_at(&self, path: &str) -> bool {
         self.found.iter().any(|problem| problem.path.starts_with(path))
     }
 
@@ -102,10 +102,10 @@ pub trait Member: Sized {
     const NAMES: &'static [&'static str] = &[];
 
     /// Parses a value that is not `null`. If the value is invalid, adds a validation error and returns `None`.
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self>;
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self>;
 
     /// Returns the value of a field that is absent or `null`.
-    fn missing(_is_null: bool, _place: Place<'_>, _problems: &mut Problems) -> Option<Self> {
+    fn missing(_is_null: bool, _place: BodyPath<'_>, _problems: &mut ValidationErrors) -> Option<Self> {
         None
     }
 
@@ -114,8 +114,8 @@ pub trait Member: Sized {
 
     /// Parses a whole body.
     fn parse(body: &Value) -> Result<Self> {
-        let mut problems = Problems::default();
-        let read = Self::read(body, Place::Body, &mut problems);
+        let mut problems = ValidationErrors::default();
+        let read = Self::read(body, BodyPath::Body, &mut problems);
         problems.finish(read)
     }
 }
@@ -124,11 +124,11 @@ pub trait Member: Sized {
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         Some(T::read(value, place, problems))
     }
 
-    fn missing(_: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+    fn missing(_: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
         Some(None)
     }
 
@@ -158,11 +158,11 @@ pub enum Nullable<T> {
 impl<T: Member> Member for Nullable<T> {
     const REQUIRED: bool = false;
 
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         Some(T::read(value, place, problems).map_or(Self::Absent, Self::Value))
     }
 
-    fn missing(is_null: bool, _: Place<'_>, _: &mut Problems) -> Option<Self> {
+    fn missing(is_null: bool, _: BodyPath<'_>, _: &mut ValidationErrors) -> Option<Self> {
         Some(if is_null { Self::Null } else { Self::Absent })
     }
 
@@ -174,57 +174,57 @@ impl<T: Member> Member for Nullable<T> {
 /// Returns the object's fields. Adds validation errors for missing required fields and, unless `others` are allowed,
 /// for unknown fields, because a mistyped `approvalId` must not silently lose its effect. [`body!`](crate::body) calls
 /// this function.
-pub fn members<'a>(
+pub fn object_fields<'a>(
     value: &'a Value,
-    place: Place<'_>,
+    place: BodyPath<'_>,
     known: &[(&'static str, bool)],
     may_have_others: bool,
-    problems: &mut Problems,
+    problems: &mut ValidationErrors,
 ) -> Option<&'a Map<String, Value>> {
     let Some(members) = value.as_object() else {
-        problems.note(place, "must be an object");
+        problems.add_at(place, "must be an object");
         return None;
     };
     for (name, required) in known {
         // The first missing field determines the error slug, so fields are checked in the documented order.
         if *required && members.get(*name).is_none_or(Value::is_null) {
-            problems.note(Place::Member(&place, name), "is required");
+            problems.add_at(BodyPath::Member(&place, name), "is required");
             problems.missing.get_or_insert(name);
         }
     }
     let unknown = members.keys().filter(|key| known.iter().all(|(name, _)| name != key));
     for name in unknown.filter(|_| !may_have_others) {
-        problems.note(Place::Member(&place, name), "is not a field of this request");
+        problems.add_at(BodyPath::Member(&place, name), "is not a field of this request");
     }
     Some(members)
 }
 
 /// Finds the variant of an object by its tag. Without a valid tag the other fields can't be parsed.
 /// [`body!`](crate::body) calls this function.
-pub fn tag<'a>(
+pub fn parse_tag<'a>(
     value: &'a Value,
     name: &'static str,
     values: &[&str],
-    place: Place<'_>,
-    problems: &mut Problems,
+    place: BodyPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<&'a str> {
-    let tag = members(value, place, &[(name, true)], true, problems)?.get(name)?;
+    let tag = object_fields(value, place, &[(name, true)], true, problems)?.get(name)?;
     let known = tag.as_str().filter(|tag| values.contains(tag));
     if known.is_none() && !tag.is_null() {
         let message = format!("must be one of: {}", values.join(", "));
-        problems.note(Place::Member(&place, name), message);
+        problems.add_at(BodyPath::Member(&place, name), message);
     }
     known
 }
 
 /// Parses one field of an object. [`body!`](crate::body) calls this function.
-pub fn member<T: Member>(
+pub fn parse_field<T: Member>(
     members: &Map<String, Value>,
     name: &str,
-    place: Place<'_>,
-    problems: &mut Problems,
+    place: BodyPath<'_>,
+    problems: &mut ValidationErrors,
 ) -> Option<T> {
-    let place = Place::Member(&place, name);
+    let place = BodyPath::Member(&place, name);
     match members.get(name) {
         Some(Value::Null) => T::missing(true, place, problems),
         None => T::missing(false, place, problems),
@@ -261,32 +261,32 @@ impl Schemas {
 }
 
 /// Adds a description and the JSON fields of `more` to a schema. [`body!`](crate::body) calls this function.
-pub fn annotate(mut schema: Value, lines: &[&str], more: Value) -> Value {
+pub fn with_description(mut schema: Value, lines: &[&str], more: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),
         None => schema.as_object_mut(),
     };
     if let (Some(target), Value::Object(more)) = (target, more) {
         if !lines.is_empty() {
-            target.insert("description".to_owned(), text(lines));
+            target.insert("description".to_owned(), text_schema(lines));
         }
         target.extend(more);
     }
     schema
 }
 
-fn text(lines: &[&str]) -> Value {
+fn text_schema(lines: &[&str]) -> Value {
     let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
     json!(lines.join("\n"))
 }
 
 /// Builds the schema of an enum. [`body!`](crate::body) calls this function.
-pub fn one_of(about: &[&str], variants: &[Value]) -> Value {
-    json!({"oneOf": variants, "description": text(about)})
+pub fn enum_schema(about: &[&str], variants: &[Value]) -> Value {
+    json!({"oneOf": variants, "description": text_schema(about)})
 }
 
 /// Builds the schema of an object. [`body!`](crate::body) calls this function.
-pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
+pub fn object_schema(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others: bool) -> Value {
     let required = members.iter().filter(|(_, required, _)| *required);
     let required: Vec<&str> = required.map(|(name, ..)| *name).collect();
     let required = json!(required);
@@ -300,7 +300,7 @@ pub fn object(about: &[&str], members: Vec<(&str, bool, Value)>, may_have_others
         json!({"additionalProperties": false})
     };
     let schema = json!({"type": "object", "required": required, "properties": properties});
-    annotate(schema, about, closed)
+    with_description(schema, about, closed)
 }
 
 /// Declares a body: its type, its parser ([`Member`]), and its schema.
@@ -341,21 +341,21 @@ macro_rules! body {
 
             fn read(
                 value: &::serde_json::Value,
-                place: $crate::Place<'_>,
-                problems: &mut $crate::Problems,
+                place: $crate::BodyPath<'_>,
+                problems: &mut $crate::ValidationErrors,
             ) -> ::core::option::Option<Self> {
                 let known: &[(&'static str, bool)] =
                     &[$((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
                 let others: &[&str] = &[$(stringify!($others))?];
-                let _members = $crate::body::members(value, place, known, !others.is_empty(), problems)?;
-                $(let $member = $crate::body::member(_members, stringify!($member), place, problems);)*
+                let _members = $crate::body::object_fields(value, place, known, !others.is_empty(), problems)?;
+                $(let $member = $crate::body::parse_field(_members, stringify!($member), place, problems);)*
                 ::core::option::Option::Some(Self { $($member: $member?,)* })
             }
 
             fn describe(schemas: &mut $crate::Schemas) -> ::serde_json::Value {
                 let others: &[&str] = &[$(stringify!($others))?];
                 let members = $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
-                let schema = $crate::body::object(&[$($about),*], members, !others.is_empty());
+                let schema = $crate::body::object_schema(&[$($about),*], members, !others.is_empty());
                 schemas.add(&<Self as ::utoipa::ToSchema>::name(), schema)
             }
         }
@@ -382,16 +382,16 @@ macro_rules! body {
         impl $crate::Member for $name {
             fn read(
                 value: &::serde_json::Value,
-                place: $crate::Place<'_>,
-                problems: &mut $crate::Problems,
+                place: $crate::BodyPath<'_>,
+                problems: &mut $crate::ValidationErrors,
             ) -> ::core::option::Option<Self> {
                 let values: &[&str] = &[$($value),+];
-                match $crate::body::tag(value, stringify!($tag), values, place, problems)? {
+                match $crate::body::parse_tag(value, stringify!($tag), values, place, problems)? {
                     $($value => {
                         let known: &[(&'static str, bool)] =
                             &[(stringify!($tag), true), $((stringify!($member), <$type as $crate::Member>::REQUIRED)),*];
-                        let _members = $crate::body::members(value, place, known, false, problems)?;
-                        $(let $member = $crate::body::member(_members, stringify!($member), place, problems);)*
+                        let _members = $crate::body::object_fields(value, place, known, false, problems)?;
+                        $(let $member = $crate::body::parse_field(_members, stringify!($member), place, problems);)*
                         ::core::option::Option::Some(Self::$variant { $($member: $member?),* })
                     })+
                     _ => ::core::option::Option::None,
@@ -404,9 +404,9 @@ macro_rules! body {
                     let mut members =
                         $crate::body!(@describe schemas: $([$($doc)*] $member: $type {$($($more)*)?},)*);
                     members.push((stringify!($tag), true, tag));
-                    $crate::body::object(&[$($of),*], members, false)
+                    $crate::body::object_schema(&[$($of),*], members, false)
                 }),+];
-                schemas.add(stringify!($name), $crate::body::one_of(&[$($about),*], &variants))
+                schemas.add(stringify!($name), $crate::body::enum_schema(&[$($about),*], &variants))
             }
         }
 
@@ -416,7 +416,7 @@ macro_rules! body {
         ::std::vec![$((
             stringify!($member),
             <$type as $crate::Member>::REQUIRED,
-            $crate::body::annotate(
+            $crate::body::with_description(
                 <$type as $crate::Member>::describe($schemas),
                 &[$($doc),*],
                 ::serde_json::json!({$($more)*}),
@@ -562,7 +562,7 @@ mod tests {
             "required": ["call", "key"],
             "properties": {
                 "call": {"$ref": call, "description": "The call."},
-                "key": annotate(text(8), &[], json!({"example": "k"})),
+                "key": with_description(text(8), &[], json!({"example": "k"})),
                 "again": {"type": ["boolean", "null"]},
                 "other": {"oneOf": [{"$ref": call, "description": "Another call."}, {"type": "null"}]},
             },

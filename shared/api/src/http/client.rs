@@ -47,13 +47,13 @@ macro_rules! builder {
 /// Creates a client with its own pool. Nothing is loaded or opened before the first request.
 ///
 /// A request with `Connection: close` gets a separate connection.
-pub fn http() -> SharedHttpConnector {
+pub fn pooled_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
 
 /// Creates a client for calls outside of AWS, which connects to public addresses only and keeps no idle connections.
 /// The caller must check URLs whose host is an IP address ([`crate::may_be_public`]).
-pub fn outward_http() -> SharedHttpConnector {
+pub fn public_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
@@ -92,12 +92,12 @@ impl OnDemand {
     }
 
     /// Returns the pool, or a new pool after a pause.
-    fn pool(&self) -> SharedHttpConnector {
+    fn current_pool(&self) -> SharedHttpConnector {
         let now = self.clock.now();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = pool.take().filter(|pool| now.since(pool.last_call) < IDLE);
         let connector = kept.map_or_else(
-            || SharedHttpConnector::new(connector(usize::MAX)),
+            || SharedHttpConnector::new(build_connector(usize::MAX)),
             |pool| pool.connector,
         );
         *pool = Some(Pool {
@@ -113,9 +113,9 @@ impl HttpConnector for OnDemand {
         let mut request = with_user_agent(request);
         // HTTP/2 has no `Connection` header.
         if request.headers_mut().remove("connection").as_deref() == Some("close") {
-            self.without_pool.get_or_init(|| connector(0)).call(request)
+            self.without_pool.get_or_init(|| build_connector(0)).call(request)
         } else {
-            self.pool().call(request)
+            self.current_pool().call(request)
         }
     }
 }
@@ -129,7 +129,7 @@ fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
 }
 
 /// Builds a connector that keeps at most `most_idle` idle connections to one host.
-fn connector(most_idle: usize) -> Connector {
+fn build_connector(most_idle: usize) -> Connector {
     builder!(most_idle).build()
 }
 
@@ -161,7 +161,7 @@ mod tests {
     async fn connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
-        let client = SharedHttpConnector::new(OnDemand::new(Clock::still(Arc::clone(&micros))));
+        let client = SharedHttpConnector::new(OnDemand::new(Clock::at_fixed_time(Arc::clone(&micros))));
         // The seconds on the system clock since the last call, the `Connection` header, and the expected number of
         // connections.
         let rows = [

@@ -1,7 +1,7 @@
 //! The caller's IP address, and the scope in which the throttle counts a request.
 
 use axum::http::{Extensions, Method};
-use purser_domain::{Fingerprint, PersonId};
+use purser_domain::{Fingerprint, UserId};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use std::{
     fmt,
@@ -20,12 +20,12 @@ pub struct GatewayContext {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct GatewayHttp {
-    #[serde(deserialize_with = "method")]
+    #[serde(deserialize_with = "deserialize_method")]
     method: Method,
     source_ip: Option<String>,
 }
 
-fn method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
+fn deserialize_method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Method, D::Error> {
     let name = String::deserialize(deserializer)?;
     Method::from_bytes(name.as_bytes()).map_err(D::Error::custom)
 }
@@ -47,7 +47,7 @@ impl GatewayContext {
         self.http.source_ip = Some(ip.to_string());
     }
 
-    pub(crate) const fn method(&self) -> &Method {
+    pub(crate) const fn http_method(&self) -> &Method {
         &self.http.method
     }
 }
@@ -89,7 +89,7 @@ impl ThrottleScope {
     }
 
     /// Returns the scope of a user whose session was verified.
-    pub fn for_person(person: &PersonId) -> Self {
+    pub fn for_user(person: &UserId) -> Self {
         Self::Person(Fingerprint::for_text(person.as_str()))
     }
 

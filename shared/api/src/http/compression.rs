@@ -39,7 +39,7 @@ pub(crate) fn with_compression(router: Router) -> Router {
     let worth_it = SizeAbove::new(FROM).and(is_compressible);
     router
         .layer(CompressionLayer::new().quality(LEVEL).compress_when(worth_it))
-        .layer(from_fn(as_asked))
+        .layer(from_fn(fix_head_and_not_modified))
 }
 
 fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Extensions) -> bool {
@@ -54,7 +54,7 @@ fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Exte
 }
 
 /// Responds to `HEAD` with the length of the uncompressed body. Adds `Vary` to a 304 as to the 200 (RFC 9110 §15.4.5).
-async fn as_asked(mut request: Request, next: Next) -> Response {
+async fn fix_head_and_not_modified(mut request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         request.headers_mut().remove(header::ACCEPT_ENCODING);
     }
@@ -69,7 +69,7 @@ async fn as_asked(mut request: Request, next: Next) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApiSettings, Cacheable, GatewayAnswer, answer_any, with_etag, with_middleware};
+    use crate::{ApiSettings, Cacheable, GatewayResponse, handle_any_event, with_etag, with_middleware};
     use axum::routing::get;
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     use lambda_http::{Context, LambdaEvent};
@@ -84,47 +84,46 @@ mod tests {
     fn app() -> Router {
         let of =
             |kind: &'static str, size: usize| get(move || async move { ([(header::CONTENT_TYPE, kind)], text(size)) });
-        let routes =
-            Router::new()
-                .route("/page", of("text/html; charset=utf-8", 4_096))
-                .route("/json", of("application/json", 4_096))
-                .route("/drawing", of("image/svg+xml", 4_096))
-                .route("/small", of("text/html; charset=utf-8", 1_023))
-                .route("/picture", of("image/png", 4_096))
-                .route("/stream", of("text/event-stream", 4_096))
-                .route(
-                    "/cached",
-                    get(|headers: HeaderMap| async move {
-                        Cacheable::text("text/css", text(4_096)).answer(&headers, "public")
-                    }),
-                )
-                .route(
-                    "/record",
-                    get(|| async { with_etag(7, ([(header::CONTENT_TYPE, "application/json")], text(4_096))) }),
-                );
+        let routes = Router::new()
+            .route("/page", of("text/html; charset=utf-8", 4_096))
+            .route("/json", of("application/json", 4_096))
+            .route("/drawing", of("image/svg+xml", 4_096))
+            .route("/small", of("text/html; charset=utf-8", 1_023))
+            .route("/picture", of("image/png", 4_096))
+            .route("/stream", of("text/event-stream", 4_096))
+            .route(
+                "/cached",
+                get(|headers: HeaderMap| async move {
+                    Cacheable::text_response("text/css", text(4_096)).respond(&headers, "public")
+                }),
+            )
+            .route(
+                "/record",
+                get(|| async { with_etag(7, ([(header::CONTENT_TYPE, "application/json")], text(4_096))) }),
+            );
         with_middleware(routes, ApiSettings::default())
     }
 
     /// Sends a request in the gateway's format.
-    async fn send(method: &str, path: &str, headers: &[(&str, &str)]) -> GatewayAnswer {
+    async fn send(method: &str, path: &str, headers: &[(&str, &str)]) -> GatewayResponse {
         let headers: serde_json::Map<_, _> = headers
             .iter()
             .map(|(name, value)| ((*name).to_owned(), json!(value)))
             .collect();
         let event = json!({"rawPath": path, "headers": headers, "requestContext": {"http": {"method": method}}});
-        answer_any(
+        handle_any_event(
             app(),
             LambdaEvent::new(to_raw_value(&event).unwrap(), Context::default()),
         )
         .await
     }
 
-    fn coding(answer: &GatewayAnswer) -> Option<&str> {
+    fn coding(answer: &GatewayResponse) -> Option<&str> {
         answer.headers.get("content-encoding").map(String::as_str)
     }
 
     /// Decodes the body as a browser does.
-    fn decoded(answer: &GatewayAnswer) -> String {
+    fn decoded(answer: &GatewayResponse) -> String {
         let body = if answer.is_base64_encoded {
             BASE64_STANDARD.decode(&answer.body).unwrap()
         } else {

@@ -3,10 +3,10 @@
 //! The envelope is created from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status codes
 //! and headers are in `failure.rs`.
 
-use crate::view::decision::{DecisionView, OrNull, instant};
+use crate::view::decision::{DecisionView, OrNull, retry_time};
 use purser_domain::{
     ApprovalStatus, Block, DomainPattern, ErrorKind, FailedProofs, Freeze, KeyLack, NoTransaction, OperationSlug,
-    PayoutRefusal, Problem, Reason, Refusal, Target, UnlistedCall, Unpayable,
+    Reason, Refusal, Target, UnlistedCall, Unpayable, ValidationError, WithdrawalRejection,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -173,8 +173,8 @@ pub struct ProblemView {
     pub message: String,
 }
 
-impl From<&Problem> for ProblemView {
-    fn from(problem: &Problem) -> Self {
+impl From<&ValidationError> for ProblemView {
+    fn from(problem: &ValidationError) -> Self {
         Self {
             path: problem.path.clone(),
             message: problem.message.clone(),
@@ -196,75 +196,81 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(problems) => ErrorBody {
             details: Some(problems.iter().map(ProblemView::from).collect()),
-            ..says("the request is not valid; `details` names every problem")
+            ..body_with_message("the request is not valid; `details` names every problem")
         },
         ErrorKind::FieldRequired { field, problems } => ErrorBody {
-            details: beyond(field, problems),
-            ..says(format!("`{field}` is required"))
+            details: remaining_errors(field, problems),
+            ..body_with_message(format!("`{field}` is required"))
         },
-        ErrorKind::InvalidAgentKey => says("the agent key is missing, malformed, unknown, revoked or expired"),
+        ErrorKind::InvalidAgentKey => {
+            body_with_message("the agent key is missing, malformed, unknown, revoked or expired")
+        }
         ErrorKind::KeyNotAllowed { missing } => ErrorBody {
             missing: Some(missing.name()),
-            ..says(key_lacks(*missing))
+            ..body_with_message(missing_key_right_message(*missing))
         },
         ErrorKind::InvalidAuthorizationHeader => {
-            says("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
+            body_with_message("the `Authorization` header must be of the form `Bearer <public>:<secret>`")
         }
-        ErrorKind::InvalidSession => says("the session is missing, malformed, expired or from another issuer; sign in"),
-        ErrorKind::InvalidInternalToken => says("the `X-Internal-Token` header is missing or wrong"),
+        ErrorKind::InvalidSession => {
+            body_with_message("the session is missing, malformed, expired or from another issuer; sign in")
+        }
+        ErrorKind::InvalidInternalToken => body_with_message("the `X-Internal-Token` header is missing or wrong"),
         ErrorKind::NotEntitled { claim } => ErrorBody {
             claim: Some(claim.clone()),
-            ..says(format!(
+            ..body_with_message(format!(
                 "your account has no `{claim}` that entitles it to use Purser; ask the administrator of the accounts"
             ))
         },
         ErrorKind::RecentSignInRequired { max_age_seconds } => ErrorBody {
             max_age_seconds: Some(*max_age_seconds),
-            ..says(format!(
+            ..body_with_message(format!(
                 "this request requires a sign-in within the last {max_age_seconds} s; sign in again, then send the same request with the new session"
             ))
         },
-        ErrorKind::SecondOperatorRequired => says(
+        ErrorKind::SecondOperatorRequired => body_with_message(
             "you requested this change yourself; it takes effect at its `from`, or when another operator accepts it",
         ),
         ErrorKind::CrossSiteRequest => {
-            says("the request does not come from our own pages; reload the page and try again")
+            body_with_message("the request does not come from our own pages; reload the page and try again")
         }
-        ErrorKind::Refused(refusal) => refusal_body(refusal),
+        ErrorKind::Refused(refusal) => rejection_body(refusal),
         ErrorKind::UnpaidRefused(refusal) => ErrorBody {
             decision: Some(DecisionView::new(&refusal.reason, &refusal.checks, refusal.latency_ms)),
-            ..reason(&refusal.reason)
+            ..reason_body(&refusal.reason)
         },
-        ErrorKind::ServiceNotFound => says("no service in the catalog matches this request"),
-        ErrorKind::NotFound => says("not found, or not visible to this caller"),
+        ErrorKind::ServiceNotFound => body_with_message("no service in the catalog matches this request"),
+        ErrorKind::NotFound => body_with_message("not found, or not visible to this caller"),
         ErrorKind::IdempotencyKeyReused { settlement } => ErrorBody {
             settlement_id: Some(OrNull(settlement.map(|id| id.to_string()))),
-            ..says("this key belongs to a different request; send that request unchanged, or use a new key")
+            ..body_with_message(
+                "this key belongs to a different request; send that request unchanged, or use a new key",
+            )
         },
         ErrorKind::IdempotentReplay { approval, settlement } => ErrorBody {
             approval_id: Some(OrNull(Some(approval.to_string()))),
             settlement_id: Some(OrNull(Some(settlement.to_string()))),
-            ..says("this approval has already been used; fetch the settlement that it authorized")
+            ..body_with_message("this approval has already been used; fetch the settlement that it authorized")
         },
-        ErrorKind::SettlementTransactionAlreadyUsed => says(
+        ErrorKind::SettlementTransactionAlreadyUsed => body_with_message(
             "this transaction has already confirmed another settlement; if it made this payment too, as several payments in one transaction do, the receipt is confirmed without a further call: read it after `expires_at`, and do not pay again",
         ),
         ErrorKind::ApprovalNotPending { approval, status } => ErrorBody {
             approval_id: Some(OrNull(Some(approval.to_string()))),
             status: Some(status.name()),
-            ..says(no_longer_pending(*status))
+            ..body_with_message(no_longer_pending_message(*status))
         },
         ErrorKind::SlugTaken { service } => ErrorBody {
             service_id: Some(service.to_string()),
-            ..says(format!("this slug is taken by service `{service}`; choose another one"))
+            ..body_with_message(format!("this slug is taken by service `{service}`; choose another one"))
         },
-        ErrorKind::PayoutRefused(refusal) => payout_refusal_body(refusal),
-        ErrorKind::TooManyFreezes { limit } => says(format!(
+        ErrorKind::PayoutRefused(refusal) => withdrawal_rejection_body(refusal),
+        ErrorKind::TooManyFreezes { limit } => body_with_message(format!(
             "{limit} freezes are in force, the maximum; end one that is no longer needed, or freeze the owner or the deployment"
         )),
         ErrorKind::VersionConflict { version } => ErrorBody {
             version: Some(*version),
-            ..says(if *version == 0 {
+            ..body_with_message(if *version == 0 {
                 "nothing is stored here yet; to create it, send `If-Match: \"0\"`".to_owned()
             } else {
                 format!(
@@ -272,15 +278,17 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
                 )
             })
         },
-        ErrorKind::VersionRequired => says("`If-Match` is required: the `ETag` that you read, or `*` for any version"),
+        ErrorKind::VersionRequired => {
+            body_with_message("`If-Match` is required: the `ETag` that you read, or `*` for any version")
+        }
         ErrorKind::RequestTooLarge { limit } => ErrorBody {
             limit_bytes: Some(*limit),
-            ..says(format!("the request body is over {limit} bytes"))
+            ..body_with_message(format!("the request body is over {limit} bytes"))
         },
-        ErrorKind::ProviderProofRequired => {
-            says("`payment_response_header` is required: the provider's payment response, as it was received")
-        }
-        ErrorKind::SettlementTransactionHashRequired(why) => says(match why {
+        ErrorKind::ProviderProofRequired => body_with_message(
+            "`payment_response_header` is required: the provider's payment response, as it was received",
+        ),
+        ErrorKind::SettlementTransactionHashRequired(why) => body_with_message(match why {
             NoTransaction::Undecodable => {
                 "`payment_response_header` can't be decoded as a JSON object or its base64; send it as it was received, or the transaction's hash as `tx_hash`"
             }
@@ -291,7 +299,7 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
         ErrorKind::SettlementNotVerified { reason } => ErrorBody {
             reason: Some(reason),
             retryable: Some(false),
-            ..says(if *reason == FailedProofs::TOO_MANY {
+            ..body_with_message(if *reason == FailedProofs::TOO_MANY {
                 "too many transactions were sent that did not make this payment, so no more are checked; if it was paid, its receipt is finalized without them"
             } else {
                 "this transaction did not make the authorized payment; a retry won't change that"
@@ -301,57 +309,61 @@ fn error_body(kind: &ErrorKind) -> ErrorBody {
             reason: Some(reason),
             retryable: Some(true),
             retry_after: Some(*retry_after),
-            ..says("the chain does not show the payment yet; send the same request again, and do not pay twice")
+            ..body_with_message(
+                "the chain does not show the payment yet; send the same request again, and do not pay twice",
+            )
         },
         ErrorKind::ChainUnavailable { retry_after } => ErrorBody {
             reason: Some("chain_unavailable"),
             retryable: Some(true),
             retry_after: Some(*retry_after),
-            ..says("the chain can't be reached now; send the same request again, and do not pay twice")
+            ..body_with_message("the chain can't be reached now; send the same request again, and do not pay twice")
         },
         ErrorKind::TooManyRequests { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
-            ..says(format!("too many requests; wait {retry_after} s"))
+            ..body_with_message(format!("too many requests; wait {retry_after} s"))
         },
         ErrorKind::TemporarilyUnavailable { retry_after } => ErrorBody {
             retry_after: Some(*retry_after),
-            ..says(format!(
+            ..body_with_message(format!(
                 "the request can't be served right now; send the same request again in {retry_after} s"
             ))
         },
-        ErrorKind::Internal => says("an unexpected error on our side; the same request can be sent again"),
+        ErrorKind::Internal => body_with_message("an unexpected error on our side; the same request can be sent again"),
     }
 }
 
-fn payout_refusal_body(refusal: &PayoutRefusal) -> ErrorBody {
+fn withdrawal_rejection_body(refusal: &WithdrawalRejection) -> ErrorBody {
     let body = match refusal {
-        PayoutRefusal::NotSetUp => says("this deployment makes no payouts: it has no facilitator"),
-        PayoutRefusal::Frozen(freeze) => says(why_frozen(*freeze)),
-        PayoutRefusal::NoAddress => says("no payout address is set; set one, and wait until it can be used"),
-        PayoutRefusal::AddressWaits { good_from } => ErrorBody {
+        WithdrawalRejection::NotSetUp => body_with_message("this deployment makes no payouts: it has no facilitator"),
+        WithdrawalRejection::Frozen(freeze) => body_with_message(frozen_message(*freeze)),
+        WithdrawalRejection::NoAddress => {
+            body_with_message("no payout address is set; set one, and wait until it can be used")
+        }
+        WithdrawalRejection::AddressWaits { good_from } => ErrorBody {
             retry_at: Some(OrNull(Some(good_from.to_string()))),
-            ..says(format!("the payout address can't be used before {good_from}"))
+            ..body_with_message(format!("the payout address can't be used before {good_from}"))
         },
-        PayoutRefusal::PayoutOpen { settlement, until } => ErrorBody {
+        WithdrawalRejection::PayoutOpen { settlement, until } => ErrorBody {
             settlement_id: Some(OrNull(Some(settlement.to_string()))),
             retry_at: Some(OrNull(Some(until.to_string()))),
-            ..says(format!(
+            ..body_with_message(format!(
                 "another payout is in progress; it settles or expires soon after {until}; then try again"
             ))
         },
-        PayoutRefusal::InsufficientBalance { balance } => ErrorBody {
+        WithdrawalRejection::InsufficientBalance { balance } => ErrorBody {
             balance_usdc: Some(balance.to_usdc()),
-            ..says(format!("the wallet holds {} USDC", balance.to_usdc()))
+            ..body_with_message(format!("the wallet holds {} USDC", balance.to_usdc()))
         },
     };
     ErrorBody {
-        reason: Some(refusal.reason()),
+        reason: Some(refusal.reason_name()),
         ..body
     }
 }
 
 /// Returns the validation errors for `details`; `None` if the only validation error is the missing field in the slug.
-fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
+fn remaining_errors(field: &str, problems: &[ValidationError]) -> Option<Vec<ProblemView>> {
     match problems {
         [] => None,
         [only] if only.path.strip_prefix('/') == Some(field) => None,
@@ -359,22 +371,22 @@ fn beyond(field: &str, problems: &[Problem]) -> Option<Vec<ProblemView>> {
     }
 }
 
-fn refusal_body(refusal: &Refusal) -> ErrorBody {
+fn rejection_body(refusal: &Refusal) -> ErrorBody {
     ErrorBody {
         transaction_id: Some(refusal.transaction.to_string()),
         decision_hash: refusal.hash.map(|hash| hash.to_string()),
-        retry_at: refusal.reason.retry_at().map(|at| OrNull(instant(at))),
+        retry_at: refusal.reason.retry_at().map(|at| OrNull(retry_time(at))),
         decision: Some(DecisionView::from(refusal)),
-        ..reason(&refusal.reason)
+        ..reason_body(&refusal.reason)
     }
 }
 
-fn reason(reason: &Reason) -> ErrorBody {
+fn reason_body(reason: &Reason) -> ErrorBody {
     match reason {
         Reason::ServiceNotEnabled { service } => ErrorBody {
             code: Some("SERVICE_NOT_ENABLED"),
             service_id: Some(service.to_string()),
-            ..says(format!(
+            ..body_with_message(format!(
                 "`{service}` is not enabled for this agent; its owner can enable it in the dashboard"
             ))
         },
@@ -384,32 +396,32 @@ fn reason(reason: &Reason) -> ErrorBody {
             unlisted,
         } => ErrorBody {
             operation_id: Some(OrNull(operation.as_ref().map(ToString::to_string))),
-            enabled_operations: Some(OrNull(enabled.as_deref().map(texts))),
-            ..says(match unlisted {
-                Some(call) => no_operation(call),
-                None => outside_scope(operation.as_ref()),
+            enabled_operations: Some(OrNull(enabled.as_deref().map(to_strings))),
+            ..body_with_message(match unlisted {
+                Some(call) => no_operation_message(call),
+                None => outside_scope_message(operation.as_ref()),
             })
         },
         Reason::DomainNotAllowed { hostname, allowed } => ErrorBody {
             hostname: Some(hostname.clone()),
-            allowed_domains: Some(texts::<DomainPattern>(allowed)),
-            ..says(outside_domains(hostname, allowed))
+            allowed_domains: Some(to_strings::<DomainPattern>(allowed)),
+            ..body_with_message(outside_domains_message(hostname, allowed))
         },
         Reason::AmountExceedsMax { amount, max_payment } => ErrorBody {
             amount_units: Some(amount.units()),
             max_payment_units: Some(max_payment.units()),
-            ..says(format!(
+            ..body_with_message(format!(
                 "the price of {amount} units is above the request's `max_payment_units` of {max_payment}"
             ))
         },
         Reason::PerCallLimit { amount, max_per_call } => ErrorBody {
             amount_units: Some(amount.units()),
             max_per_call_units: Some(max_per_call.units()),
-            ..says(format!(
+            ..body_with_message(format!(
                 "the price of {amount} units is above the limit of {max_per_call} per call"
             ))
         },
-        Reason::PolicyBlocked(block) => says(block_message(block)),
+        Reason::PolicyBlocked(block) => body_with_message(block_message(block)),
         Reason::DailyLimit {
             spend_today,
             amount,
@@ -419,7 +431,7 @@ fn reason(reason: &Reason) -> ErrorBody {
             spend_today: Some(spend_today.units()),
             amount_units: Some(amount.units()),
             max_per_day_units: Some(max_per_day.units()),
-            ..says(format!(
+            ..body_with_message(format!(
                 "{spend_today} units count in the last 24 hours; {amount} more would exceed the limit of {max_per_day}"
             ))
         },
@@ -436,7 +448,7 @@ fn reason(reason: &Reason) -> ErrorBody {
                 require_approval_above_units: Some(threshold.units()),
                 rule_id: first.map(|(rule, _)| rule.to_string()),
                 rule_above_units: first.map(|(_, above)| above.units()),
-                ..says(
+                ..body_with_message(
                     "a person has to approve this payment; poll the approval, then repeat the request with `approval_id`",
                 )
             }
@@ -458,7 +470,7 @@ fn reason(reason: &Reason) -> ErrorBody {
     }
 }
 
-fn outside_domains(hostname: &str, allowed: &[DomainPattern]) -> String {
+fn outside_domains_message(hostname: &str, allowed: &[DomainPattern]) -> String {
     let target = Target::parse(&format!("http://{hostname}/"));
     if target.is_ok_and(|target| allowed.iter().any(|pattern| pattern.matches(&target))) {
         format!("`{hostname}`, which the call names, is not the host of `metadata.target_url`")
@@ -467,14 +479,14 @@ fn outside_domains(hostname: &str, allowed: &[DomainPattern]) -> String {
     }
 }
 
-fn outside_scope(operation: Option<&OperationSlug>) -> String {
+fn outside_scope_message(operation: Option<&OperationSlug>) -> String {
     match operation {
         Some(operation) => format!("`{operation}` is not among the operations that are enabled for this agent"),
         None => "the request names no operation that is enabled for this agent; name one as `operation_id`".to_owned(),
     }
 }
 
-fn no_operation(call: &UnlistedCall) -> String {
+fn no_operation_message(call: &UnlistedCall) -> String {
     let UnlistedCall {
         service,
         called,
@@ -489,10 +501,10 @@ fn no_operation(call: &UnlistedCall) -> String {
 
 fn block_message(block: &Block) -> String {
     match block {
-        Block::AgentFrozen(freeze) => why_frozen(*freeze).to_owned(),
+        Block::AgentFrozen(freeze) => frozen_message(*freeze).to_owned(),
         Block::Category(category) => format!("a rule blocks the category `{}`", category.name()),
         Block::Vendor(service) => format!("`{service}` is not among the vendors that a rule allows"),
-        Block::Unpayable(unpayable) => why_unpayable(*unpayable).to_owned(),
+        Block::Unpayable(unpayable) => unpayable_message(*unpayable).to_owned(),
         Block::PayeeNotInCatalog => "the offer pays another wallet than the operation's in the catalog".to_owned(),
         Block::PayeeTooYoung { retry_at } => {
             format!("the operation's payee or price has changed, and is not paid before {retry_at}")
@@ -532,7 +544,7 @@ fn block_message(block: &Block) -> String {
     }
 }
 
-const fn why_frozen(freeze: Freeze) -> &'static str {
+const fn frozen_message(freeze: Freeze) -> &'static str {
     match freeze {
         Freeze::Own => "this agent is frozen; its owner can unfreeze it in the dashboard",
         Freeze::Agent => "an operator has frozen this agent; only operators can unfreeze it",
@@ -543,7 +555,7 @@ const fn why_frozen(freeze: Freeze) -> &'static str {
     }
 }
 
-const fn why_unpayable(unpayable: Unpayable) -> &'static str {
+const fn unpayable_message(unpayable: Unpayable) -> &'static str {
     match unpayable {
         Unpayable::NoPayment => "the catalog lists no payment for this operation, so no call of it is paid",
         Unpayable::OtherNetwork => "the catalog lists a payment on another network for this operation",
@@ -552,7 +564,7 @@ const fn why_unpayable(unpayable: Unpayable) -> &'static str {
     }
 }
 
-const fn key_lacks(missing: KeyLack) -> &'static str {
+const fn missing_key_right_message(missing: KeyLack) -> &'static str {
     match missing {
         KeyLack::Read => "this key may only pay; use one that may read, or ask the agent's owner for one",
         KeyLack::Pay => "this key may only read; use one that may pay, or ask the agent's owner for one",
@@ -563,7 +575,7 @@ const fn key_lacks(missing: KeyLack) -> &'static str {
     }
 }
 
-fn no_longer_pending(status: ApprovalStatus) -> String {
+fn no_longer_pending_message(status: ApprovalStatus) -> String {
     match status {
         ApprovalStatus::Expired => "this approval has expired; the agent has to ask again".to_owned(),
         ApprovalStatus::Pending => "this request waits for a decision; reject it instead".to_owned(),
@@ -573,13 +585,13 @@ fn no_longer_pending(status: ApprovalStatus) -> String {
     }
 }
 
-fn says(message: impl Into<String>) -> ErrorBody {
+fn body_with_message(message: impl Into<String>) -> ErrorBody {
     ErrorBody {
         message: message.into(),
         ..ErrorBody::default()
     }
 }
 
-fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+fn to_strings<T: ToString>(items: &[T]) -> Vec<String> {
     items.iter().map(ToString::to_string).collect()
 }

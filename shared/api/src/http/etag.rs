@@ -23,13 +23,13 @@ pub struct Cacheable {
 impl Cacheable {
     /// Creates a response with this JSON.
     pub fn new(body: impl Into<Bytes>) -> Self {
-        Self::text("application/json", body)
+        Self::text_response("application/json", body)
     }
 
     /// Creates a response with a text of this content type.
-    pub fn text(content_type: &'static str, body: impl Into<Bytes>) -> Self {
+    pub fn text_response(content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let body = body.into();
-        let tag = tag_of(&body);
+        let tag = weak_tag(&body);
         Self {
             content_type,
             body,
@@ -38,8 +38,8 @@ impl Cacheable {
     }
 
     /// Builds the response: 304 without a body if the caller already has this body.
-    pub fn answer(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
-        let mut response = if holds_tag(request_headers, &self.tag) {
+    pub fn respond(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
+        let mut response = if matches_if_none_match(request_headers, &self.tag) {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have for caches.
             StatusCode::NOT_MODIFIED.into_response()
         } else {
@@ -55,7 +55,7 @@ impl Cacheable {
 }
 
 /// Computes a weak tag: half of the body's SHA-256. 128 bits distinguish any two bodies in practice.
-fn tag_of(body: &[u8]) -> String {
+fn weak_tag(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("W/\"");
     for byte in digest.iter().take(16) {
@@ -67,8 +67,8 @@ fn tag_of(body: &[u8]) -> String {
 }
 
 /// Whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2). The comparison is weak.
-pub fn holds_tag(headers: &HeaderMap, tag: &str) -> bool {
-    fn opaque(tag: &str) -> &str {
+pub fn matches_if_none_match(headers: &HeaderMap, tag: &str) -> bool {
+    fn opaque_tag(tag: &str) -> &str {
         tag.strip_prefix("W/").unwrap_or(tag)
     }
     headers
@@ -78,7 +78,7 @@ pub fn holds_tag(headers: &HeaderMap, tag: &str) -> bool {
         // Tags of this service contain no comma, so a foreign tag that is split here never matches.
         .flat_map(|value| value.split(','))
         .map(str::trim)
-        .any(|entry| entry == "*" || opaque(entry) == opaque(tag))
+        .any(|entry| entry == "*" || opaque_tag(entry) == opaque_tag(tag))
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
             for value in values {
                 headers.append(header::IF_NONE_MATCH, HeaderValue::from_str(value).unwrap());
             }
-            let response = Cacheable::new("{}").answer(&headers, "public, max-age=60");
+            let response = Cacheable::new("{}").respond(&headers, "public, max-age=60");
             assert_eq!(response.status().as_u16(), status, "{values:?}");
             assert_eq!(response.headers()[header::ETAG], TAG);
             assert_eq!(response.headers()[header::CACHE_CONTROL], "public, max-age=60");
@@ -115,6 +115,6 @@ mod tests {
 
     #[test]
     fn another_body_has_another_tag() {
-        assert_ne!(tag_of(b"{}"), tag_of(b"{ }"));
+        assert_ne!(weak_tag(b"{}"), weak_tag(b"{ }"));
     }
 }

@@ -27,7 +27,7 @@ impl Failure {
 
     /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
-        status(self.0.kind())
+        error_status(self.0.kind())
     }
 
     /// Builds a response for a user in a browser, with `page` instead of the envelope. Status, headers and log line are
@@ -35,7 +35,7 @@ impl Failure {
     ///
     /// A router of pages maps all failures in one place, because a failed response has its [`Failure`] in its
     /// extensions.
-    pub fn page(self, page: impl IntoResponse) -> Response {
+    pub fn into_page_response(self, page: impl IntoResponse) -> Response {
         let mut response = page.into_response();
         *response.status_mut() = self.status();
         self.add_headers(response.headers_mut());
@@ -44,7 +44,7 @@ impl Failure {
     }
 
     fn add_headers(&self, headers: &mut HeaderMap) {
-        if let Some(scheme) = challenge(self.0.kind()) {
+        if let Some(scheme) = authentication_scheme(self.0.kind()) {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         if let Some(seconds) = seconds_to_wait(self.0.kind()) {
@@ -76,7 +76,7 @@ impl IntoResponse for Failure {
 }
 
 /// Returns the authentication scheme of a 401 for `WWW-Authenticate` (RFC 9110 §11.6.1).
-fn challenge(kind: &ErrorKind) -> Option<&'static str> {
+fn authentication_scheme(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
             Some("Bearer")
@@ -97,7 +97,7 @@ fn seconds_to_wait(kind: &ErrorKind) -> Option<u64> {
     }
 }
 
-fn status(kind: &ErrorKind) -> StatusCode {
+fn error_status(kind: &ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::InvalidRequest(_) | ErrorKind::FieldRequired { .. } => StatusCode::BAD_REQUEST,
         ErrorKind::InvalidAgentKey
@@ -109,8 +109,8 @@ fn status(kind: &ErrorKind) -> StatusCode {
         | ErrorKind::SecondOperatorRequired
         | ErrorKind::CrossSiteRequest
         | ErrorKind::KeyNotAllowed { .. } => StatusCode::FORBIDDEN,
-        ErrorKind::Refused(refusal) => refusal_status(&refusal.reason),
-        ErrorKind::UnpaidRefused(refusal) => refusal_status(&refusal.reason),
+        ErrorKind::Refused(refusal) => rejection_status(&refusal.reason),
+        ErrorKind::UnpaidRefused(refusal) => rejection_status(&refusal.reason),
         ErrorKind::ServiceNotFound | ErrorKind::NotFound => StatusCode::NOT_FOUND,
         ErrorKind::IdempotencyKeyReused { .. }
         | ErrorKind::IdempotentReplay { .. }
@@ -134,7 +134,7 @@ fn status(kind: &ErrorKind) -> StatusCode {
     }
 }
 
-fn refusal_status(reason: &Reason) -> StatusCode {
+fn rejection_status(reason: &Reason) -> StatusCode {
     match reason {
         Reason::ServiceNotEnabled { .. }
         | Reason::OperationNotEnabled { .. }
@@ -157,8 +157,9 @@ mod tests {
     use http_body_util::BodyExt as _;
     use purser_domain::{
         Amount, ApprovalId, ApprovalStatus, AskingKind, AskingLimit, Block, Category, Check, CheckName, CheckOutcome,
-        DomainPattern, Duration, Freeze, KeyLack, NoTransaction, OperationSlug, PayoutRefusal, Problem, Refusal,
-        RetryAt, RuleId, ServiceId, ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable,
+        DomainPattern, Duration, Freeze, KeyLack, NoTransaction, OperationSlug, Refusal, RetryAt, RuleId, ServiceId,
+        ServiceSlug, SettlementId, Timestamp, TransactionId, UnlistedCall, Unpayable, ValidationError,
+        WithdrawalRejection,
     };
     use serde_json::{Value, json};
     use uuid::Uuid;
@@ -177,15 +178,15 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    fn problem(path: &str) -> Problem {
-        Problem::at(path, "must be so")
+    fn problem(path: &str) -> ValidationError {
+        ValidationError::at_path(path, "must be so")
     }
 
     fn kinds() -> Vec<ErrorKind> {
         let field = "payment_requirement";
         let missing = |path: &str| ErrorKind::FieldRequired {
             field,
-            problems: vec![Problem::at(path, "is required")],
+            problems: vec![ValidationError::at_path(path, "is required")],
         };
         let approval = ApprovalId::from_uuid(ONE);
         let settlement = SettlementId::from_uuid(TWO);
@@ -220,11 +221,11 @@ mod tests {
             ErrorKind::SettlementTransactionAlreadyUsed,
             not_pending(ApprovalStatus::Executed),
             not_pending(ApprovalStatus::Expired),
-            ErrorKind::PayoutRefused(PayoutRefusal::NotSetUp),
-            ErrorKind::PayoutRefused(PayoutRefusal::NoAddress),
-            ErrorKind::PayoutRefused(PayoutRefusal::AddressWaits { good_from: at }),
-            ErrorKind::PayoutRefused(PayoutRefusal::PayoutOpen { settlement, until: at }),
-            ErrorKind::PayoutRefused(PayoutRefusal::InsufficientBalance {
+            ErrorKind::PayoutRefused(WithdrawalRejection::NotSetUp),
+            ErrorKind::PayoutRefused(WithdrawalRejection::NoAddress),
+            ErrorKind::PayoutRefused(WithdrawalRejection::AddressWaits { good_from: at }),
+            ErrorKind::PayoutRefused(WithdrawalRejection::PayoutOpen { settlement, until: at }),
+            ErrorKind::PayoutRefused(WithdrawalRejection::InsufficientBalance {
                 balance: units(250_000),
             }),
             ErrorKind::SlugTaken {
@@ -457,7 +458,7 @@ mod tests {
         ];
         for (kind, status, scheme, wait) in kinds {
             let slug = kind.slug();
-            let response = Failure::from(kind).page(Html("<p>no</p>"));
+            let response = Failure::from(kind).into_page_response(Html("<p>no</p>"));
             let headers = response.headers().clone();
             let header = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap());
             assert_eq!(response.status().as_u16(), status);

@@ -1,10 +1,10 @@
 //! Parses the single values of bodies, and describes them in the OpenAPI document.
 
-use crate::{Member, Place, Problems, Schemas};
+use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
     Address, AgentName, AgentStatus, Amount, ApprovalId, Category, DomainPattern, Duration, LabelFilter, LabelKey,
-    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, PersonId, ServiceSlug,
-    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, is_readable,
+    LabelValue, Labels, OperationSlug, OperationUuid, OperatorReason, Overrides, Permission, ServiceSlug,
+    SourceNetwork, StartingLimits, Target, TemplateName, Timestamp, TrustStatus, TxHash, Url, UserId, is_readable,
     parse_address, parse_web_url,
 };
 use serde_json::{Value, json};
@@ -40,13 +40,13 @@ pub trait Listed: Field {
     const NAME: &'static str;
 
     /// Returns the fields that the element's schema adds to the schema of the value.
-    fn entry() -> Value;
+    fn item_schema() -> Value;
 }
 
 impl<T: Field> Member for T {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         <T as Field>::read(value)
-            .map_err(|message| problems.note(place, message))
+            .map_err(|message| problems.add_at(place, message))
             .ok()
     }
 
@@ -57,27 +57,30 @@ impl<T: Field> Member for T {
 
 /// A list; `None` if an element is invalid.
 impl<T: Listed> Member for Vec<T> {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let Some(entries) = value.as_array() else {
-            problems.note(place, "must be a list");
+            problems.add_at(place, "must be a list");
             return None;
         };
         let mut values = Self::with_capacity(entries.len());
         for (index, entry) in entries.iter().enumerate() {
-            values.extend(<T as Member>::read(entry, Place::Entry(&place, index), problems));
+            values.extend(<T as Member>::read(entry, BodyPath::Entry(&place, index), problems));
         }
         (values.len() == entries.len()).then_some(values)
     }
 
     fn describe(schemas: &mut Schemas) -> Value {
-        let entry = schemas.add(T::NAME, crate::http::body::annotate(T::schema(), &[], T::entry()));
+        let entry = schemas.add(
+            T::NAME,
+            crate::http::body::with_description(T::schema(), &[], T::item_schema()),
+        );
         json!({"type": "array", "items": entry})
     }
 }
 
 /// All labels of an agent.
 impl Member for Labels {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         Self::parse(value, &place.to_string())
             .map_err(|found| problems.extend(found))
             .ok()
@@ -141,8 +144,8 @@ texts! {
         "maxLength": Self::MAX,
         "pattern": VISIBLE,
     };
-    AgentStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
-    StartingLimits: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|limits| limits.name()))};
+    AgentStatus: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
+    StartingLimits: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|limits| limits.name()))};
     OperatorReason: Self::parse, Self::FORM, {
         "minLength": 1,
         "maxLength": Self::MAX,
@@ -150,17 +153,17 @@ texts! {
     };
     LabelFilter: Self::parse, Self::FORM, {"pattern": LABEL_FILTER, "example": "team=search"};
     LabelKey: Self::parse, Self::FORM, {"pattern": LABEL_KEY};
-    PersonId: Self::parse, "must be 64 hexadecimal digits in lower case", {"pattern": "^[0-9a-f]{64}$"};
+    UserId: Self::parse, "must be 64 hexadecimal digits in lower case", {"pattern": "^[0-9a-f]{64}$"};
     ApprovalId: Self::parse, "must be a UUID", {"format": "uuid"};
-    Category: Self::from_name, Self::choices(), {
-        "pattern": one_of(Self::ALL.iter().map(|category| category.name())),
+    Category: Self::from_name, Self::choices_message(), {
+        "pattern": one_of_message(Self::ALL.iter().map(|category| category.name())),
         "example": "data",
     };
     OperationSlug: Self::parse, Self::FORM, {"maxLength": 128, "pattern": "^[a-z0-9_-]+(\\.[a-z0-9_-]+)+$"};
     OperationUuid: Self::parse, "must be a UUID", {"format": "uuid"};
-    Permission: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|may| may.name()))};
+    Permission: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|may| may.name()))};
     ServiceSlug: Self::parse, Self::FORM, {"pattern": "^[a-z0-9_-]{1,128}$"};
-    Target: read_target, "must be an http or https URL with a host name", {
+    Target: parse_target, "must be an http or https URL with a host name", {
         "format": "uri",
         "pattern": WEB,
         "maxLength": MAX_URL_BYTES,
@@ -170,22 +173,22 @@ texts! {
         "example": "2026-12-31T23:59:59Z",
     };
     TemplateName: Self::parse, Self::FORM, {"pattern": "^[a-z0-9][a-z0-9_-]{0,49}$", "example": "research"};
-    Overrides: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|overrides| overrides.name()))};
-    TrustStatus: Self::from_name, Self::choices(), {"pattern": one_of(Self::ALL.iter().map(|status| status.name()))};
+    Overrides: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|overrides| overrides.name()))};
+    TrustStatus: Self::from_name, Self::choices_message(), {"pattern": one_of_message(Self::ALL.iter().map(|status| status.name()))};
     TxHash: Self::parse, "must be `0x` and sixty-four hexadecimal digits", {"pattern": "^0x[0-9a-fA-F]{64}$"};
 }
 
-fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+fn one_of_message<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("^({})$", names.collect::<Vec<_>>().join("|"))
 }
 
-fn is_short(text: &str, url: &Url) -> bool {
+fn is_short_url(text: &str, url: &Url) -> bool {
     text.len().max(url.as_str().len()) <= MAX_URL_BYTES
 }
 
-fn read_target(text: &str) -> Option<Target> {
+fn parse_target(text: &str) -> Option<Target> {
     let target = Target::parse(text).ok()?;
-    is_short(text, target.url()).then_some(target)
+    is_short_url(text, target.url()).then_some(target)
 }
 
 field! {
@@ -204,7 +207,7 @@ field! {
     /// The http or https URL of a provider call.
     pub struct CalledUrl(Url):
     |value| {
-        let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_short(text, url)));
+        let url = value.as_str().and_then(|text| parse_web_url(text).filter(|url| is_short_url(text, url)));
         url.ok_or_else(|| format!("must be an http or https URL of at most {MAX_URL_BYTES} bytes once it is encoded"))
     },
     json!({
@@ -269,7 +272,7 @@ impl Field for bool {
 /// An amount in micro-units.
 impl Field for Amount {
     fn read(value: &Value) -> Result<Self, String> {
-        amount_from(0, value)
+        parse_amount_from(0, value)
     }
 
     fn schema() -> Value {
@@ -279,11 +282,11 @@ impl Field for Amount {
 
 field! {
     /// An amount of at least one micro-unit.
-    pub struct Price(Amount): |value| amount_from(1, value), amount_schema(1)
+    pub struct Price(Amount): |value| parse_amount_from(1, value), amount_schema(1)
 }
 
-fn amount_from(least: u64, value: &Value) -> Result<Amount, String> {
-    let units = whole_number(value).filter(|units| *units >= least);
+fn parse_amount_from(least: u64, value: &Value) -> Result<Amount, String> {
+    let units = parse_whole_number(value).filter(|units| *units >= least);
     units
         .and_then(Amount::from_units)
         .ok_or_else(|| format!("must be a whole number of micro-units from {least} to {}", Amount::MAX))
@@ -294,7 +297,7 @@ fn amount_schema(least: u64) -> Value {
 }
 
 /// Parses a JSON number without a fraction as an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
-fn whole_number(value: &Value) -> Option<u64> {
+fn parse_whole_number(value: &Value) -> Option<u64> {
     // The text of an `f64` has a fraction if and only if the number has one, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
@@ -303,8 +306,8 @@ fn whole_number(value: &Value) -> Option<u64> {
 }
 
 /// Parses a whole number of seconds.
-pub fn seconds(value: &Value) -> Option<Duration> {
-    let seconds = u32::try_from(whole_number(value)?).ok()?;
+pub fn parse_seconds(value: &Value) -> Option<Duration> {
+    let seconds = u32::try_from(parse_whole_number(value)?).ok()?;
     Some(Duration::from_secs_u32(seconds))
 }
 
@@ -348,7 +351,7 @@ macro_rules! listed {
         impl Listed for $type {
             const NAME: &'static str = $name;
 
-            fn entry() -> Value {
+            fn item_schema() -> Value {
                 json!({$($entry)*})
             }
         }
@@ -425,7 +428,7 @@ mod tests {
             assert_eq!(units(text), expected, "{text}");
         }
         assert!(<Price as Field>::read(&json!(0.0)).is_err());
-        assert_eq!(seconds(&json!(60.0)), Some(Duration::from_secs_u32(60)));
-        assert_eq!(seconds(&json!(60.5)), None);
+        assert_eq!(parse_seconds(&json!(60.0)), Some(Duration::from_secs_u32(60)));
+        assert_eq!(parse_seconds(&json!(60.5)), None);
     }
 }

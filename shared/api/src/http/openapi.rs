@@ -1,4 +1,4 @@
-//! Builds the OpenAPI document. Every function describes its own routes, and [`document`] merges the descriptions.
+//! Builds the OpenAPI document. Every function describes its own routes, and [`merge_documents`] merges the descriptions.
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
@@ -18,7 +18,7 @@ pub const SESSION: &str = "session";
 pub const INTERNAL_TOKEN: &str = "internalToken";
 
 /// Merges the functions' descriptions into one OpenAPI 3.1 document.
-pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
+pub fn merge_documents(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
     let info = InfoBuilder::new()
         .title("Purser")
         .version(env!("CARGO_PKG_VERSION"))
@@ -40,9 +40,9 @@ pub fn document(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
         components.schemas.insert(name, schema);
     }
     for (name, scheme) in [
-        (AGENT_KEY, agent_key()),
-        (SESSION, session()),
-        (INTERNAL_TOKEN, internal_token()),
+        (AGENT_KEY, agent_key_scheme()),
+        (SESSION, session_scheme()),
+        (INTERNAL_TOKEN, internal_token_scheme()),
     ] {
         components.add_security_scheme(name, scheme);
     }
@@ -57,7 +57,7 @@ fn named_schema<T: utoipa::ToSchema>() -> (String, RefOr<Schema>) {
     (T::name().into_owned(), T::schema())
 }
 
-fn agent_key() -> SecurityScheme {
+fn agent_key_scheme() -> SecurityScheme {
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .bearer_format("gak_pub_<id>:gak_sec_<secret>")
@@ -66,7 +66,7 @@ fn agent_key() -> SecurityScheme {
     SecurityScheme::Http(scheme)
 }
 
-fn session() -> SecurityScheme {
+fn session_scheme() -> SecurityScheme {
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
         .bearer_format("JWT")
@@ -75,7 +75,7 @@ fn session() -> SecurityScheme {
     SecurityScheme::Http(scheme)
 }
 
-fn internal_token() -> SecurityScheme {
+fn internal_token_scheme() -> SecurityScheme {
     let description = "The operators' token, from Secrets Manager. With InternalAuthorizationType=AWS_IAM, requests must also be signed with AWS credentials.";
     SecurityScheme::ApiKey(ApiKey::Header(ApiKeyValue::with_description(
         "X-Internal-Token",
@@ -115,7 +115,7 @@ mod tests {
             let router = router.routes(describe_route("things", &make_thing, routes!(make_thing)));
             router.into_openapi()
         };
-        serde_json::to_value(document([part(), part()])).unwrap()
+        serde_json::to_value(merge_documents([part(), part()])).unwrap()
     }
 
     #[test]

@@ -182,7 +182,7 @@ where
             schemas.append(&mut description.schemas);
             *operation = description.operation;
             operation.tags.get_or_insert_with(|| vec![tag.to_owned()]);
-            describe_errors(operation, path);
+            error_responses(operation, path);
         }
     }
     (schemas, paths, router)
@@ -211,7 +211,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 /// Replaces the errors' placeholders by one response per status, which lists the errors. A response that the route
 /// describes itself stays.
-fn describe_errors(operation: &mut Operation, path: &str) {
+fn error_responses(operation: &mut Operation, path: &str) {
     let responses = &mut operation.responses.responses;
     let mut texts = BTreeMap::<u16, Vec<String>>::new();
     for error in errors::ALL {

@@ -11,7 +11,7 @@ pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION")
 /// Builds a client for any server, with `program` and the version as `User-Agent`. The client follows no redirects,
 /// because the new URL would have to be checked, and a payment would go to another URL. It uses the system's resolver
 /// and no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
-pub fn client_for_any(program: &str) -> ClientBuilder {
+pub fn client_for_any_server(program: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::none())
@@ -24,8 +24,8 @@ pub fn client_for_any(program: &str) -> ClientBuilder {
 
 /// Builds the same client, but names must resolve to public addresses only. [`AllowedHosts::may_call`] checks URLs with
 /// an IP address.
-pub fn client_for_public(program: &str) -> ClientBuilder {
-    client_for_any(program).dns_resolver(PublicOnly)
+pub fn client_for_public_servers(program: &str) -> ClientBuilder {
+    client_for_any_server(program).dns_resolver(PublicOnly)
 }
 
 /// Hosts, as `host:port`, that may have any address; the local stack needs them.
@@ -41,11 +41,11 @@ impl AllowedHosts {
 
     /// Whether the list contains the URL's host and port.
     pub fn contains(&self, url: &Url) -> bool {
-        authority(url).is_some_and(|authority| self.0.contains(&authority))
+        normalized_authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
     /// Whether the condition is true for every host. An IPv6 address has brackets.
-    pub(crate) fn all(&self, is_one: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn all_hosts(&self, is_one: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| is_one(host))
     }
@@ -57,17 +57,17 @@ impl AllowedHosts {
 }
 
 /// Returns the normalized `host:port` of a URL, for comparisons.
-fn authority(url: &Url) -> Option<String> {
+fn normalized_authority(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
 
-/// Parses `host:port` into the form that [`authority`] returns.
+/// Parses `host:port` into the form that [`normalized_authority`] returns.
 fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
     // The text must be only a host and a port. Wildcards are not supported.
-    let read = authority(&url)?;
+    let read = normalized_authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }
 

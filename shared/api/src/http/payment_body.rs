@@ -1,11 +1,11 @@
 //! Parses the bodies of authorize, preflight and complete. Code below this file works on typed values only.
 
-use crate::http::body::{annotate, member, members, object};
-use crate::{CalledUrl, HttpMethod, Member, Place, Problems, Schemas, ShownText, Text};
+use crate::http::body::{object_fields, object_schema, parse_field, with_description};
+use crate::{BodyPath, CalledUrl, HttpMethod, Member, Schemas, ShownText, Text, ValidationErrors};
 use purser_domain::{
-    Amount, ApprovalId, Error, ErrorKind, Fingerprint, Intent, Metadata, Network, NoTransaction, Offer, OperationSlug,
-    Problem, ProviderCall, ProviderRequest, Raise, RaisedCaps, Result, Target, Timestamp, TransactionId, TxHash,
-    is_no_proof, transaction_hash_in,
+    Amount, ApprovalId, Error, ErrorKind, Fingerprint, IncreasedCaps, Intent, LimitIncrease, Metadata, Network,
+    NoTransaction, Offer, OperationSlug, ProviderCall, ProviderRequest, Result, Target, Timestamp, TransactionId,
+    TxHash, ValidationError, find_transaction_hash, is_proof_absent,
 };
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -111,24 +111,24 @@ crate::body! {
 
 /// A parsed request for a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RaiseCall {
+pub struct LimitIncreaseCall {
     /// The blocked decision; `None` if the ID is malformed.
     pub refused: Option<TransactionId>,
     /// The requested caps, at least one.
-    pub caps: RaisedCaps,
+    pub caps: IncreasedCaps,
     /// The end of the increase, which is in the future and within the maximum duration.
     pub until: Timestamp,
     /// The agent's reason, which the owner reads.
     pub reason: String,
 }
 
-impl RaiseCall {
+impl LimitIncreaseCall {
     /// Parses the body. `until` is validated against `now`.
     pub fn parse(body: &Value, now: Timestamp) -> Result<Self> {
-        let mut problems = Problems::default();
-        let call = RaiseBody::read(body, Place::Body, &mut problems).map(|body| Self {
+        let mut problems = ValidationErrors::default();
+        let call = RaiseBody::read(body, BodyPath::Body, &mut problems).map(|body| Self {
             refused: TransactionId::parse(&body.transaction_id.0),
-            caps: RaisedCaps {
+            caps: IncreasedCaps {
                 max_per_call: body.max_per_call_units,
                 max_per_day: body.max_per_day_units,
             },
@@ -137,14 +137,14 @@ impl RaiseCall {
         });
         if let Some(call) = &call {
             let mut found = Vec::new();
-            if call.caps == RaisedCaps::default() {
-                found.push(Problem::at(
+            if call.caps == IncreasedCaps::default() {
+                found.push(ValidationError::at_path(
                     "/max_per_day_units",
                     "must be given, or `max_per_call_units`",
                 ));
             }
-            if call.until <= now || call.until > now.after(Raise::LONGEST) {
-                found.push(Problem::at("/until", "must be in the next seven days"));
+            if call.until <= now || call.until > now.after(LimitIncrease::LONGEST) {
+                found.push(ValidationError::at_path("/until", "must be in the next seven days"));
             }
             problems.extend(found);
         }
@@ -204,12 +204,17 @@ pub const REQUIREMENT: &str = "payment_requirement";
 /// Returns `intent`, which was parsed from this body, with the payment requirements that the earlier call with the
 /// fingerprint `first` chose; `None` if the earlier call was a different request. The provider may have added cheaper
 /// payment requirements since the earlier call.
-pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fingerprint) -> Option<Intent> {
+pub fn intent_with_first_requirements(
+    intent: &Intent,
+    body: &Value,
+    network: Network,
+    first: &Fingerprint,
+) -> Option<Intent> {
     let said = Fingerprint::for_request(body, &NOT_SAID);
     let is_first = |offer: &Offer| Fingerprint::for_payment(&said, network, offer) == *first;
-    let offers = Offer::each(body.get(REQUIREMENT)?, network);
+    let offers = Offer::list_payable(body.get(REQUIREMENT)?, network);
     let offer = offers.into_iter().find(is_first);
-    let offer = offer.or_else(|| (of_whole_body(body) == *first).then_some(intent.offer))?;
+    let offer = offer.or_else(|| (whole_body_fingerprint(body) == *first).then_some(intent.offer))?;
     Some(Intent {
         offer,
         fingerprint: *first,
@@ -218,7 +223,7 @@ pub fn as_first_made(intent: &Intent, body: &Value, network: Network, first: &Fi
 }
 
 /// Computes the fingerprint as earlier versions did, over all payment requirements.
-fn of_whole_body(body: &Value) -> Fingerprint {
+fn whole_body_fingerprint(body: &Value) -> Fingerprint {
     Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
 
@@ -247,7 +252,7 @@ macro_rules! intent {
 impl AuthorizeRequest {
     /// Parses the body of authorize (`docs/spec.md` §4.4, `docs/decisions.md` §4).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (asked, offer) = with_offer::<AuthorizeBody>(body, network)?;
+        let (asked, offer) = parse_with_requirements::<AuthorizeBody>(body, network)?;
         let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
@@ -260,7 +265,7 @@ impl AuthorizeRequest {
 impl CheckRequest {
     /// Parses the body of a preflight (`docs/spec.md` §4.3).
     pub fn parse(body: &Value, network: Network) -> Result<Self> {
-        let (asked, offer) = with_offer::<CheckBody>(body, network)?;
+        let (asked, offer) = parse_with_requirements::<CheckBody>(body, network)?;
         let intent = intent!(asked, offer, body, network);
         Ok(Self {
             intent,
@@ -283,7 +288,7 @@ impl UnpaidCheckRequest {
     }
 
     /// Returns the call together with the names of the service and the operation.
-    pub fn call(&self) -> ProviderCall<'_> {
+    pub fn provider_call(&self) -> ProviderCall<'_> {
         ProviderCall {
             request: &self.request,
             service: self.service.as_deref(),
@@ -293,12 +298,12 @@ impl UnpaidCheckRequest {
 }
 
 /// Parses the body and chooses the payment requirements that would be paid.
-fn with_offer<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
-    let mut problems = Problems::default();
-    let asked = T::read(body, Place::Body, &mut problems);
+fn parse_with_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
+    let mut problems = ValidationErrors::default();
+    let asked = T::read(body, BodyPath::Body, &mut problems);
     let requirement = body.get(REQUIREMENT).filter(|value| !value.is_null());
     let offer = requirement.and_then(|requirement| {
-        Offer::choose(requirement, network)
+        Offer::choose_cheapest(requirement, network)
             .map_err(|none| problems.extend(none.problems))
             .ok()
     });
@@ -335,7 +340,7 @@ impl CompleteRequest {
                 members.insert(HEADER.to_owned(), json!({}));
             }
         }
-        if body.is_object() && body.get(HEADER).is_none_or(is_no_proof) && !is_asserted {
+        if body.is_object() && body.get(HEADER).is_none_or(is_proof_absent) && !is_asserted {
             return Err(ErrorKind::ProviderProofRequired.into());
         }
         let CompleteBody {
@@ -345,7 +350,7 @@ impl CompleteRequest {
         match (given, proven) {
             (Some(given), Ok(proven)) if given != proven => {
                 let words = "must be the transaction that `payment_response_header` names, or be left out";
-                Err(Error::invalid(vec![Problem::at("/tx_hash", words)]))
+                Err(Error::invalid(vec![ValidationError::at_path("/tx_hash", words)]))
             }
             (Some(tx_hash), _) | (None, Ok(tx_hash)) => Ok(Self { tx_hash }),
             (None, Err(why)) => Err(ErrorKind::SettlementTransactionHashRequired(why).into()),
@@ -364,7 +369,7 @@ impl From<OriginalRequest> for ProviderRequest {
 }
 
 crate::field! {
-    /// The provider's payment requirements, unparsed. [`with_offer`] parses them by the rules of x402.
+    /// The provider's payment requirements, unparsed. [`parse_with_requirements`] parses them by the rules of x402.
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
@@ -376,9 +381,9 @@ struct CallMetadata {
 }
 
 impl Member for CallMetadata {
-    fn read(value: &Value, place: Place<'_>, problems: &mut Problems) -> Option<Self> {
-        let members = members(value, place, &[], true, problems)?;
-        let target = member(members, Metadata::TARGET, place, problems)?;
+    fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+        let members = object_fields(value, place, &[], true, problems)?;
+        let target = parse_field(members, Metadata::TARGET, place, problems)?;
         let metadata = Metadata::parse(members, &place.to_string());
         let metadata = metadata.map_err(|found| problems.extend(found)).ok()?;
         Some(Self { target, metadata })
@@ -387,8 +392,8 @@ impl Member for CallMetadata {
     fn describe(schemas: &mut Schemas) -> Value {
         let about =
             " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
-        let target = annotate(Option::<Target>::describe(schemas), &[about], json!({}));
-        let schema = object(
+        let target = with_description(Option::<Target>::describe(schemas), &[about], json!({}));
+        let schema = object_schema(
             &["Further members describe the call: at most 16, of 2,048 bytes of JSON in all."],
             vec![(Metadata::TARGET, false, target)],
             true,
@@ -397,7 +402,7 @@ impl Member for CallMetadata {
             "additionalProperties": {"type": ["string", "number", "null"]},
             "propertyNames": {"type": "string", "pattern": "^[!-~]{1,64}$"},
         });
-        schemas.add("Metadata", annotate(schema, &[], others))
+        schemas.add("Metadata", with_description(schema, &[], others))
     }
 }
 
@@ -406,8 +411,8 @@ impl Member for CallMetadata {
 struct ProvenHash(std::result::Result<TxHash, NoTransaction>);
 
 impl Member for ProvenHash {
-    fn read(value: &Value, _: Place<'_>, problems: &mut Problems) -> Option<Self> {
-        let hash = transaction_hash_in(value).map_err(|problem| problems.extend([problem]));
+    fn read(value: &Value, _: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
+        let hash = find_transaction_hash(value).map_err(|problem| problems.extend([problem]));
         hash.ok().map(Self)
     }
 

@@ -2,7 +2,7 @@
 //! current version.
 //!
 //! A version is a number, and its tag is the number in quotation marks. Every write to an existing record names the
-//! expected version, or `*` for any version. [`Precondition::holds`] compares the expected version with the version of
+//! expected version, or `*` for any version. [`Precondition::check_version`] compares the expected version with the version of
 //! the record that was read, and the write is conditional on that version.
 
 use crate::errors;
@@ -12,7 +12,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use purser_domain::{Error, ErrorKind, Problem, Result};
+use purser_domain::{Error, ErrorKind, Result, ValidationError};
 use std::convert::Infallible;
 use utoipa::PartialSchema as _;
 use utoipa::openapi::{
@@ -46,7 +46,7 @@ impl Precondition {
         let text = value.to_str().ok().filter(|_| values.next().is_none());
         text.and_then(|text| Self::parse(text.trim())).ok_or_else(|| {
             let message = "must be one version in quotation marks, as in `ETag`, or *";
-            Error::invalid(vec![Problem::at("/If-Match", message)])
+            Error::invalid(vec![ValidationError::at_path("/If-Match", message)])
         })
     }
 
@@ -57,11 +57,11 @@ impl Precondition {
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
         // Only the form that `with_etag` writes is accepted, without sign and leading zeros.
-        (tag_of(version) == text).then_some(Self::Version(version))
+        (version_tag(version) == text).then_some(Self::Version(version))
     }
 
     /// Returns 412 `version_conflict` unless the request expects `version`.
-    pub fn holds(&self, version: u64) -> Result<()> {
+    pub fn check_version(&self, version: u64) -> Result<()> {
         match self {
             Self::Any => Ok(()),
             Self::Version(meant) if *meant == version => Ok(()),
@@ -122,7 +122,7 @@ impl Argument for OptionalIfMatch {
 
 impl IfMatch {
     /// Returns the expected version, or the error of [`Precondition::from_headers`].
-    pub fn precondition(self) -> Result<Precondition> {
+    pub fn into_precondition(self) -> Result<Precondition> {
         self.0
     }
 }
@@ -130,13 +130,13 @@ impl IfMatch {
 /// Adds the version as `ETag` to a response.
 pub fn with_etag(version: u64, answer: impl IntoResponse) -> Response {
     let mut response = answer.into_response();
-    if let Ok(tag) = HeaderValue::from_str(&tag_of(version)) {
+    if let Ok(tag) = HeaderValue::from_str(&version_tag(version)) {
         response.headers_mut().insert(header::ETAG, tag);
     }
     response
 }
 
-fn tag_of(version: u64) -> String {
+fn version_tag(version: u64) -> String {
     format!("\"{version}\"")
 }
 
@@ -188,10 +188,10 @@ mod tests {
 
     #[test]
     fn version_conflicts_report_the_current_version() {
-        assert!(Precondition::Any.holds(7).is_ok());
-        assert!(Precondition::Version(7).holds(7).is_ok());
+        assert!(Precondition::Any.check_version(7).is_ok());
+        assert!(Precondition::Version(7).check_version(7).is_ok());
         for meant in [6, 8] {
-            let error = Precondition::Version(meant).holds(7).unwrap_err();
+            let error = Precondition::Version(meant).check_version(7).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::VersionConflict { version: 7 }));
         }
     }

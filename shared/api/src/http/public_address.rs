@@ -91,14 +91,14 @@ fn is_local_name(name: &str) -> bool {
 
 /// Why a host name may not be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameRefused {
+pub enum RejectedHostName {
     /// The name has no address.
     Unknown,
     /// The name has an address that is not public.
     NotPublic,
 }
 
-impl fmt::Display for NameRefused {
+impl fmt::Display for RejectedHostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "the name does not resolve to an address",
@@ -107,18 +107,18 @@ impl fmt::Display for NameRefused {
     }
 }
 
-impl std::error::Error for NameRefused {}
+impl std::error::Error for RejectedHostName {}
 
 /// Resolves a name; an error if any address is not public. The caller must connect to these addresses, so that the name
 /// can't resolve to another address after the check (DNS rebinding).
-async fn public_addresses(name: &str) -> Result<Vec<SocketAddr>, NameRefused> {
+async fn resolve_public_addresses(name: &str) -> Result<Vec<SocketAddr>, RejectedHostName> {
     let addresses = tokio::net::lookup_host((name, 0)).await;
-    let addresses: Vec<SocketAddr> = addresses.map_err(|_| NameRefused::Unknown)?.collect();
+    let addresses: Vec<SocketAddr> = addresses.map_err(|_| RejectedHostName::Unknown)?.collect();
     if addresses.is_empty() {
-        return Err(NameRefused::Unknown);
+        return Err(RejectedHostName::Unknown);
     }
     let public = addresses.iter().all(|address| is_public(address.ip()));
-    public.then_some(addresses).ok_or(NameRefused::NotPublic)
+    public.then_some(addresses).ok_or(RejectedHostName::NotPublic)
 }
 
 /// A resolver for HTTP clients that call public addresses only.
@@ -128,7 +128,7 @@ pub(crate) struct PublicOnly;
 impl ResolveDns for PublicOnly {
     fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
         DnsFuture::new(async move {
-            let addresses = public_addresses(name).await.map_err(ResolveDnsError::new)?;
+            let addresses = resolve_public_addresses(name).await.map_err(ResolveDnsError::new)?;
             Ok(addresses.iter().map(SocketAddr::ip).collect())
         })
     }
@@ -137,7 +137,7 @@ impl ResolveDns for PublicOnly {
 impl Resolve for PublicOnly {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let addresses: Addrs = Box::new(public_addresses(name.as_str()).await?.into_iter());
+            let addresses: Addrs = Box::new(resolve_public_addresses(name.as_str()).await?.into_iter());
             Ok(addresses)
         })
     }
@@ -268,8 +268,11 @@ mod tests {
 
     #[tokio::test]
     async fn names_without_public_addresses_are_refused() {
-        assert_eq!(public_addresses("localhost").await, Err(NameRefused::NotPublic));
-        assert_eq!(public_addresses("").await, Err(NameRefused::Unknown));
+        assert_eq!(
+            resolve_public_addresses("localhost").await,
+            Err(RejectedHostName::NotPublic)
+        );
+        assert_eq!(resolve_public_addresses("").await, Err(RejectedHostName::Unknown));
     }
 
     #[test]

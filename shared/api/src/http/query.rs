@@ -2,7 +2,7 @@
 //! `routes.rs` rejects unknown parameters before the handler runs.
 
 use axum::http::Uri;
-use purser_domain::{Amount, Error, Problem, Result};
+use purser_domain::{Amount, Error, Result, ValidationError};
 use std::collections::BTreeSet;
 
 /// The query parameters of one request.
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// call [`Query::finish`] before it uses the values.
 pub struct Query {
     pairs: Vec<(String, String)>,
-    problems: Vec<Problem>,
+    problems: Vec<ValidationError>,
 }
 
 impl Query {
@@ -19,7 +19,10 @@ impl Query {
     pub fn from_uri(uri: &Uri) -> Self {
         let (pairs, problems) = match axum::extract::Query::try_from_uri(uri) {
             Ok(axum::extract::Query(pairs)) => (pairs, Vec::new()),
-            Err(_) => (Vec::new(), vec![Problem::at("", "must be a URL-encoded query")]),
+            Err(_) => (
+                Vec::new(),
+                vec![ValidationError::at_path("", "must be a URL-encoded query")],
+            ),
         };
         Self { pairs, problems }
     }
@@ -33,7 +36,7 @@ impl Query {
 
     /// Returns a parameter; `None` if it is absent. A repeated parameter is a validation error, because its meaning is
     /// not defined.
-    pub fn text(&mut self, name: &str) -> Option<String> {
+    pub fn parse_text(&mut self, name: &str) -> Option<String> {
         let mut values = self
             .pairs
             .iter()
@@ -41,43 +44,43 @@ impl Query {
             .map(|(_, value)| value.clone());
         let (value, again) = (values.next(), values.next());
         if again.is_some() {
-            self.wrong(name, "must be given at most once");
+            self.add_error(name, "must be given at most once");
             return None;
         }
         value
     }
 
     /// Returns the page size: an integer from 1 to `max`.
-    pub fn limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
-        self.integer(name, 1, max).unwrap_or(default)
+    pub fn parse_limit(&mut self, name: &str, default: u32, max: u32) -> u32 {
+        self.parse_integer(name, 1, max).unwrap_or(default)
     }
 
     /// Returns an integer from `least` to `most`. `5.0` is accepted as 5, as in JSON.
-    pub fn integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
+    pub fn parse_integer(&mut self, name: &str, least: u32, most: u32) -> Option<u32> {
         let read = |text: &str| {
-            let number = u32::try_from(whole(text)?).ok()?;
+            let number = u32::try_from(parse_whole_number(text)?).ok()?;
             (least..=most).contains(&number).then_some(number)
         };
-        self.read(name, read, format!("must be an integer from {least} to {most}"))
+        self.parse_with(name, read, format!("must be an integer from {least} to {most}"))
     }
 
-    /// Returns an amount in micro-units, with the same notation as [`Query::integer`].
-    pub fn amount(&mut self, name: &str) -> Option<Amount> {
-        let read = |text: &str| Amount::from_units(whole(text)?);
-        self.read(name, read, "must be a whole number of micro-units")
+    /// Returns an amount in micro-units, with the same notation as [`Query::parse_integer`].
+    pub fn parse_amount(&mut self, name: &str) -> Option<Amount> {
+        let read = |text: &str| Amount::from_units(parse_whole_number(text)?);
+        self.parse_with(name, read, "must be a whole number of micro-units")
     }
 
     /// Parses a parameter with `read`; `expected` describes a valid value.
-    pub fn read<T>(
+    pub fn parse_with<T>(
         &mut self,
         name: &str,
         read: impl FnOnce(&str) -> Option<T>,
         expected: impl Into<String>,
     ) -> Option<T> {
-        let text = self.text(name)?;
+        let text = self.parse_text(name)?;
         let value = read(&text);
         if value.is_none() {
-            self.wrong(name, expected);
+            self.add_error(name, expected);
         }
         value
     }
@@ -91,7 +94,7 @@ impl Query {
             .filter(|name| !known.contains(name))
             .collect();
         for name in unknown {
-            self.wrong(&name, "is not a parameter of this route");
+            self.add_error(&name, "is not a parameter of this route");
         }
     }
 
@@ -106,13 +109,14 @@ impl Query {
     }
 
     /// Adds a validation error for a parameter.
-    pub(crate) fn wrong(&mut self, name: &str, message: impl Into<String>) {
-        self.problems.push(Problem::at(format!("/{name}"), message));
+    pub(crate) fn add_error(&mut self, name: &str, message: impl Into<String>) {
+        self.problems
+            .push(ValidationError::at_path(format!("/{name}"), message));
     }
 }
 
 /// Parses a whole number. The text may end in a fraction of zeros.
-fn whole(text: &str) -> Option<u64> {
+fn parse_whole_number(text: &str) -> Option<u64> {
     let (digits, zeros) = text.split_once('.').unwrap_or((text, "0"));
     let is_whole = !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0');
     // `parse` would also accept a sign.
@@ -130,8 +134,8 @@ mod tests {
     fn check(query: &str) -> Result<(u32, Option<Category>), Problems> {
         let mut query = Query::from_uri(&format!("/services?{query}").parse().unwrap());
         let read = (
-            query.limit("limit", 100, 500),
-            query.read("category", Category::from_name, "must be a category"),
+            query.parse_limit("limit", 100, 500),
+            query.parse_with("category", Category::from_name, "must be a category"),
         );
         query.finish().map(|()| read).map_err(|error| match error.kind() {
             ErrorKind::InvalidRequest(problems) => problems

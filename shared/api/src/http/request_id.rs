@@ -1,6 +1,6 @@
 //! The id of one request. The response and the log lines contain this id.
 
-use crate::random;
+use crate::random_bytes;
 use axum::http::Extensions;
 use lambda_http::RequestExt as _;
 use std::fmt;
@@ -35,6 +35,6 @@ impl fmt::Display for RequestId {
 
 fn random_uuid() -> String {
     // A request must not fail because of its id. Without entropy, requests share the nil UUID.
-    let uuid = random().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
+    let uuid = random_bytes().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
     uuid.to_string()
 }

@@ -22,7 +22,7 @@ use axum::{
 use futures_util::FutureExt as _;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lambda_http::RequestExt as _;
-use purser_domain::{Error, ErrorKind, Problem, Result};
+use purser_domain::{Error, ErrorKind, Result, ValidationError};
 use std::{
     any::Any,
     future::Future,
@@ -47,7 +47,7 @@ impl Default for ApiSettings {
 impl ApiSettings {
     /// Reads `BODY_LIMIT_BYTES`. The accepted range is the same as in `template.yaml`.
     pub fn from_env(env: &mut Env) -> Self {
-        let body_limit = env.number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
+        let body_limit = env.parse_number("BODY_LIMIT_BYTES", Self::default().body_limit, 1_024..=1_048_576);
         Self { body_limit }
     }
 }
@@ -56,19 +56,19 @@ impl ApiSettings {
 /// routes, return 404 `not_found` (`docs/decisions.md` §9).
 pub fn with_middleware(router: Router, settings: ApiSettings) -> Router {
     let router = router
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_found)
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(unknown_route)
         // axum's own limit would respond with axum's own body.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(settings, handle));
+        .layer(from_fn_with_state(settings, handle_request));
     with_compression(router)
 }
 
-async fn not_found() -> Failure {
+async fn unknown_route() -> Failure {
     ErrorKind::NotFound.into()
 }
 
-async fn handle(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
+async fn handle_request(State(settings): State<ApiSettings>, mut request: Request, next: Next) -> Response {
     let started = Instant::now();
     let id = RequestId::for_request(request.extensions());
     let trace = TraceId::for_request(request.extensions(), request.headers(), Clock::system().now());
@@ -85,9 +85,9 @@ async fn handle(State(settings): State<ApiSettings>, mut request: Request, next:
     let span = info_span!("request", request.id = %id, trace.id = %trace);
     async {
         let work = async { Ok(next.run(buffer_body(request, settings.body_limit).await?).await) };
-        let answer = within(deadline, catch_panic(work)).await;
+        let answer = run_within(deadline, catch_panic(work)).await;
         let mut response = answer.unwrap_or_else(|error| Failure::from(error).into_response());
-        complete(&mut response, &id, &trace);
+        complete_response(&mut response, &id, &trace);
         let failure = response.extensions().get::<Failure>();
         let slug = failure.map(|failure| failure.error().kind().slug());
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -115,20 +115,20 @@ async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
-        tokio::spawn(discard(body));
+        tokio::spawn(discard_body(body));
         return Err(ErrorKind::RequestTooLarge { limit }.into());
     }
     let bytes = match Limited::new(body, limit).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => return Err(ErrorKind::RequestTooLarge { limit }.into()),
-        Err(_) => return Err(Error::invalid(vec![Problem::at("", "must arrive whole")])),
+        Err(_) => return Err(Error::invalid(vec![ValidationError::at_path("", "must arrive whole")])),
     };
     Ok(Request::from_parts(parts, Body::from(bytes)))
 }
 
 /// Reads the rest of a rejected body for a short time. A connection that is closed with unread bytes is reset, and the
 /// response may be lost.
-async fn discard(mut body: Body) {
+async fn discard_body(mut body: Body) {
     const LINGER: Duration = Duration::from_secs(2);
     let rest = async { while matches!(body.frame().await, Some(Ok(_))) {} };
     let _ = tokio::time::timeout(LINGER, rest).await;
@@ -150,7 +150,7 @@ fn time_left(extensions: &Extensions) -> Option<Duration> {
     )
 }
 
-async fn within(limit: Option<Duration>, work: impl Future<Output = Result<Response>>) -> Result<Response> {
+async fn run_within(limit: Option<Duration>, work: impl Future<Output = Result<Response>>) -> Result<Response> {
     let Some(limit) = limit else { return work.await };
     tokio::time::timeout(limit, work)
         .await
@@ -169,8 +169,8 @@ fn panic_response(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Adds the common headers, and the request id to the body of an error. A handler's own `Cache-Control` stays.
-fn complete(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A failure that a router of pages has mapped already (`Failure::page`) is not changed.
+fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
+    // A failure that a router of pages has mapped already (`Failure::into_page_response`) is not changed.
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -244,7 +244,7 @@ fn log_cause(failure: &Failure, id: &RequestId, route: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Reply, json_body, lambda::boot::subscriber, telemetry::metrics::NAMESPACE};
+    use crate::{Reply, lambda::boot::json_subscriber, parse_json_body, telemetry::metrics::NAMESPACE};
     use axum::{
         Extension, Json,
         extract::Path,
@@ -275,7 +275,7 @@ mod tests {
             )
             .route(
                 "/echo",
-                post(|body: Bytes| async move { json_body(&body).map(Json).map_err(Failure::from) }),
+                post(|body: Bytes| async move { parse_json_body(&body).map(Json).map_err(Failure::from) }),
             )
             .route("/things/{id}", get(|Path(id): Path<String>| async move { id }))
             .route("/late", get(late))
@@ -292,7 +292,7 @@ mod tests {
             match response.extensions().get::<Failure>().cloned() {
                 Some(failure) => {
                     let told = ErrorBody::from(failure.error().kind());
-                    failure.page(Html(format!("<p>{}</p>", told.message)))
+                    failure.into_page_response(Html(format!("<p>{}</p>", told.message)))
                 }
                 None => response,
             }
@@ -537,7 +537,7 @@ mod tests {
         let lines = Lines::default();
         let writer = lines.clone();
         let _guard =
-            tracing::subscriber::set_default(subscriber("warn,purser=info", NAMESPACE, move || writer.clone()));
+            tracing::subscriber::set_default(json_subscriber("warn,purser=info", NAMESPACE, move || writer.clone()));
         for path in [
             "/things/secret?x=secret",
             "/nowhere/secret",

@@ -1,8 +1,8 @@
 //! Builds a function's routes from the `utoipa::path` of its handlers.
 
-use crate::http::body::members;
+use crate::http::body::object_fields;
 use crate::http::operation::{Arguments, describe_arguments};
-use crate::{Failure, Place, Problems, Query, json_body};
+use crate::{BodyPath, Failure, Query, ValidationErrors, parse_json_body};
 use axum::{
     Router,
     body::Body,
@@ -14,7 +14,7 @@ use axum::{
     routing::MethodRouter,
 };
 use http_body_util::{BodyExt as _, Collected};
-use purser_domain::{Error, Problem, Result};
+use purser_domain::{Error, Result, ValidationError};
 use std::sync::Arc;
 use utoipa::{
     Path,
@@ -77,7 +77,7 @@ where
     let operation = describe_arguments::<T>(P::operation()).operation;
     let route = match operation.request_body {
         Some(_) => route,
-        None => route.layer(from_fn(without_body)),
+        None => route.layer(from_fn(reject_body)),
     };
     let known: Arc<[String]> = operation
         .parameters
@@ -115,13 +115,13 @@ fn query_parameter(parameter: RefOr<Parameter>) -> Option<String> {
 
 /// Rejects a body that is neither empty nor an empty object, because the caller would believe that an ignored field has
 /// an effect. An empty object is accepted because many clients send one.
-async fn without_body(request: Request, next: Next) -> Result<Response, Failure> {
+async fn reject_body(request: Request, next: Next) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map(Collected::to_bytes);
-    let body = body.map_err(|_| Error::invalid(vec![Problem::at("", "must arrive whole")]))?;
+    let body = body.map_err(|_| Error::invalid(vec![ValidationError::at_path("", "must arrive whole")]))?;
     if !body.is_empty() {
-        let mut problems = Problems::default();
-        let read = members(&json_body(&body)?, Place::Body, &[], false, &mut problems).map(drop);
+        let mut problems = ValidationErrors::default();
+        let read = object_fields(&parse_json_body(&body)?, BodyPath::Body, &[], false, &mut problems).map(drop);
         problems.finish(read)?;
     }
     Ok(next.run(Request::from_parts(parts, Body::empty())).await)

@@ -11,7 +11,7 @@ use purser_domain::{ErrorKind, Result};
 /// Browsers send the origin's relation in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and the origin in `Origin` (RFC
 /// 6454 §7) with every POST, and a page can't set either header. At least one of the two headers must be present, and
 /// both must match.
-pub fn same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
+pub fn require_same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);
     let all_are = |name: HeaderName, ours: &str| headers.get_all(name).iter().all(|value| value == ours);
@@ -57,7 +57,9 @@ mod tests {
             for origin in origins {
                 headers.append(header::ORIGIN, HeaderValue::from_str(origin).unwrap());
             }
-            let refused = same_origin(&headers, OURS).err().map(|error| error.kind().slug());
+            let refused = require_same_origin(&headers, OURS)
+                .err()
+                .map(|error| error.kind().slug());
             assert_eq!(refused.is_none(), expected, "{sites:?} {origins:?}");
             assert!(refused.is_none_or(|slug| slug == "cross_site_request"));
         }

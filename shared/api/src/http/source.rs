@@ -2,7 +2,7 @@
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};
-use purser_domain::{AuditRefusal, Error, ErrorKind, RequestSource};
+use purser_domain::{AuditRejection, Error, ErrorKind, RequestSource};
 
 /// Returns the source of a request: the IP address that the gateway reports, the `User-Agent`, and the request id.
 pub fn request_source(parts: &Parts) -> RequestSource {
@@ -16,7 +16,7 @@ pub fn request_source(parts: &Parts) -> RequestSource {
 
 /// Returns the reason for a rejection as the audit log records it. `None` if the service failed, because the caller
 /// tries again, and if the object does not exist or belongs to another user.
-pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
+pub fn rejection_for_audit(error: &Error) -> Option<AuditRejection> {
     let kind = error.kind();
     let is_refusal = !matches!(
         kind,
@@ -27,6 +27,6 @@ pub fn audit_refusal(error: &Error) -> Option<AuditRefusal> {
     );
     is_refusal.then(|| {
         let answer = ErrorBody::from(kind);
-        AuditRefusal::new(answer.error, &answer.message)
+        AuditRejection::new(answer.error, &answer.message)
     })
 }

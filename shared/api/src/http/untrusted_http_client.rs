@@ -2,11 +2,11 @@
 //! `Retry-After` of the response are read, never the body.
 
 use crate::http::{
-    outward::{AllowedHosts, client_for_any, client_for_public},
-    public_address::{NameRefused, may_be_public},
+    outward::{AllowedHosts, client_for_any_server, client_for_public_servers},
+    public_address::{RejectedHostName, may_be_public},
 };
 use axum::http::HeaderMap;
-use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, retry_after};
+use purser_domain::{CallResult, Duration as Length, Timestamp, WebhookUrl, parse_retry_after};
 use reqwest::{Client, ClientBuilder, header::RETRY_AFTER};
 use std::{error::Error as StdError, time::Duration};
 
@@ -44,8 +44,8 @@ impl UntrustedHttpClient {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             allowed,
-            strict: finish(client_for_public(program).https_only(true))?,
-            plain: finish(client_for_any(program))?,
+            strict: finish(client_for_public_servers(program).https_only(true))?,
+            plain: finish(client_for_any_server(program))?,
             longest,
         })
     }
@@ -58,12 +58,12 @@ impl UntrustedHttpClient {
         let request = client.post(url.url().clone()).headers(headers).body(body);
         match tokio::time::timeout(self.longest, request.send()).await {
             Err(_) => CallResult::Timeout.into(),
-            Ok(Err(error)) => result_of(&error).into(),
+            Ok(Err(error)) => classify_error(&error).into(),
             Ok(Ok(answer)) => {
                 let asked = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
                 WebhookCallResult {
                     result: CallResult::Status(answer.status().as_u16()),
-                    asked: asked.and_then(|text| retry_after(text, now)),
+                    asked: asked.and_then(|text| parse_retry_after(text, now)),
                 }
             }
         }
@@ -79,12 +79,12 @@ impl UntrustedHttpClient {
     }
 }
 
-fn result_of(error: &reqwest::Error) -> CallResult {
+fn classify_error(error: &reqwest::Error) -> CallResult {
     let mut source: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(error) = source {
         match error.downcast_ref() {
-            Some(NameRefused::Unknown) => return CallResult::UnknownHost,
-            Some(NameRefused::NotPublic) => return CallResult::BlockedAddress,
+            Some(RejectedHostName::Unknown) => return CallResult::UnknownHost,
+            Some(RejectedHostName::NotPublic) => return CallResult::BlockedAddress,
             None => source = error.source(),
         }
     }

@@ -24,10 +24,10 @@ use std::{net::IpAddr, time::Duration};
 /// AWS responds within milliseconds, so a request without a response after a second is lost. Three attempts of one
 /// second take three seconds, and the longest handler makes three calls in a row: nine of the function's fifteen
 /// seconds.
-pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
+pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
     // `env` records a missing variable, so the function does not start.
-    let region = env.text("AWS_REGION");
-    let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.text(name));
+    let region = env.require_text("AWS_REGION");
+    let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.require_text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
     // The credentials stay valid for longer than Lambda keeps an instance.
     let credentials = Credentials::new(id, secret, session, None, "environment");
@@ -42,13 +42,13 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
         .timeout_config(timeouts)
         .retry_config(RetryConfig::standard().with_max_attempts(3))
         .service_config(Endpoints {
-            dynamodb: endpoint(env, "DYNAMODB_ENDPOINT"),
-            secrets: endpoint(env, "SECRETS_ENDPOINT"),
-            lambda: endpoint(env, "LAMBDA_ENDPOINT"),
-            kms: endpoint(env, "KMS_ENDPOINT"),
-            sqs: endpoint(env, "SQS_ENDPOINT"),
-            ses: endpoint(env, "SES_ENDPOINT"),
-            eventbridge: endpoint(env, "EVENTBRIDGE_ENDPOINT"),
+            dynamodb: read_endpoint(env, "DYNAMODB_ENDPOINT"),
+            secrets: read_endpoint(env, "SECRETS_ENDPOINT"),
+            lambda: read_endpoint(env, "LAMBDA_ENDPOINT"),
+            kms: read_endpoint(env, "KMS_ENDPOINT"),
+            sqs: read_endpoint(env, "SQS_ENDPOINT"),
+            ses: read_endpoint(env, "SES_ENDPOINT"),
+            eventbridge: read_endpoint(env, "EVENTBRIDGE_ENDPOINT"),
         })
         .region(Region::new(region))
         .credentials_provider(SharedCredentialsProvider::new(credentials))
@@ -57,14 +57,14 @@ pub(crate) fn config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
 
 /// Reads an endpoint that replaces AWS's own. The endpoint must be on this machine unless `NETWORK` is a test network,
 /// so that nobody who can set variables can make a function evaluate real payments against another database.
-fn endpoint(env: &mut Env, name: &str) -> Option<String> {
+fn read_endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
-    let Some(uri) = text.parse::<Uri>().ok().filter(is_address) else {
-        env.wrong(name, "must be empty, or an address: http://<host>:<port>");
+    let Some(uri) = text.parse::<Uri>().ok().filter(is_endpoint_url) else {
+        env.add_error(name, "must be empty, or an address: http://<host>:<port>");
         return None;
     };
-    if !env.is_of_testnet() && !uri.host().is_some_and(is_loopback) {
-        env.wrong(
+    if !env.is_testnet() && !uri.host().is_some_and(is_loopback) {
+        env.add_error(
             name,
             "must be empty or of this machine, unless `NETWORK` is a test network",
         );
@@ -73,7 +73,7 @@ fn endpoint(env: &mut Env, name: &str) -> Option<String> {
     Some(text)
 }
 
-fn is_address(uri: &Uri) -> bool {
+fn is_endpoint_url(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
 }
 
@@ -123,7 +123,7 @@ mod tests {
     /// Returns the DynamoDB and Secrets Manager endpoints that the clients would call, and the error.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
-        let config = config(&mut env, crate::http());
+        let config = aws_config(&mut env, crate::pooled_http_client());
         let told = |id| {
             let key = ServiceConfigKey::builder().service_id(id).profile("endpoint_url");
             let key = key.env("AWS_ENDPOINT_URL").build().unwrap();

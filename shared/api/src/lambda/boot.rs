@@ -1,8 +1,9 @@
 //! Starts a function: logs, configuration, then requests until Lambda ends the instance.
 
 use crate::{
-    Background, Clock, Entropy, Env, Routers, answer_any, answer_either, http,
+    Background, Clock, Entropy, Env, Routers, handle_any_event, handle_gateway_or_direct_event,
     lambda::aws,
+    pooled_http_client,
     telemetry::metrics::{Lines, NAMESPACE},
 };
 use aws_smithy_runtime_api::client::http::SharedHttpConnector;
@@ -39,8 +40,8 @@ impl Boot {
     /// Reads the variables that all functions have. [`Env::finish`] reports their validation errors together with those
     /// of the function's own variables.
     pub fn new(mut env: Env, clock: Clock) -> Self {
-        let http = http();
-        let aws = aws::config(&mut env, http.clone());
+        let http = pooled_http_client();
+        let aws = aws::aws_config(&mut env, http.clone());
         Self {
             env,
             aws,
@@ -65,12 +66,12 @@ impl From<Env> for Boot {
 /// [`Boot`] and therefore responds identically.
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
-        let env = start();
+        let env = start_process();
         let cold_start = ColdStart::begin(&env);
         let router = build(env.into()).await?;
-        cold_start.over();
+        cold_start.log_duration();
         lambda_runtime::run(service_fn(async |event| {
-            Ok::<_, Infallible>(answer_any(router.clone(), event).await.json())
+            Ok::<_, Infallible>(handle_any_event(router.clone(), event).await.to_json())
         }))
         .await
     };
@@ -85,17 +86,17 @@ pub async fn serve_with_stage(
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,
 ) -> ExitCode {
     let served = async {
-        let env = start();
+        let env = start_process();
         let cold_start = ColdStart::begin(&env);
         let started = OnceCell::new();
         if env.get(variable).is_some() {
             started.get_or_try_init(async || build(env.into()).await).await?;
         }
-        cold_start.over();
+        cold_start.log_duration();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Box<RawValue>>| {
-            let start = async || build(Env::process().with_stage(variable, &event.payload).into()).await;
+            let start = async || build(Env::from_process().with_stage(variable, &event.payload).into()).await;
             let router = started.get_or_try_init(start).await?;
-            Ok::<_, BootError>(answer_any(router.clone(), event).await.json())
+            Ok::<_, BootError>(handle_any_event(router.clone(), event).await.to_json())
         }))
         .await
     };
@@ -105,12 +106,12 @@ pub async fn serve_with_stage(
 /// Runs a function like [`serve`] that other functions also invoke directly (`direct.rs`).
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
-        let env = start();
+        let env = start_process();
         let cold_start = ColdStart::begin(&env);
         let routers = build(env.into()).await?;
-        cold_start.over();
+        cold_start.log_duration();
         lambda_runtime::run(service_fn(async |event| {
-            Ok::<_, Infallible>(answer_either(routers.clone(), event).await)
+            Ok::<_, Infallible>(handle_gateway_or_direct_event(routers.clone(), event).await)
         }))
         .await
     };
@@ -120,19 +121,19 @@ pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Route
 fn exit_code(served: Result<(), BootError>) -> ExitCode {
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => log_stop(&*error),
+        Err(error) => log_fatal_error(&*error),
     }
 }
 
 /// Logs why a function can't start or continue. Every function ends with this call.
-pub fn log_stop(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+pub fn log_fatal_error(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }
 
 /// Starts logging and reads the environment variables. Every function begins with this call.
-pub(crate) fn start() -> Env {
-    let env = Env::process();
+pub(crate) fn start_process() -> Env {
+    let env = Env::from_process();
     start_logging(&env);
     env
 }
@@ -153,7 +154,7 @@ impl ColdStart {
     }
 
     /// Ends the measurement and logs the duration. The function now waits for events.
-    pub(crate) fn over(self) {
+    pub(crate) fn log_duration(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
     }
@@ -162,7 +163,7 @@ impl ColdStart {
 /// Starts logging to standard output, one JSON object per line.
 pub fn start_logging(env: &Env) {
     let namespace = env.get("METRICS_NAMESPACE").unwrap_or(NAMESPACE);
-    start_logging_to(subscriber(&directives(env), namespace, std::io::stdout));
+    start_logging_to(json_subscriber(&log_directives(env), namespace, std::io::stdout));
 }
 
 /// Starts passing all log events and panics to a subscriber.
@@ -176,12 +177,12 @@ pub fn log_to<W>(directives: &str, writer: W)
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let _ = tracing::subscriber::set_global_default(subscriber(directives, NAMESPACE, writer));
+    let _ = tracing::subscriber::set_global_default(json_subscriber(directives, NAMESPACE, writer));
 }
 
 /// Returns the filter of log lines: this service's own lines at the configured level, and lines of dependencies from
 /// WARN on. Debug lines of the SDKs contain requests and responses, so only full directives in `LOG_LEVEL` enable them.
-fn directives(env: &Env) -> String {
+fn log_directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
         .or_else(|| env.get("AWS_LAMBDA_LOG_LEVEL"))
@@ -200,7 +201,11 @@ fn directives(env: &Env) -> String {
 
 /// Creates a subscriber that writes one JSON object per line, including metrics. Lambda's filter reads `level` and
 /// `timestamp` at the top level. A line without them counts as INFO (Lambda developer guide, "Log-level filtering").
-pub(crate) fn subscriber<W>(directives: &str, namespace: &str, writer: W) -> impl Subscriber + Send + Sync + 'static
+pub(crate) fn json_subscriber<W>(
+    directives: &str,
+    namespace: &str,
+    writer: W,
+) -> impl Subscriber + Send + Sync + 'static
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
@@ -246,7 +251,7 @@ mod tests {
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()
             .collect();
-        ColdStart::begin(&env).over();
+        ColdStart::begin(&env).log_duration();
         let line: serde_json::Value = serde_json::from_str(&logged.take()).unwrap();
         assert_eq!(line["ColdStarts"], 1);
         assert_eq!(line["Function"], "purser-PaymentsFunction-1");
@@ -293,7 +298,7 @@ mod tests {
             (&[("LOG_LEVEL", "info,hyper=debug")], "info,hyper=debug"),
         ];
         for (variables, expected) in rows {
-            assert_eq!(directives(&variables.iter().copied().collect()), expected);
+            assert_eq!(log_directives(&variables.iter().copied().collect()), expected);
         }
     }
 }

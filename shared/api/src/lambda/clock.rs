@@ -34,7 +34,7 @@ impl Clock {
 
     /// Creates a clock that returns these microseconds since the epoch, for tests. The time changes only when the value
     /// is changed.
-    pub const fn still(micros: Arc<AtomicI64>) -> Self {
+    pub const fn at_fixed_time(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Still(micros))
     }
 
@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn a_still_clock_only_moves_when_set() {
         let hand = Arc::new(AtomicI64::new(7));
-        let (clock, clone) = (Clock::still(Arc::clone(&hand)), Clock::still(Arc::clone(&hand)).clone());
+        let (clock, clone) = (
+            Clock::at_fixed_time(Arc::clone(&hand)),
+            Clock::at_fixed_time(Arc::clone(&hand)).clone(),
+        );
         assert_eq!((clock.now().micros(), clone.now().micros()), (7, 7));
         for (hand_at, expected) in [(9, 9), (-1, 0), (i64::MAX, Timestamp::MAX.micros())] {
             hand.store(hand_at, Ordering::SeqCst);

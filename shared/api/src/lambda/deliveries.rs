@@ -6,14 +6,14 @@
 
 use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
-use purser_domain::{DeliveryId, Duration, Event, PersonId, Result, WebhookId};
+use purser_domain::{DeliveryId, Duration, Event, Result, UserId, WebhookId};
 use serde_json::{Map, Value, json};
 
 /// A webhook call that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryMessage {
     /// The user who owns the webhook.
-    pub person: PersonId,
+    pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
     /// The event or the stored delivery to send.
@@ -33,7 +33,7 @@ pub enum DeliveryOf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookRequest {
     /// The user who owns the webhook.
-    pub person: PersonId,
+    pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
     /// The id of this request, which identifies a repeated message.
@@ -44,7 +44,7 @@ pub struct WebhookRequest {
 
 impl DeliveryMessage {
     /// Serializes the message.
-    pub fn text(&self) -> String {
+    pub fn to_json(&self) -> String {
         let (name, of) = match &self.of {
             DeliveryOf::Event(event) => ("event", event.to_json()),
             DeliveryOf::Stored(delivery) => ("delivery", json!(delivery.to_string())),
@@ -55,14 +55,14 @@ impl DeliveryMessage {
     /// Parses a message; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let message = Members::parse(text, 3)?;
-        let of = match (message.0.get("event"), message.text("delivery")) {
+        let of = match (message.0.get("event"), message.find_text("delivery")) {
             (Some(event), None) => DeliveryOf::Event(Event::parse(event.to_string().as_bytes()).ok()?),
             (None, Some(delivery)) => DeliveryOf::Stored(DeliveryId::parse(delivery)?),
             _ => return None,
         };
         Some(Self {
-            person: message.person()?,
-            webhook: message.webhook()?,
+            person: message.user_id()?,
+            webhook: message.webhook_id()?,
             of,
         })
     }
@@ -70,7 +70,7 @@ impl DeliveryMessage {
 
 impl WebhookRequest {
     /// Serializes the request.
-    pub fn text(&self) -> String {
+    pub fn to_json(&self) -> String {
         let mut members = json!({
             "person": self.person.as_str(), "webhook": self.webhook.to_string(), "request": self.id.to_string(),
         });
@@ -85,9 +85,9 @@ impl WebhookRequest {
         let message = Members::parse(text, 3)
             .or_else(|| Members::parse(text, 4).filter(|message| message.0.contains_key("delivery")))?;
         Some(Self {
-            person: message.person()?,
-            webhook: message.webhook()?,
-            id: DeliveryId::parse(message.text("request")?)?,
+            person: message.user_id()?,
+            webhook: message.webhook_id()?,
+            id: DeliveryId::parse(message.find_text("request")?)?,
             again: match message.0.get("delivery") {
                 None => None,
                 Some(again) => Some(DeliveryId::parse(again.as_str()?)?),
@@ -106,16 +106,16 @@ impl Members {
         (members.len() == count).then_some(Self(members))
     }
 
-    fn text(&self, name: &str) -> Option<&str> {
+    fn find_text(&self, name: &str) -> Option<&str> {
         self.0.get(name).and_then(Value::as_str)
     }
 
-    fn person(&self) -> Option<PersonId> {
-        PersonId::parse(self.text("person")?)
+    fn user_id(&self) -> Option<UserId> {
+        UserId::parse(self.find_text("person")?)
     }
 
-    fn webhook(&self) -> Option<WebhookId> {
-        WebhookId::parse(self.text("webhook")?)
+    fn webhook_id(&self) -> Option<WebhookId> {
+        WebhookId::parse(self.find_text("webhook")?)
     }
 }
 
@@ -136,7 +136,9 @@ impl DeliveriesQueue {
     /// Sends a message that becomes visible after `pause`. A message that is sent twice causes one delivery, because
     /// the delivery's row identifies it.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
-        self.0.send(&message.webhook.to_string(), message.text(), pause).await
+        self.0
+            .send(&message.webhook.to_string(), message.to_json(), pause)
+            .await
     }
 }
 
@@ -152,7 +154,7 @@ impl WebhookRequestsQueue {
 
     /// Sends a request.
     pub async fn send(&self, request: &WebhookRequest) -> Result<()> {
-        self.0.send(&request.webhook.to_string(), request.text(), None).await
+        self.0.send(&request.webhook.to_string(), request.to_json(), None).await
     }
 }
 
@@ -162,8 +164,8 @@ mod tests {
     use purser_domain::{EventSource, test_event};
     use uuid::Uuid;
 
-    fn person() -> PersonId {
-        PersonId::derive("https://issuer.example", "ann")
+    fn person() -> UserId {
+        UserId::derive("https://issuer.example", "ann")
     }
 
     fn id(n: u128) -> DeliveryId {
@@ -189,8 +191,8 @@ mod tests {
                 webhook: WebhookId::from_uuid(Uuid::nil()),
                 of,
             };
-            assert_eq!(DeliveryMessage::parse(&message.text()), Some(message.clone()));
-            let both = with(&message.text(), "event", json!({}));
+            assert_eq!(DeliveryMessage::parse(&message.to_json()), Some(message.clone()));
+            let both = with(&message.to_json(), "event", json!({}));
             assert_eq!(DeliveryMessage::parse(&both), None);
         }
         for text in ["", "[]", "{}", r#"{"person": 1}"#] {
@@ -208,14 +210,14 @@ mod tests {
                 id: id(2),
                 again,
             };
-            assert_eq!(WebhookRequest::parse(&request.text()), Some(request.clone()));
-            assert_eq!(DeliveryMessage::parse(&request.text()), None);
+            assert_eq!(WebhookRequest::parse(&request.to_json()), Some(request.clone()));
+            assert_eq!(DeliveryMessage::parse(&request.to_json()), None);
             for (name, value) in [
                 ("event", event().to_json()),
                 ("delivery", json!(1)),
                 ("request", Value::Null),
             ] {
-                let other = with(&request.text(), name, value);
+                let other = with(&request.to_json(), name, value);
                 assert_eq!(WebhookRequest::parse(&other), None, "{other}");
             }
         }
@@ -224,7 +226,7 @@ mod tests {
             webhook: WebhookId::from_uuid(Uuid::nil()),
             of: DeliveryOf::Event(event()),
         };
-        assert_eq!(WebhookRequest::parse(&delivery.text()), None);
+        assert_eq!(WebhookRequest::parse(&delivery.to_json()), None);
         assert_eq!(WebhookRequest::parse("{}"), None);
     }
 }

@@ -7,7 +7,9 @@
 //! has a text. Any event that is not a direct request gets a response in the gateway's form. A malformed direct
 //! request, or one with unknown fields, is rejected.
 
-use crate::{AskedPayout, Failure, GatewayEvent, NamedPayoutAddress, PayoutOwner, Reply, answer_any};
+use crate::{
+    Failure, GatewayEvent, NewWithdrawalAddress, Reply, RequestedWithdrawal, WithdrawalOwner, handle_any_event,
+};
 use axum::{
     RequestExt as _, Router,
     body::{Body, Bytes},
@@ -17,7 +19,7 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
 use lambda_http::{Context, LambdaEvent, RequestExt as _};
-use purser_domain::{Error, KmsKeyId, Problem, PublicKey, Wallet, WalletAttestation, WalletKey, parse_address};
+use purser_domain::{Error, KmsKeyId, PublicKey, ValidationError, Wallet, WalletAttestation, WalletKey, parse_address};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 use std::convert::Infallible;
@@ -46,17 +48,17 @@ const VERSION: u8 = 1;
 pub enum PaymentsRequest {
     /// Attests an agent's wallet. The response is an [`AttestedWallet`].
     AttestWallet(AttestWallet),
-    /// Sets the withdrawal address. The response of this request and of the next two is a [`crate::PayoutAnswer`].
-    NamePayoutAddress(NamedPayoutAddress),
+    /// Sets the withdrawal address. The response of this request and of the next two is a [`crate::WithdrawalResponse`].
+    NamePayoutAddress(NewWithdrawalAddress),
     /// Removes the withdrawal address.
-    RemovePayoutAddress(PayoutOwner),
+    RemovePayoutAddress(WithdrawalOwner),
     /// Transfers money from the agent's wallet to the withdrawal address.
-    PayOut(AskedPayout),
+    PayOut(RequestedWithdrawal),
 }
 
 impl PaymentsRequest {
     /// Returns the name of the request.
-    pub const fn name(&self) -> &'static str {
+    pub const fn request_name(&self) -> &'static str {
         match self {
             Self::AttestWallet(_) => "attest_wallet",
             Self::NamePayoutAddress(_) => "name_payout_address",
@@ -73,13 +75,13 @@ pub struct AttestWallet {
     /// The agent, which need not be stored yet.
     pub agent_id: Uuid,
     /// The key of the agent's wallet.
-    pub wallet: AskedWallet,
+    pub wallet: RequestedWallet,
 }
 
 /// The key of a requested wallet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum AskedWallet {
+pub enum RequestedWallet {
     /// A key that is derived from the wallet seed.
     Seed {
         /// The last step of the derivation path.
@@ -120,25 +122,25 @@ impl AttestedWallet {
 
     /// Returns the wallet with the requested key; `None` if the response does not fit the requested kind of key. The
     /// caller must verify the attestation.
-    pub fn wallet(&self, asked: &AskedWallet) -> Option<Wallet> {
-        let public_key = self.public_key.as_deref().map(bytes);
+    pub fn requested_wallet(&self, asked: &RequestedWallet) -> Option<Wallet> {
+        let public_key = self.public_key.as_deref().map(parse_hex_bytes);
         let key = match (asked, public_key) {
-            (AskedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
-            (AskedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
+            (RequestedWallet::Seed { index }, None) => WalletKey::Seed { index: *index },
+            (RequestedWallet::Kms { key_id }, Some(public_key)) => WalletKey::Kms {
                 id: KmsKeyId::parse(key_id)?,
                 public_key: PublicKey::from_bytes(public_key?),
             },
-            (AskedWallet::Seed { .. }, Some(_)) | (AskedWallet::Kms { .. }, None) => return None,
+            (RequestedWallet::Seed { .. }, Some(_)) | (RequestedWallet::Kms { .. }, None) => return None,
         };
         Some(Wallet {
             key,
             address: parse_address(&self.address).ok()?,
-            attestation: WalletAttestation::from_bytes(bytes(&self.signature)?),
+            attestation: WalletAttestation::from_bytes(parse_hex_bytes(&self.signature)?),
         })
     }
 }
 
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
@@ -194,7 +196,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, _: &S) -> Reply<Self> {
-        let refused = |message: &str| Failure::from(Error::invalid(vec![Problem::at("", message)]));
+        let refused = |message: &str| Failure::from(Error::invalid(vec![ValidationError::at_path("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
         // The parser's message may repeat parts of the request, so it is not returned.
@@ -225,14 +227,14 @@ pub(crate) struct DirectAnswer {
 }
 
 /// Handles an event of the gateway or of another function, and returns the response that Lambda expects.
-pub async fn answer_either(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
+pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
         serde_json::from_str::<VersionedRequest>(text).is_ok() && serde_json::from_str::<GatewayEvent>(text).is_err();
     if is_direct {
-        return answer_direct(routers.direct, text.to_owned(), event.context).await;
+        return handle_direct_event(routers.direct, text.to_owned(), event.context).await;
     }
-    answer_any(routers.gateway, event).await.json()
+    handle_any_event(routers.gateway, event).await.to_json()
 }
 
 /// The field that all versions of a direct request have.
@@ -244,7 +246,7 @@ struct VersionedRequest {
 
 /// Handles one direct request with its router. The middleware is the same as for the gateway's requests, and therefore
 /// the deadline, the error envelope and the log line.
-async fn answer_direct(router: Router, payload: String, context: Context) -> Box<RawValue> {
+async fn handle_direct_event(router: Router, payload: String, context: Context) -> Box<RawValue> {
     let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(DIRECT_PATH);
@@ -275,7 +277,7 @@ mod tests {
     use serde_json::{Value, json};
 
     async fn attested(Direct(request): Direct<PaymentsRequest>) -> Json<Value> {
-        Json(json!({"asked": request.name()}))
+        Json(json!({"asked": request.request_name()}))
     }
 
     async fn answered(event: Value) -> Value {
@@ -287,7 +289,7 @@ mod tests {
             direct: with_middleware(direct, settings),
         };
         let event = LambdaEvent::new(to_raw_value(&event).unwrap(), Context::default());
-        serde_json::from_str(answer_either(routers, event).await.get()).unwrap()
+        serde_json::from_str(handle_gateway_or_direct_event(routers, event).await.get()).unwrap()
     }
 
     fn asked() -> Value {

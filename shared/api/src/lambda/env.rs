@@ -57,7 +57,7 @@ impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Env {
 
 impl Env {
     /// Reads the process's environment variables. A variable that is not Unicode counts as unset.
-    pub fn process() -> Self {
+    pub fn from_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
@@ -85,15 +85,15 @@ impl Env {
     }
 
     /// Returns a required variable.
-    pub fn text(&mut self, name: &str) -> String {
+    pub fn require_text(&mut self, name: &str) -> String {
         if self.get(name).is_none() {
-            self.wrong(name, "is not set");
+            self.add_error(name, "is not set");
         }
         self.get(name).unwrap_or_default().to_owned()
     }
 
     /// Returns an integer within a range, or `default` if the variable is unset.
-    pub fn number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
+    pub fn parse_number<T>(&mut self, name: &str, default: T, range: RangeInclusive<T>) -> T
     where
         T: FromStr + PartialOrd + fmt::Display,
     {
@@ -101,18 +101,18 @@ impl Env {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.unwrap_or_else(|| {
             let (least, most) = range.into_inner();
-            self.wrong(name, &format!("must be an integer from {least} to {most}"));
+            self.add_error(name, &format!("must be an integer from {least} to {most}"));
             default
         })
     }
 
     /// Returns the network of `NETWORK`, which is required. All payments use this network.
-    pub fn network(&mut self) -> Network {
+    pub fn require_network(&mut self) -> Network {
         const NAME: &str = "NETWORK";
-        let text = self.text(NAME);
+        let text = self.require_text(NAME);
         let network = Network::from_name(&text);
         if network.is_none() && !text.is_empty() {
-            self.wrong(
+            self.add_error(
                 NAME,
                 &format!("must be one of: {}", Network::ALL.map(Network::name).join(", ")),
             );
@@ -121,19 +121,19 @@ impl Env {
     }
 
     /// Returns the custody of `CUSTODY`; the seed if the variable is unset.
-    pub fn custody(&mut self) -> CustodyKind {
+    pub fn parse_custody(&mut self) -> CustodyKind {
         match self.get("CUSTODY") {
             None | Some("seed") => CustodyKind::Seed,
             Some("kms") => CustodyKind::Kms,
             Some(_) => {
-                self.wrong("CUSTODY", "must be `seed` or `kms`");
+                self.add_error("CUSTODY", "must be `seed` or `kms`");
                 CustodyKind::Seed
             }
         }
     }
 
     /// Whether `NETWORK` is a test network; false if the variable is unset.
-    pub(crate) fn is_of_testnet(&self) -> bool {
+    pub(crate) fn is_testnet(&self) -> bool {
         let network = self.get("NETWORK").and_then(Network::from_name);
         network.is_some_and(Network::is_testnet)
     }
@@ -143,11 +143,11 @@ impl Env {
     pub fn take_allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {
-            self.wrong(name, "must be a list of `host:port`");
+            self.add_error(name, "must be a list of `host:port`");
             return AllowedHosts::default();
         };
-        if !self.is_of_testnet() && !hosts.all(is_loopback) {
-            self.wrong(
+        if !self.is_testnet() && !hosts.all_hosts(is_loopback) {
+            self.add_error(
                 name,
                 "must be empty or name hosts of this machine, unless `NETWORK` is a test network",
             );
@@ -156,12 +156,12 @@ impl Env {
     }
 
     /// Returns the deployment's name in `STACK`, which is the source of events.
-    pub fn event_source(&mut self) -> EventSource {
-        let stack = self.text("STACK");
+    pub fn require_event_source(&mut self) -> EventSource {
+        let stack = self.require_text("STACK");
         let source = EventSource::for_stack(&stack);
         // `text` has already recorded a missing variable.
         if source.is_none() && !stack.is_empty() {
-            self.wrong("STACK", "must be letters, digits and hyphens");
+            self.add_error("STACK", "must be letters, digits and hyphens");
         }
         source.unwrap_or_default()
     }
@@ -176,7 +176,7 @@ impl Env {
     }
 
     /// Records an error about a variable.
-    pub fn wrong(&mut self, name: &str, message: &str) {
+    pub fn add_error(&mut self, name: &str, message: &str) {
         self.problems.push(format!("`{name}` {message}"));
     }
 }
@@ -188,9 +188,9 @@ mod tests {
     fn check(variables: &[(&str, &str)]) -> Result<(String, Network, u32), String> {
         let mut env: Env = variables.iter().copied().collect();
         let settings = (
-            env.text("LEDGER_TABLE"),
-            env.network(),
-            env.number("FINALITY_CONFIRMATIONS", 5, 1..=1000),
+            env.require_text("LEDGER_TABLE"),
+            env.require_network(),
+            env.parse_number("FINALITY_CONFIRMATIONS", 5, 1..=1000),
         );
         env.finish(settings).map_err(|error| error.to_string())
     }

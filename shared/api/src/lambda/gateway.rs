@@ -18,7 +18,7 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http_body_util::{BodyExt as _, Collected};
 use lambda_http::{Context, LambdaEvent, RequestExt as _};
-use purser_domain::{Error, Problem};
+use purser_domain::{Error, ValidationError};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use std::{
@@ -33,28 +33,30 @@ use tower::ServiceExt as _;
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayEvent {
-    #[serde(default, deserialize_with = "null_as_absent")]
+    #[serde(default, deserialize_with = "deserialize_null_as_default")]
     raw_path: String,
-    #[serde(default, deserialize_with = "null_as_absent")]
+    #[serde(default, deserialize_with = "deserialize_null_as_default")]
     raw_query_string: String,
-    #[serde(default, deserialize_with = "null_as_absent")]
+    #[serde(default, deserialize_with = "deserialize_null_as_default")]
     headers: BTreeMap<String, Option<String>>,
-    #[serde(default, deserialize_with = "null_as_absent")]
+    #[serde(default, deserialize_with = "deserialize_null_as_default")]
     cookies: Vec<Option<String>>,
     request_context: GatewayContext,
     body: Option<String>,
-    #[serde(default, deserialize_with = "null_as_absent")]
+    #[serde(default, deserialize_with = "deserialize_null_as_default")]
     is_base64_encoded: bool,
 }
 
-fn null_as_absent<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+fn deserialize_null_as_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A response in the gateway's form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GatewayAnswer {
+pub struct GatewayResponse {
     /// The HTTP status.
     pub status_code: u16,
     /// The headers. Several values of one header are joined by commas (RFC 9110 §5.3).
@@ -67,10 +69,10 @@ pub struct GatewayAnswer {
     pub is_base64_encoded: bool,
 }
 
-impl GatewayAnswer {
+impl GatewayResponse {
     /// Serializes the response. The code is in this crate because a serializer is compiled where it is called, and a
     /// function's own crate is optimized for size.
-    pub fn json(&self) -> Box<RawValue> {
+    pub fn to_json(&self) -> Box<RawValue> {
         // Serializing numbers, texts and maps of texts does not fail.
         to_raw_value(self).unwrap_or_default()
     }
@@ -78,41 +80,41 @@ impl GatewayAnswer {
 
 /// Handles any event: the router handles an event of the gateway, and any other event gets a 400. [`crate::serve`] only
 /// calls this function.
-pub async fn answer_any(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayAnswer {
+pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayResponse {
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
-        Ok(event) => answer(router, LambdaEvent::new(event, context)).await,
-        Err(_) => refuse(context).await,
+        Ok(event) => handle_gateway_event(router, LambdaEvent::new(event, context)).await,
+        Err(_) => reject_event(context).await,
     }
 }
 
 /// Rejects an event that is not the gateway's. The response omits the parser's message, which may repeat parts of the
 /// event.
-async fn refuse(context: Context) -> GatewayAnswer {
+async fn reject_event(context: Context) -> GatewayResponse {
     let refusal = || async {
-        let problem = Problem::at("", "must be an event of an HTTP API, payload format 2.0");
+        let problem = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
         Failure::from(Error::invalid(vec![problem]))
     };
     let router = with_middleware(Router::new().route("/", any(refusal)), ApiSettings::default());
-    answer_to(router, Request::new(Body::empty()), context).await
+    handle_request(router, Request::new(Body::empty()), context).await
 }
 
 /// Handles an event of the gateway with a router.
-pub async fn answer(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayAnswer {
-    answer_to(router, request_of(event.payload), event.context).await
+pub async fn handle_gateway_event(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayResponse {
+    handle_request(router, to_http_request(event.payload), event.context).await
 }
 
-async fn answer_to(router: Router, request: Request<Body>, context: Context) -> GatewayAnswer {
+async fn handle_request(router: Router, request: Request<Body>, context: Context) -> GatewayResponse {
     let response = match router.oneshot(request.with_lambda_context(context)).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
-    answer_of(response).await
+    to_gateway_response(response).await
 }
 
-fn request_of(event: GatewayEvent) -> Request<Body> {
-    let method = event.request_context.method().clone();
-    let mut headers = headers_of(event.headers);
+fn to_http_request(event: GatewayEvent) -> Request<Body> {
+    let method = event.request_context.http_method().clone();
+    let mut headers = to_header_map(event.headers);
     // The gateway moves cookies from the headers to a list.
     let cookies: Vec<String> = event.cookies.into_iter().flatten().collect();
     if let Ok(cookies) = HeaderValue::from_str(&cookies.join("; "))
@@ -128,14 +130,14 @@ fn request_of(event: GatewayEvent) -> Request<Body> {
     };
     let mut request = Request::new(Body::from(bytes));
     *request.method_mut() = method;
-    *request.uri_mut() = uri_of(&event.raw_path, &event.raw_query_string);
+    *request.uri_mut() = to_uri(&event.raw_path, &event.raw_query_string);
     *request.headers_mut() = headers;
     request.extensions_mut().insert(event.request_context);
     request
 }
 
 /// Header values may contain any bytes. The code that reads a header checks its value.
-fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
+fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
         Some((name, HeaderValue::from_bytes(value?.as_bytes()).ok()?))
@@ -143,7 +145,7 @@ fn headers_of(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     pairs.into_iter().filter_map(pair).collect()
 }
 
-fn uri_of(path: &str, query: &str) -> Uri {
+fn to_uri(path: &str, query: &str) -> Uri {
     // `*` names no resource (RFC 9112 §3.2.4), so an invalid path results in 404.
     const NOWHERE: &str = "*";
     let (path, query) = (percent_encode(path, ""), percent_encode(query, "?"));
@@ -174,7 +176,7 @@ fn percent_encode(text: &str, more: &str) -> String {
     escaped
 }
 
-async fn answer_of(response: Response) -> GatewayAnswer {
+async fn to_gateway_response(response: Response) -> GatewayResponse {
     let (parts, body) = response.into_parts();
     let text_of = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let cookies = parts.headers.get_all(header::SET_COOKIE).iter().map(text_of).collect();
@@ -195,7 +197,7 @@ async fn answer_of(response: Response) -> GatewayAnswer {
         Ok(text) => (text, false),
         Err(other) => (BASE64_STANDARD.encode(other.as_bytes()), true),
     };
-    GatewayAnswer {
+    GatewayResponse {
         status_code: parts.status.as_u16(),
         headers,
         cookies,
@@ -250,7 +252,7 @@ mod tests {
         Json(json!({"id": id, "query": query, "cookie": cookie, "method": method, "ip": ip, "body": body}))
     }
 
-    async fn send(path: &str, more: Value) -> GatewayAnswer {
+    async fn send(path: &str, more: Value) -> GatewayResponse {
         let mut event = json!({
             "rawPath": path,
             "requestContext": {"http": {"method": "PUT", "sourceIp": "203.0.113.9"}},
@@ -261,8 +263,8 @@ mod tests {
         invoke(&event).await
     }
 
-    async fn invoke(event: &Value) -> GatewayAnswer {
-        answer_any(
+    async fn invoke(event: &Value) -> GatewayResponse {
+        handle_any_event(
             app(),
             LambdaEvent::new(to_raw_value(event).unwrap(), Context::default()),
         )

@@ -2,8 +2,8 @@
 //! `direct.rs` is the receiving side.
 
 use crate::{
-    AskedPayout, AttestWallet, AttestedWallet, BrowserAct, CallerIds, NamedPayoutAddress, OperatorAnswer,
-    PaymentsRequest, PayoutAnswer, PayoutOwner,
+    AttestWallet, AttestedWallet, BrowserAct, CallerIds, NewWithdrawalAddress, OperatorResponse, PaymentsRequest,
+    RequestedWithdrawal, WithdrawalOwner, WithdrawalResponse,
     lambda::direct::{DirectAnswer, DirectEvent},
 };
 use aws_sdk_lambda::{
@@ -56,35 +56,44 @@ impl PaymentsFunction {
     /// Requests an agent's wallet address with the attestation by the wallet's key. The caller must verify the
     /// attestation.
     pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
-        self.ask(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
+        self.call_payments(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
             .await
     }
 
     /// Sets the address to which an agent's money may be withdrawn.
-    pub async fn name_payout_address(&self, caller: CallerIds, asked: NamedPayoutAddress) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::NamePayoutAddress(asked), Attempts::Two)
+    pub async fn set_withdrawal_address(
+        &self,
+        caller: CallerIds,
+        asked: NewWithdrawalAddress,
+    ) -> Result<WithdrawalResponse> {
+        self.call_payments(caller, PaymentsRequest::NamePayoutAddress(asked), Attempts::Two)
             .await
     }
 
     /// Removes the withdrawal address.
-    pub async fn remove_payout_address(&self, caller: CallerIds, of: PayoutOwner) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::RemovePayoutAddress(of), Attempts::Two)
+    pub async fn remove_withdrawal_address(
+        &self,
+        caller: CallerIds,
+        of: WithdrawalOwner,
+    ) -> Result<WithdrawalResponse> {
+        self.call_payments(caller, PaymentsRequest::RemovePayoutAddress(of), Attempts::Two)
             .await
     }
 
     /// Withdraws money to the withdrawal address. The response waits for the facilitator, so it takes longer than
     /// others.
-    pub async fn pay_out(&self, caller: CallerIds, asked: AskedPayout) -> Result<PayoutAnswer> {
-        self.ask(caller, PaymentsRequest::PayOut(asked), Attempts::One).await
+    pub async fn withdraw_to_owner(&self, caller: CallerIds, asked: RequestedWithdrawal) -> Result<WithdrawalResponse> {
+        self.call_payments(caller, PaymentsRequest::PayOut(asked), Attempts::One)
+            .await
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn call_payments<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
         request: PaymentsRequest,
         attempts: Attempts,
     ) -> Result<T> {
-        self.0.ask(caller, request, attempts).await
+        self.0.invoke(caller, request, attempts).await
     }
 }
 
@@ -96,8 +105,8 @@ impl InternalFunction {
 
     /// Requests an operator action from a browser. There is one attempt, because a second one would see the changes of
     /// the first.
-    pub async fn act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorAnswer> {
-        self.0.ask(caller, act, Attempts::One).await
+    pub async fn perform_act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorResponse> {
+        self.0.invoke(caller, act, Attempts::One).await
     }
 }
 
@@ -112,7 +121,7 @@ impl InvokedFunction {
         }
     }
 
-    fn client(&self) -> &Client {
+    fn lambda_client(&self) -> &Client {
         self.client.get_or_init(|| {
             let timeouts = TimeoutConfig::builder()
                 .operation_attempt_timeout(Duration::from_secs(5))
@@ -127,16 +136,16 @@ impl InvokedFunction {
 
     /// Invokes the function and parses the response strictly. A temporary failure is `temporarily_unavailable`, so the
     /// user may repeat the request. Any other failure is an internal error.
-    async fn ask<T: DeserializeOwned>(
+    async fn invoke<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
         request: impl Serialize,
         attempts: Attempts,
     ) -> Result<T> {
         let event = DirectEvent::new(caller, request);
-        let event = serde_json::to_vec(&event).map_err(|error| self.error(error))?;
+        let event = serde_json::to_vec(&event).map_err(|error| self.invocation_error(error))?;
         let invoked = self
-            .client()
+            .lambda_client()
             .invoke()
             .function_name(&self.name)
             .payload(Blob::new(event));
@@ -150,7 +159,7 @@ impl InvokedFunction {
                 invoked.customize().config_override(once).send().await
             }
         };
-        let answer = answer.map_err(|error| self.not_invoked(&error))?;
+        let answer = answer.map_err(|error| self.not_invoked_error(&error))?;
         // The function ended without a response because it could not start or was too slow. The payload may contain
         // secrets, so only the kind of the error is logged.
         if let Some(kind) = answer.function_error {
@@ -160,7 +169,7 @@ impl InvokedFunction {
             ));
         }
         let payload = answer.payload.map(Blob::into_inner).unwrap_or_default();
-        let unexpected = |_| self.error("the shape of its answer is not the expected one");
+        let unexpected = |_| self.invocation_error("the shape of its answer is not the expected one");
         let answer: DirectAnswer = serde_json::from_slice(&payload).map_err(unexpected)?;
         if answer.status == 200 {
             return serde_json::from_str(answer.body.get()).map_err(unexpected);
@@ -169,24 +178,24 @@ impl InvokedFunction {
         let told = format!("it answered {} {error}, request {request_id}", answer.status);
         Err(match answer.status {
             429 | 503 => Error::temporarily_unavailable(self.asking, told),
-            _ => self.error(told),
+            _ => self.invocation_error(told),
         })
     }
 
-    fn error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    fn invocation_error(&self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
         Error::internal(self.asking, source)
     }
 
     /// Returns the error if Lambda did not accept the request: a temporary error, or an internal error if the request
     /// is invalid or forbidden.
-    fn not_invoked(&self, error: &SdkError<InvokeError>) -> Error {
+    fn not_invoked_error(&self, error: &SdkError<InvokeError>) -> Error {
         let told = Causes(error).to_string();
         let is_wrong = error.raw_response().is_some_and(|answer| {
             let status = answer.status().as_u16();
             (400..500).contains(&status) && status != 429
         });
         if is_wrong {
-            self.error(told)
+            self.invocation_error(told)
         } else {
             Error::temporarily_unavailable(self.asking, told)
         }
@@ -207,7 +216,7 @@ struct Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AskedWallet, Boot, Clock, Env};
+    use crate::{Boot, Clock, Env, RequestedWallet};
     use purser_domain::ErrorKind;
     use purser_testkit::Lambda;
     use serde_json::{Value, json};
@@ -232,7 +241,7 @@ mod tests {
         };
         let wallet = AttestWallet {
             agent_id: Uuid::nil(),
-            wallet: AskedWallet::Seed { index: 3 },
+            wallet: RequestedWallet::Seed { index: 3 },
         };
         function.attest_wallet(caller, wallet).await
     }

@@ -7,12 +7,12 @@
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
-use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NoticePace, PersonId, Result, WebhookId};
+use purser_domain::{DeliveryId, Duration, Event, NoticeChannel, NotificationPace, Result, UserId, WebhookId};
 use serde_json::{Map, Value, json};
 
 /// The work that a message requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoticeWork {
+pub enum NotificationWork {
     /// Stores an event without an owner for all affected users. One message covers one shard of the users.
     Spread {
         /// The event to store.
@@ -20,23 +20,23 @@ pub enum NoticeWork {
         /// The shard of the users.
         part: char,
         /// The last user whom the previous message for this shard covered; `None` at the start of the shard.
-        after: Option<PersonId>,
+        after: Option<UserId>,
     },
     /// Sends the pending notifications of a user's channel.
     Flush {
         /// The user to notify.
-        person: PersonId,
+        person: UserId,
         /// The channel to send through.
         channel: NoticeChannel,
     },
 }
 
-impl NoticeWork {
+impl NotificationWork {
     /// Serializes the message.
-    pub fn text(&self) -> String {
+    pub fn to_json(&self) -> String {
         let members = match self {
             Self::Spread { event, part, after } => {
-                json!({"part": part, "after": after.as_ref().map(PersonId::as_str), "event": event.to_json()})
+                json!({"part": part, "after": after.as_ref().map(UserId::as_str), "event": event.to_json()})
             }
             Self::Flush { person, channel } => json!({"person": person.as_str(), "channel": channel.name()}),
         };
@@ -51,7 +51,7 @@ impl NoticeWork {
             None => None,
             Some(event) => Some(Event::parse(event.to_string().as_bytes()).ok()?),
         };
-        let person = |name: &str| member(name).map(PersonId::parse);
+        let person = |name: &str| member(name).map(UserId::parse);
         match (event, member("part"), member("channel")) {
             (Some(event), Some(part), None) => Some(Self::Spread {
                 event,
@@ -72,28 +72,28 @@ impl NoticeWork {
 
 /// A request for a notification. The request contains only ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticeRequest {
+pub struct NotificationRequest {
     /// The user to notify.
-    pub person: PersonId,
+    pub person: UserId,
     /// The subject of the notification.
-    pub of: NoticeOf,
+    pub of: NotificationSource,
 }
 
 /// The subject of a requested notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeOf {
+pub enum NotificationSource {
     /// A test that the user requested. The request's id identifies a repeated message.
     Test(DeliveryId),
     /// A webhook of the user whose calls fail. The failed calls are in the table.
     Webhook(WebhookId),
 }
 
-impl NoticeRequest {
+impl NotificationRequest {
     /// Serializes the request.
-    pub fn text(&self) -> String {
+    pub fn to_json(&self) -> String {
         let (name, id) = match self.of {
-            NoticeOf::Test(id) => ("request", id.to_string()),
-            NoticeOf::Webhook(id) => ("webhook", id.to_string()),
+            NotificationSource::Test(id) => ("request", id.to_string()),
+            NotificationSource::Webhook(id) => ("webhook", id.to_string()),
         };
         json!({"person": self.person.as_str(), name: id}).to_string()
     }
@@ -103,10 +103,10 @@ impl NoticeRequest {
         let message: Map<String, Value> = serde_json::from_str(text).ok()?;
         let member = |name: &str| message.get(name).and_then(Value::as_str);
         (message.len() == 2).then_some(Self {
-            person: PersonId::parse(member("person")?)?,
+            person: UserId::parse(member("person")?)?,
             of: match member("webhook") {
-                Some(webhook) => NoticeOf::Webhook(WebhookId::parse(webhook)?),
-                None => NoticeOf::Test(DeliveryId::parse(member("request")?)?),
+                Some(webhook) => NotificationSource::Webhook(WebhookId::parse(webhook)?),
+                None => NotificationSource::Test(DeliveryId::parse(member("request")?)?),
             },
         })
     }
@@ -114,25 +114,25 @@ impl NoticeRequest {
 
 /// A client of the queue of requests.
 #[derive(Clone, Debug)]
-pub struct NoticeRequestsQueue(Queue);
+pub struct NotificationRequestsQueue(Queue);
 
-impl NoticeRequestsQueue {
+impl NotificationRequestsQueue {
     /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
     }
 
     /// Sends a request.
-    pub async fn send(&self, request: &NoticeRequest) -> Result<()> {
-        self.0.send(request.person.as_str(), request.text(), None).await
+    pub async fn send(&self, request: &NotificationRequest) -> Result<()> {
+        self.0.send(request.person.as_str(), request.to_json(), None).await
     }
 }
 
 /// A client of the queue of notifications.
 #[derive(Clone, Debug)]
-pub struct NoticesQueue(Queue);
+pub struct NotificationsQueue(Queue);
 
-impl NoticesQueue {
+impl NotificationsQueue {
     /// Creates a client for the queue at this URL.
     pub fn new(aws: &SdkConfig, url: impl Into<String>) -> Self {
         Self(Queue::new(aws, url))
@@ -140,24 +140,26 @@ impl NoticesQueue {
 
     /// Sends a message. Sending a message twice is safe, because the rows record finished work. A flush is delayed, so
     /// that one notification contains all events of a burst.
-    pub async fn send(&self, work: &NoticeWork) -> Result<()> {
+    pub async fn send(&self, work: &NotificationWork) -> Result<()> {
         let (group, delay) = match work {
-            NoticeWork::Spread { event, .. } => (event.id().to_string(), None),
-            NoticeWork::Flush { person, .. } => (person.to_string(), Some(NoticePace::GATHERING)),
+            NotificationWork::Spread { event, .. } => (event.id().to_string(), None),
+            NotificationWork::Flush { person, .. } => (person.to_string(), Some(NotificationPace::GATHERING)),
         };
-        self.0.send(&group, work.text(), delay).await
+        self.0.send(&group, work.to_json(), delay).await
     }
 
     /// Sends a flush that becomes visible when the next send slot begins. Returns the message id.
-    pub async fn wake(&self, person: &PersonId, channel: NoticeChannel) -> Result<String> {
+    pub async fn schedule_flush(&self, person: &UserId, channel: NoticeChannel) -> Result<String> {
         let person = person.clone();
-        let (group, flush) = (person.to_string(), NoticeWork::Flush { person, channel });
-        self.0.send_for_id(&group, flush.text(), Some(NoticePace::TURN)).await
+        let (group, flush) = (person.to_string(), NotificationWork::Flush { person, channel });
+        self.0
+            .send_for_id(&group, flush.to_json(), Some(NotificationPace::TURN))
+            .await
     }
 
     /// Hides a message from receivers for `pause`.
-    pub async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
-        self.0.hide(receipt_handle, pause).await
+    pub async fn hide_message(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
+        self.0.hide_message(receipt_handle, pause).await
     }
 }
 
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn notice_messages_round_trip_as_text() {
-        let person = PersonId::derive("https://issuer.example", "ann");
+        let person = UserId::derive("https://issuer.example", "ann");
         let kind = EventKind::DeploymentFrozen;
         let event = Event::new(
             EventId::derive(kind, &[&1]),
@@ -180,7 +182,7 @@ mod tests {
             EventData::new(),
         )
         .unwrap();
-        let spread = |after| NoticeWork::Spread {
+        let spread = |after| NotificationWork::Spread {
             event: event.clone(),
             part: 'a',
             after,
@@ -188,27 +190,27 @@ mod tests {
         let rows = [
             spread(None),
             spread(Some(person.clone())),
-            NoticeWork::Flush {
+            NotificationWork::Flush {
                 person,
                 channel: NoticeChannel::Slack,
             },
         ];
         for work in rows {
-            assert_eq!(NoticeWork::parse(&work.text()), Some(work));
+            assert_eq!(NotificationWork::parse(&work.to_json()), Some(work));
         }
         let [test, request] = [
-            NoticeOf::Test(DeliveryId::at(Timestamp::EPOCH, [0; 8])),
-            NoticeOf::Webhook(WebhookId::from_uuid(uuid::Uuid::max())),
+            NotificationSource::Test(DeliveryId::new_at(Timestamp::EPOCH, [0; 8])),
+            NotificationSource::Webhook(WebhookId::from_uuid(uuid::Uuid::max())),
         ]
-        .map(|of| NoticeRequest {
-            person: PersonId::derive("https://issuer.example", "ann"),
+        .map(|of| NotificationRequest {
+            person: UserId::derive("https://issuer.example", "ann"),
             of,
         });
         for request in [&test, &request] {
-            assert_eq!(NoticeRequest::parse(&request.text()).as_ref(), Some(request));
-            let with_event = request.text().replace('{', r#"{"event": {}, "#);
+            assert_eq!(NotificationRequest::parse(&request.to_json()).as_ref(), Some(request));
+            let with_event = request.to_json().replace('{', r#"{"event": {}, "#);
             for text in ["", "{}", &with_event] {
-                assert_eq!(NoticeRequest::parse(text), None, "{text}");
+                assert_eq!(NotificationRequest::parse(text), None, "{text}");
             }
         }
         let both = r#"{"person": "", "channel": "mail", "event": {}}"#;
@@ -219,9 +221,9 @@ mod tests {
             r#"{"person": 1}"#,
             r#"{"channel": "mail"}"#,
             both,
-            &request.text(),
+            &request.to_json(),
         ] {
-            assert_eq!(NoticeWork::parse(text), None, "{text}");
+            assert_eq!(NotificationWork::parse(text), None, "{text}");
         }
     }
 }

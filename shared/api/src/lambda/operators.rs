@@ -6,8 +6,8 @@
 //! operation.
 
 use purser_domain::{
-    Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, PersonId,
-    RequestSource, Result, ServiceId,
+    Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, RequestSource,
+    Result, ServiceId, UserId,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -38,7 +38,7 @@ pub enum OperatorAct {
         /// The catalog operation.
         at: OperationAt,
         /// The payment that the operator saw on the page.
-        payment: PinnedPayment,
+        payment: ConfirmedPayment,
     },
     /// Requests a probe of a service.
     RequestProbe {
@@ -48,14 +48,14 @@ pub enum OperatorAct {
     /// Freezes an agent, an owner's agents, or all agents.
     Freeze {
         /// What to freeze.
-        target: FreezeOf,
+        target: FreezeScope,
         /// The reason, which the owners see.
         reason: String,
     },
     /// Ends a freeze, or requests its end from a second operator.
     EndFreeze {
         /// What to unfreeze.
-        target: FreezeOf,
+        target: FreezeScope,
     },
     /// Offers an agent to another user as its new owner.
     OfferAgent {
@@ -93,7 +93,7 @@ pub struct OperationAt {
 /// The payment that an operator saw and sets in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PinnedPayment {
+pub struct ConfirmedPayment {
     /// The x402 scheme.
     pub scheme: String,
     /// The name of the network.
@@ -107,7 +107,7 @@ pub struct PinnedPayment {
 /// What a freeze affects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum FreezeOf {
+pub enum FreezeScope {
     /// One agent.
     Agent(Uuid),
     /// All agents of the user with this id.
@@ -119,7 +119,7 @@ pub enum FreezeOf {
 /// The response to an operator action in a browser.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum OperatorAnswer {
+pub enum OperatorResponse {
     /// The action is done. The delay of a changed payment may have begun.
     Done {},
     /// The action takes effect when a second operator requests or accepts the same action.
@@ -167,13 +167,13 @@ impl BrowserAct {
     }
 
     /// Returns the user; `None` if the id is malformed.
-    pub fn person(&self) -> Option<PersonId> {
-        PersonId::parse(&self.person)
+    pub fn user(&self) -> Option<UserId> {
+        UserId::parse(&self.person)
     }
 
     /// Returns the operator's name in a browser, and the source of the request for the audit log.
-    pub fn acting_as(&self, registered: &OperatorName) -> crate::Operator {
-        let name = registered.in_browser();
+    pub fn browser_operator(&self, registered: &OperatorName) -> crate::Operator {
+        let name = registered.to_browser_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
         crate::Operator {
             acting: Acting {
@@ -206,7 +206,7 @@ impl OperationAt {
     }
 }
 
-impl PinnedPayment {
+impl ConfirmedPayment {
     /// Describes a payment of the catalog.
     pub fn new(payment: &CatalogPayment) -> Self {
         Self {
@@ -218,12 +218,12 @@ impl PinnedPayment {
     }
 
     /// Whether this describes the given payment.
-    pub fn is(&self, payment: &CatalogPayment) -> bool {
+    pub fn describes(&self, payment: &CatalogPayment) -> bool {
         *self == Self::new(payment)
     }
 }
 
-impl FreezeOf {
+impl FreezeScope {
     /// Converts a freeze target.
     pub fn new(target: &FreezeTarget) -> Self {
         match target {
@@ -234,18 +234,18 @@ impl FreezeOf {
     }
 
     /// Returns the freeze target; `not_found` if the owner's id is malformed.
-    pub fn target(&self) -> Result<FreezeTarget> {
+    pub fn freeze_target(&self) -> Result<FreezeTarget> {
         Ok(match self {
             Self::Agent(agent) => FreezeTarget::Agent(AgentId::from_uuid(*agent)),
-            Self::Owner(owner) => FreezeTarget::Owner(PersonId::parse(owner).ok_or(ErrorKind::NotFound)?),
+            Self::Owner(owner) => FreezeTarget::Owner(UserId::parse(owner).ok_or(ErrorKind::NotFound)?),
             Self::Deployment => FreezeTarget::Deployment,
         })
     }
 }
 
-impl OperatorAnswer {
+impl OperatorResponse {
     /// Converts the error of a rejected request to a response. Returns any other error unchanged.
-    pub fn from_refusal(error: Error) -> Result<Self> {
+    pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
             ErrorKind::InvalidRequest(problems) => {

@@ -2,8 +2,8 @@
 //! response, because the page shows them.
 
 use purser_domain::{
-    Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, PayoutAmount, PayoutRefusal, PersonId, Problem,
-    RequestSource, Result, SessionId, SettlementId, Submission, Timestamp,
+    Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, RequestSource, Result, SessionId, SettlementId,
+    Submission, Timestamp, UserId, ValidationError, WithdrawalAmount, WithdrawalRejection,
 };
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PayoutOwner {
+pub struct WithdrawalOwner {
     agent_id: Uuid,
     owner: String,
     session: Option<String>,
@@ -24,9 +24,9 @@ pub struct PayoutOwner {
 /// A request for a withdrawal. The request contains no address, because `payments` uses the stored address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AskedPayout {
+pub struct RequestedWithdrawal {
     /// The agent and its owner.
-    pub of: PayoutOwner,
+    pub of: WithdrawalOwner,
     /// The amount in micro-units; `None` for the wallet's whole balance.
     amount_units: Option<u64>,
     /// The caller's idempotency key.
@@ -36,16 +36,16 @@ pub struct AskedPayout {
 /// A request to set the withdrawal address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NamedPayoutAddress {
+pub struct NewWithdrawalAddress {
     /// The agent and its owner.
-    pub of: PayoutOwner,
+    pub of: WithdrawalOwner,
     /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
 }
 
 /// A reserved withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReservedPayout {
+pub struct ReservedWithdrawal {
     /// The settlement of the withdrawal.
     pub settlement: SettlementId,
     /// The facilitator's current response; `None` if nothing was submitted.
@@ -57,7 +57,7 @@ pub struct ReservedPayout {
 /// The response to each request about withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum PayoutAnswer {
+pub enum WithdrawalResponse {
     /// The withdrawal address was set or removed.
     Done {},
     /// A withdrawal is reserved.
@@ -109,7 +109,7 @@ pub enum PayoutAnswer {
     },
 }
 
-impl PayoutOwner {
+impl WithdrawalOwner {
     /// Describes an agent of the acting user.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
@@ -128,8 +128,8 @@ impl PayoutOwner {
     }
 
     /// Returns the agent, the owner and the source of the request; `not_found` if the user or session id is malformed.
-    pub fn read(&self) -> Result<(AgentId, PersonId, Acting)> {
-        let id = PersonId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
+    pub fn parse_ids(&self) -> Result<(AgentId, UserId, Acting)> {
+        let id = UserId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
         let session = self.session.as_deref();
         let session = session.map(|text| SessionId::parse(text).ok_or(ErrorKind::NotFound));
         let acting = Acting {
@@ -143,12 +143,12 @@ impl PayoutOwner {
     }
 }
 
-impl AskedPayout {
+impl RequestedWithdrawal {
     /// Creates a request for a withdrawal of this amount.
-    pub fn new(of: PayoutOwner, amount: PayoutAmount, idempotency_key: String) -> Self {
+    pub fn new(of: WithdrawalOwner, amount: WithdrawalAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
-            PayoutAmount::Balance => None,
-            PayoutAmount::Units(amount) => Some(amount.units()),
+            WithdrawalAmount::Balance => None,
+            WithdrawalAmount::Units(amount) => Some(amount.units()),
         };
         Self {
             of,
@@ -158,17 +158,22 @@ impl AskedPayout {
     }
 
     /// Returns the amount; an error if the amount is zero or too large.
-    pub fn amount(&self) -> Result<PayoutAmount> {
+    pub fn parse_amount(&self) -> Result<WithdrawalAmount> {
         let Some(units) = self.amount_units else {
-            return Ok(PayoutAmount::Balance);
+            return Ok(WithdrawalAmount::Balance);
         };
-        let amount = Amount::from_units(units).and_then(PayoutAmount::units);
-        amount.ok_or_else(|| Error::invalid(vec![Problem::at("/amount_units", "must be more than nothing")]))
+        let amount = Amount::from_units(units).and_then(WithdrawalAmount::from_amount);
+        amount.ok_or_else(|| {
+            Error::invalid(vec![ValidationError::at_path(
+                "/amount_units",
+                "must be more than nothing",
+            )])
+        })
     }
 }
 
-impl From<ReservedPayout> for PayoutAnswer {
-    fn from(reserved: ReservedPayout) -> Self {
+impl From<ReservedWithdrawal> for WithdrawalResponse {
+    fn from(reserved: ReservedWithdrawal) -> Self {
         Self::Reserved {
             settlement_id: reserved.settlement.uuid(),
             submission: reserved.submission.map(|submission| submission.name().to_owned()),
@@ -177,9 +182,9 @@ impl From<ReservedPayout> for PayoutAnswer {
     }
 }
 
-impl PayoutAnswer {
+impl WithdrawalResponse {
     /// Converts the error of a rejected request to a response. Returns any other error unchanged.
-    pub fn from_refusal(error: Error) -> Result<Self> {
+    pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},
             ErrorKind::InvalidRequest(problems) => Self::WrongAddress {
@@ -192,19 +197,19 @@ impl PayoutAnswer {
                 settlement_id: settlement.map(SettlementId::uuid),
             },
             ErrorKind::PayoutRefused(refusal) => match *refusal {
-                PayoutRefusal::NotSetUp => Self::NotSetUp {},
-                PayoutRefusal::Frozen(freeze) => Self::Frozen {
-                    reason: freeze.reason().to_owned(),
+                WithdrawalRejection::NotSetUp => Self::NotSetUp {},
+                WithdrawalRejection::Frozen(freeze) => Self::Frozen {
+                    reason: freeze.reason_text().to_owned(),
                 },
-                PayoutRefusal::NoAddress => Self::NoAddress {},
-                PayoutRefusal::AddressWaits { good_from } => Self::AddressWaits {
+                WithdrawalRejection::NoAddress => Self::NoAddress {},
+                WithdrawalRejection::AddressWaits { good_from } => Self::AddressWaits {
                     good_from: good_from.micros(),
                 },
-                PayoutRefusal::PayoutOpen { settlement, until } => Self::PayoutOpen {
+                WithdrawalRejection::PayoutOpen { settlement, until } => Self::PayoutOpen {
                     settlement_id: settlement.uuid(),
                     until: until.micros(),
                 },
-                PayoutRefusal::InsufficientBalance { balance } => Self::InsufficientBalance {
+                WithdrawalRejection::InsufficientBalance { balance } => Self::InsufficientBalance {
                     balance_units: balance.units(),
                 },
             },
@@ -213,61 +218,63 @@ impl PayoutAnswer {
     }
 
     /// Returns the reserved withdrawal, or the rejection as an error.
-    pub fn into_reserved(self) -> Result<ReservedPayout> {
+    pub fn into_reserved(self) -> Result<ReservedWithdrawal> {
         match self {
             Self::Reserved {
                 settlement_id,
                 submission,
                 replayed,
-            } => Ok(ReservedPayout {
+            } => Ok(ReservedWithdrawal {
                 settlement: SettlementId::from_uuid(settlement_id),
                 submission: submission
-                    .map(|name| Submission::from_name(&name).ok_or_else(strange))
+                    .map(|name| Submission::from_name(&name).ok_or_else(unexpected_response_error))
                     .transpose()?,
                 replayed,
             }),
-            other => Err(other.refusal()),
+            other => Err(other.into_rejection_error()),
         }
     }
 
     /// Succeeds if the address was set or removed. Returns a rejection as an error.
-    pub fn done(self) -> Result<()> {
+    pub fn into_success(self) -> Result<()> {
         match self {
             Self::Done {} => Ok(()),
-            other => Err(other.refusal()),
+            other => Err(other.into_rejection_error()),
         }
     }
 
-    fn refusal(self) -> Error {
+    fn into_rejection_error(self) -> Error {
         let refusal = match self {
-            Self::Done {} | Self::Reserved { .. } => return strange(),
+            Self::Done {} | Self::Reserved { .. } => return unexpected_response_error(),
             Self::NotFound {} => return ErrorKind::NotFound.into(),
-            Self::WrongAddress { message } => return Error::invalid(vec![Problem::at("/address", message)]),
+            Self::WrongAddress { message } => {
+                return Error::invalid(vec![ValidationError::at_path("/address", message)]);
+            }
             Self::KeyReused { settlement_id } => {
                 let settlement = settlement_id.map(SettlementId::from_uuid);
                 return ErrorKind::IdempotencyKeyReused { settlement }.into();
             }
-            Self::NotSetUp {} => Some(PayoutRefusal::NotSetUp),
-            Self::Frozen { reason } => Freeze::from_reason(&reason).map(PayoutRefusal::Frozen),
-            Self::NoAddress {} => Some(PayoutRefusal::NoAddress),
+            Self::NotSetUp {} => Some(WithdrawalRejection::NotSetUp),
+            Self::Frozen { reason } => Freeze::from_reason(&reason).map(WithdrawalRejection::Frozen),
+            Self::NoAddress {} => Some(WithdrawalRejection::NoAddress),
             Self::AddressWaits { good_from } => {
-                Timestamp::from_micros(good_from).map(|good_from| PayoutRefusal::AddressWaits { good_from })
+                Timestamp::from_micros(good_from).map(|good_from| WithdrawalRejection::AddressWaits { good_from })
             }
             Self::PayoutOpen { settlement_id, until } => {
-                Timestamp::from_micros(until).map(|until| PayoutRefusal::PayoutOpen {
+                Timestamp::from_micros(until).map(|until| WithdrawalRejection::PayoutOpen {
                     settlement: SettlementId::from_uuid(settlement_id),
                     until,
                 })
             }
             Self::InsufficientBalance { balance_units } => {
-                Amount::from_units(balance_units).map(|balance| PayoutRefusal::InsufficientBalance { balance })
+                Amount::from_units(balance_units).map(|balance| WithdrawalRejection::InsufficientBalance { balance })
             }
         };
-        refusal.map_or_else(strange, Error::from)
+        refusal.map_or_else(unexpected_response_error, Error::from)
     }
 }
 
-fn strange() -> Error {
+fn unexpected_response_error() -> Error {
     Error::internal("asking `payments`", "the shape of its answer is not the expected one")
 }
 
@@ -281,14 +288,14 @@ mod tests {
         let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
         let refusals = || {
             [
-                PayoutRefusal::NotSetUp,
-                PayoutRefusal::Frozen(Freeze::Agent),
-                PayoutRefusal::Frozen(Freeze::Owner),
-                PayoutRefusal::Frozen(Freeze::Deployment),
-                PayoutRefusal::NoAddress,
-                PayoutRefusal::AddressWaits { good_from: at },
-                PayoutRefusal::PayoutOpen { settlement, until: at },
-                PayoutRefusal::InsufficientBalance {
+                WithdrawalRejection::NotSetUp,
+                WithdrawalRejection::Frozen(Freeze::Agent),
+                WithdrawalRejection::Frozen(Freeze::Owner),
+                WithdrawalRejection::Frozen(Freeze::Deployment),
+                WithdrawalRejection::NoAddress,
+                WithdrawalRejection::AddressWaits { good_from: at },
+                WithdrawalRejection::PayoutOpen { settlement, until: at },
+                WithdrawalRejection::InsufficientBalance {
                     balance: Amount::from_units(7).unwrap(),
                 },
             ]
@@ -299,25 +306,25 @@ mod tests {
             ErrorKind::IdempotencyKeyReused {
                 settlement: Some(settlement),
             },
-            ErrorKind::InvalidRequest(vec![Problem::at("/address", "must be so")]),
+            ErrorKind::InvalidRequest(vec![ValidationError::at_path("/address", "must be so")]),
         ]);
         for kind in kinds {
             let told = format!("{kind:?}");
-            let answer = PayoutAnswer::from_refusal(kind.into()).unwrap();
+            let answer = WithdrawalResponse::from_rejection(kind.into()).unwrap();
             let sent = serde_json::to_string(&answer).unwrap();
-            let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
+            let arrived: WithdrawalResponse = serde_json::from_str(&sent).unwrap();
             assert_eq!(
                 format!("{:?}", arrived.clone().into_reserved().unwrap_err().kind()),
                 told
             );
-            assert_eq!(format!("{:?}", arrived.done().unwrap_err().kind()), told);
+            assert_eq!(format!("{:?}", arrived.into_success().unwrap_err().kind()), told);
         }
-        assert!(PayoutAnswer::from_refusal(ErrorKind::Internal.into()).is_err());
+        assert!(WithdrawalResponse::from_rejection(ErrorKind::Internal.into()).is_err());
     }
 
     #[test]
     fn who_acts_arrives_as_it_was() {
-        let id = PersonId::derive("https://issuer.example", "someone");
+        let id = UserId::derive("https://issuer.example", "someone");
         for session in [None, Some(SessionId::from_secret("secret"))] {
             let acting = Acting {
                 actor: Actor::Person {
@@ -326,9 +333,9 @@ mod tests {
                 },
                 source: RequestSource::new(Some("203.0.113.9".to_owned()), Some("curl"), "r"),
             };
-            let owner = PayoutOwner::new(AgentId::from_uuid(Uuid::max()), &acting);
-            let arrived: PayoutOwner = serde_json::from_str(&serde_json::to_string(&owner).unwrap()).unwrap();
-            let read = arrived.read().unwrap();
+            let owner = WithdrawalOwner::new(AgentId::from_uuid(Uuid::max()), &acting);
+            let arrived: WithdrawalOwner = serde_json::from_str(&serde_json::to_string(&owner).unwrap()).unwrap();
+            let read = arrived.parse_ids().unwrap();
             assert_eq!(read, (AgentId::from_uuid(Uuid::max()), id.clone(), acting));
         }
     }
@@ -336,13 +343,13 @@ mod tests {
     #[test]
     fn a_payout_arrives_as_it_was() {
         for submission in [None, Some(Submission::Accepted), Some(Submission::Unanswered)] {
-            let reserved = ReservedPayout {
+            let reserved = ReservedWithdrawal {
                 settlement: SettlementId::from_uuid(Uuid::max()),
                 submission,
                 replayed: true,
             };
-            let sent = serde_json::to_string(&PayoutAnswer::from(reserved)).unwrap();
-            let arrived: PayoutAnswer = serde_json::from_str(&sent).unwrap();
+            let sent = serde_json::to_string(&WithdrawalResponse::from(reserved)).unwrap();
+            let arrived: WithdrawalResponse = serde_json::from_str(&sent).unwrap();
             assert_eq!(arrived.into_reserved().unwrap(), reserved);
         }
     }

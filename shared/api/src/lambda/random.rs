@@ -4,7 +4,7 @@ use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};
 
 /// Returns random bytes for ids and key secrets.
-pub fn random<const N: usize>() -> Result<[u8; N]> {
+pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| Error::internal("reading random bytes", error))?;
     Ok(bytes)
@@ -34,9 +34,9 @@ impl Entropy {
     }
 
     /// Returns random bytes for ids and key secrets.
-    pub fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
+    pub fn random_bytes<const N: usize>(&self) -> Result<[u8; N]> {
         match &self.0 {
-            Source::System => random(),
+            Source::System => random_bytes(),
             Source::Drawn(draw) => {
                 let mut bytes = [0; N];
                 draw(&mut bytes);
@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn entropy_returns_drawn_bytes_or_distinct_system_bytes() {
         let drawn = Entropy::from_fn(|bytes| bytes.fill(7));
-        assert_eq!(drawn.clone().bytes::<3>().unwrap(), [7; 3]);
-        let [first, second] = [(); 2].map(|()| Entropy::system().bytes::<16>().unwrap());
+        assert_eq!(drawn.clone().random_bytes::<3>().unwrap(), [7; 3]);
+        let [first, second] = [(); 2].map(|()| Entropy::system().random_bytes::<16>().unwrap());
         assert_ne!(first, second);
     }
 }

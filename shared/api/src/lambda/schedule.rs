@@ -3,7 +3,7 @@
 
 use crate::{
     Boot, BootError, Clock, TraceId,
-    lambda::boot::{ColdStart, log_stop, start},
+    lambda::boot::{ColdStart, log_fatal_error, start_process},
 };
 use lambda_http::lambda_runtime::{self, LambdaEvent, service_fn};
 use purser_domain::Result;
@@ -20,10 +20,10 @@ pub async fn serve_schedule<F, A: Serialize>(
     run: impl AsyncFn(&F, &Value, Duration) -> Result<A>,
 ) -> ExitCode {
     let served = async {
-        let env = start();
+        let env = start_process();
         let cold_start = ColdStart::begin(&env);
         let function = build(env.into()).await?;
-        cold_start.over();
+        cold_start.log_duration();
         lambda_runtime::run(service_fn(async |event: LambdaEvent<Value>| {
             let deadline = Duration::from_millis(event.context.deadline);
             let trace = TraceId::from_context(&event.context).map(tracing::field::display);
@@ -35,7 +35,7 @@ pub async fn serve_schedule<F, A: Serialize>(
     };
     match served.await {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => log_stop(&*error),
+        Err(error) => log_fatal_error(&*error),
     }
 }
 

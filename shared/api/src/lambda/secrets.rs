@@ -20,7 +20,7 @@ impl Secrets {
     ///
     /// The role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` for each secret (API
     /// reference, `BatchGetSecretValue`).
-    pub async fn texts<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
+    pub async fn read_all<const N: usize>(&self, arns: [&str; N]) -> Result<[Zeroizing<String>; N]> {
         let ids = arns.map(str::to_owned).to_vec();
         let answer = self
             .0
@@ -52,7 +52,7 @@ impl Secrets {
     }
 
     /// Reads the current value of a text secret. An error names the secret and never contains any part of its value.
-    pub async fn text(&self, arn: &str) -> Result<Zeroizing<String>> {
+    pub async fn read(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
         let answer = request.send().await.map_err(|error| {
@@ -89,7 +89,7 @@ mod tests {
     async fn the_current_secret_version_is_read() {
         let manager = SecretsManager::new([("arn:seed", "hunter2")]);
         let secrets = test_clients::secrets(&manager).await;
-        assert_eq!(*secrets.text("arn:seed").await.unwrap(), "hunter2");
+        assert_eq!(*secrets.read("arn:seed").await.unwrap(), "hunter2");
         let asked = json!({"SecretId": "arn:seed", "VersionStage": "AWSCURRENT"});
         assert_eq!(manager.asked(), [asked]);
     }
@@ -101,7 +101,7 @@ mod tests {
         let manager = SecretsManager::default();
         manager.lie(200, body);
         let secrets = test_clients::secrets(&manager).await;
-        let [one, two] = secrets.texts(["arn:a", "arn:b"]).await.unwrap();
+        let [one, two] = secrets.read_all(["arn:a", "arn:b"]).await.unwrap();
         assert_eq!((one.as_str(), two.as_str()), ("one", "two"));
         assert_eq!(manager.asked(), [json!({"SecretIdList": ["arn:a", "arn:b"]})]);
     }
@@ -126,7 +126,7 @@ mod tests {
         let secrets = test_clients::secrets(&manager).await;
         for (status, body, part) in rows {
             manager.lie(status, body);
-            let error = told(&secrets.text("arn:seed").await.unwrap_err());
+            let error = told(&secrets.read("arn:seed").await.unwrap_err());
             assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         let secrets = test_clients::secrets(&manager).await;
         for (status, body, part) in rows {
             manager.lie(status, body);
-            let error = told(&secrets.texts(["arn:a", "arn:b"]).await.unwrap_err());
+            let error = told(&secrets.read_all(["arn:a", "arn:b"]).await.unwrap_err());
             assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
         }
     }

@@ -43,15 +43,19 @@ impl SecretsKey {
         }
     }
 
-    fn client(&self) -> &Client {
+    fn kms_client(&self) -> &Client {
         self.client.get_or_init(|| Client::new(&self.aws))
     }
 
     /// Encrypts a secret of at most 4,096 bytes (API reference, `Encrypt`).
     pub async fn encrypt(&self, of: &SecretOf, secret: &[u8]) -> Result<Ciphertext> {
         const DOING: &str = "encrypting a secret";
-        let mut request = self.client().encrypt().key_id(&self.arn).plaintext(Blob::new(secret));
-        for (name, value) in of.context() {
+        let mut request = self
+            .kms_client()
+            .encrypt()
+            .key_id(&self.arn)
+            .plaintext(Blob::new(secret));
+        for (name, value) in of.encryption_context() {
             request = request.encryption_context(name, value);
         }
         let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
@@ -64,21 +68,25 @@ impl SecretsKey {
     /// Decrypts a secret, or returns it from the cache.
     pub async fn decrypt(&self, of: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
         const DOING: &str = "decrypting a secret";
-        let context = of.context();
+        let context = of.encryption_context();
         let sealed = (context.clone().into_iter().collect(), ciphertext.as_bytes().to_vec());
-        let known = self.lock_known().get(&sealed).cloned();
+        let known = self.lock_cache().get(&sealed).cloned();
         if let Some(secret) = known {
             return Ok(secret);
         }
         let ciphertext = Blob::new(ciphertext.as_bytes());
-        let mut request = self.client().decrypt().key_id(&self.arn).ciphertext_blob(ciphertext);
+        let mut request = self
+            .kms_client()
+            .decrypt()
+            .key_id(&self.arn)
+            .ciphertext_blob(ciphertext);
         for (name, value) in context {
             request = request.encryption_context(name, value);
         }
         let answer = request.send().await.map_err(|error| kms_error(DOING, &error))?;
         let secret = answer.plaintext.map(Blob::into_inner).map(Zeroizing::new);
         let secret = secret.ok_or_else(|| Error::internal(DOING, "there is no secret in the answer"))?;
-        let mut known = self.lock_known();
+        let mut known = self.lock_cache();
         if known.len() >= MAX_REMEMBERED {
             known.clear();
         }
@@ -86,7 +94,7 @@ impl SecretsKey {
         Ok(secret)
     }
 
-    fn lock_known(&self) -> std::sync::MutexGuard<'_, HashMap<Sealed, Zeroizing<Vec<u8>>>> {
+    fn lock_cache(&self) -> std::sync::MutexGuard<'_, HashMap<Sealed, Zeroizing<Vec<u8>>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,7 +135,7 @@ where
 mod tests {
     use super::*;
     use crate::{Boot, Clock};
-    use purser_domain::{NoticeUrlId, PersonId, WebhookId, WebhookSecretId};
+    use purser_domain::{NoticeUrlId, UserId, WebhookId, WebhookSecretId};
     use purser_testkit::Kms;
     use uuid::Uuid;
 
@@ -144,7 +152,7 @@ mod tests {
 
     fn secret_of(person: &str, webhook: u128, secret: u128) -> SecretOf {
         SecretOf::Webhook {
-            person: PersonId::derive("https://issuer.example", person),
+            person: UserId::derive("https://issuer.example", person),
             webhook: WebhookId::from_uuid(Uuid::from_u128(webhook)),
             secret: WebhookSecretId::from_uuid(Uuid::from_u128(secret)),
         }
@@ -160,7 +168,7 @@ mod tests {
         assert!(!ciphertext.as_bytes().windows(8).any(|bytes| bytes == b"a secret"));
         assert_eq!(*key.decrypt(&of_ann, &ciphertext).await.unwrap(), b"a secret");
         let notice = SecretOf::NoticeUrl {
-            person: PersonId::derive("https://issuer.example", "ann"),
+            person: UserId::derive("https://issuer.example", "ann"),
             url: NoticeUrlId::from_uuid(Uuid::from_u128(1)),
         };
         for other in [

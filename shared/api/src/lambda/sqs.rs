@@ -1,6 +1,6 @@
 //! SQS: message batches from an event source mapping, and a client to send and hide messages.
 
-use crate::lambda::at_most::at_most;
+use crate::lambda::at_most::run_at_most;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
 use aws_types::SdkConfig;
 use purser_domain::{Duration, Error, Event, Result};
@@ -48,7 +48,7 @@ impl SqsBatch {
     /// Processes the messages of an event concurrently, at most `at_once` at a time, and returns Lambda's partial batch
     /// response. A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (developer guide,
     /// "Implementing partial batch responses").
-    pub async fn run<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
+    pub async fn run_batch<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
     where
         F: Future<Output = MessageResult> + Send + 'static,
     {
@@ -59,7 +59,7 @@ impl SqsBatch {
             let work = work(record);
             async move { (id, work.await) }
         });
-        let results = at_most(at_once, work).await;
+        let results = run_at_most(at_once, work).await;
         let is_done = |id: &String| results.contains(&(id.clone(), MessageResult::Done));
         let failures = ids.iter().filter(|id| !is_done(id));
         let failures: Vec<Value> = failures.map(|id| json!({"itemIdentifier": id})).collect();
@@ -82,7 +82,7 @@ struct FromBus<'a> {
 
 impl SqsRecord {
     /// Parses the event that the event bus passed on.
-    pub fn event(&self) -> Result<Event> {
+    pub fn parse_event(&self) -> Result<Event> {
         const DOING: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
             .map_err(|_| Error::internal(DOING, "its shape is not the expected one"))?;
@@ -119,7 +119,7 @@ impl Queue {
 
     /// Sends a message like [`Queue::send`] and returns the message id. The delay is limited to [`LONGEST_DELAY_SECS`].
     pub(crate) async fn send_for_id(&self, group: &str, body: String, delay: Option<Duration>) -> Result<String> {
-        let delay = delay.map(|delay| delay.secs_to_wait().min(u64::from(LONGEST_DELAY_SECS)));
+        let delay = delay.map(|delay| delay.secs_rounded_up().min(u64::from(LONGEST_DELAY_SECS)));
         let request = self
             .client
             .send_message()
@@ -137,8 +137,8 @@ impl Queue {
     }
 
     /// Hides a message from all receivers for `pause`, or for SQS's maximum time if `pause` is longer.
-    pub(crate) async fn hide(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
-        let secs = i32::try_from(pause.secs_to_wait().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
+    pub(crate) async fn hide_message(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
+        let secs = i32::try_from(pause.secs_rounded_up().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
         let hide = self
             .client
             .change_message_visibility()

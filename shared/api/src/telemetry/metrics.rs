@@ -161,12 +161,12 @@ const fn metric(
 
 impl Metric {
     /// Returns the value that the line adds, if any.
-    fn value(&self, line: &Fields) -> Option<Value> {
+    fn metric_value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
-            Count::LineWith(field) => line.get(field).map(|_| 1.into()),
+            Count::LineWith(field) => line.find(field).map(|_| 1.into()),
             Count::Number(field) | Count::Milliseconds(field) | Count::Seconds(field) => {
-                line.get(field).filter(|value| value.is_number()).cloned()
+                line.find(field).filter(|value| value.is_number()).cloned()
             }
         }
     }
@@ -181,10 +181,10 @@ impl Metric {
 
     /// Adds the value and the dimensions to `members`, and returns the metric directive that refers to them.
     fn add_to<'a>(&self, members: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
-        let value = self.value(line)?;
+        let value = self.metric_value(line)?;
         let mut sets = Vec::new();
         for set in self.dimensions {
-            let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.get(dimension.field)).collect();
+            let values: Option<Vec<&Value>> = set.iter().map(|dimension| line.find(dimension.field)).collect();
             let Some(values) = values else { continue };
             for (dimension, value) in set.iter().zip(values) {
                 members.insert(dimension.name, value.clone());
@@ -278,7 +278,7 @@ where
         };
         // Joins three JSON objects: the metric fields, the line's own fields, and the span.
         writer.write_char('{')?;
-        if let Some(members) = self.members(event)
+        if let Some(members) = self.metric_fields(event)
             && let Some(members) = members.strip_prefix('{').and_then(|members| members.strip_suffix('}'))
         {
             write!(writer, "{members},")?;
@@ -297,7 +297,7 @@ where
 
 impl Lines {
     /// Returns the metric fields of a line, as a JSON object.
-    fn members(&self, event: &Event<'_>) -> Option<String> {
+    fn metric_fields(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
         if !METRICS.iter().any(|metric| metric.event == message.0) {
@@ -315,7 +315,7 @@ impl Lines {
 struct Fields(Vec<(&'static str, Value)>);
 
 impl Fields {
-    fn get(&self, name: &str) -> Option<&Value> {
+    fn find(&self, name: &str) -> Option<&Value> {
         self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 

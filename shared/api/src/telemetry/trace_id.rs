@@ -1,6 +1,6 @@
 //! The trace id of one invocation. The response and the log lines contain this id.
 
-use crate::random;
+use crate::random_bytes;
 use axum::http::{Extensions, HeaderMap};
 use lambda_http::{Context, RequestExt as _};
 use purser_domain::Timestamp;
@@ -14,17 +14,17 @@ impl TraceId {
     /// Returns Lambda's trace id; without one, the gateway's; without either, a random one.
     pub(crate) fn for_request(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
         let lambda = extensions.lambda_context_ref().and_then(Self::from_context);
-        let gateway = || Self::read(headers.get("x-amzn-trace-id")?.to_str().ok()?);
+        let gateway = || Self::parse_header(headers.get("x-amzn-trace-id")?.to_str().ok()?);
         lambda.or_else(gateway).unwrap_or_else(|| Self::random(now))
     }
 
     /// Returns the trace id that Lambda passes to an invocation.
     pub fn from_context(context: &Context) -> Option<Self> {
-        Self::read(context.xray_trace_id.as_deref()?)
+        Self::parse_header(context.xray_trace_id.as_deref()?)
     }
 
     /// Parses the root in a tracing header: `Root=1-…;Parent=…;Sampled=…`, in any order.
-    fn read(header: &str) -> Option<Self> {
+    fn parse_header(header: &str) -> Option<Self> {
         let root = header.split(';').find_map(|part| part.trim().strip_prefix("Root="))?;
         let (seconds, rest) = root.strip_prefix("1-")?.split_once('-')?;
         let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -33,7 +33,7 @@ impl TraceId {
 
     fn random(now: Timestamp) -> Self {
         // A request must not fail because of its id. Without entropy, calls within a second share an id.
-        let bytes: [u8; 12] = random().unwrap_or_default();
+        let bytes: [u8; 12] = random_bytes().unwrap_or_default();
         let rest = bytes
             .iter()
             .fold(0_u128, |number, byte| (number << 8) | u128::from(*byte));
@@ -66,7 +66,7 @@ mod tests {
             (String::new(), false),
         ];
         for (header, named) in rows {
-            let root = TraceId::read(&header).map(|id| id.to_string());
+            let root = TraceId::parse_header(&header).map(|id| id.to_string());
             assert_eq!(root.as_deref(), named.then_some(ROOT), "{header}");
         }
     }
@@ -76,7 +76,7 @@ mod tests {
         let now = Timestamp::from_secs(0x68a8_f5c0).unwrap();
         let [one, other] = [TraceId::random(now), TraceId::random(now)];
         assert_ne!(one, other);
-        assert_eq!(TraceId::read(&format!("Root={one}")), Some(one));
+        assert_eq!(TraceId::parse_header(&format!("Root={one}")), Some(one));
         assert!(other.to_string().starts_with("1-68a8f5c0-"));
     }
 }

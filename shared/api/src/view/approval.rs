@@ -1,7 +1,7 @@
 //! An approval as the agent sees it, and a temporary limit increase, as JSON.
 
 use crate::CallView;
-use purser_domain::{Amount, Approval, RaisedCaps, Timestamp};
+use purser_domain::{Amount, Approval, IncreasedCaps, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -23,7 +23,7 @@ pub struct RaiseView {
 
 impl RaiseView {
     /// Creates the view of an increase that ends at this time.
-    pub fn new(caps: RaisedCaps, until: Timestamp) -> Self {
+    pub fn new(caps: IncreasedCaps, until: Timestamp) -> Self {
         Self {
             max_per_call_units: caps.max_per_call.map(Amount::units),
             max_per_day_units: caps.max_per_day.map(Amount::units),
@@ -69,7 +69,7 @@ pub struct ApprovalView {
 
 impl ApprovalView {
     /// Creates the view of an approval at `now`.
-    pub fn at(approval: &Approval, now: Timestamp) -> Self {
+    pub fn from_approval(approval: &Approval, now: Timestamp) -> Self {
         Self {
             approval_id: approval.id.to_string(),
             status: approval.status(now).name(),
@@ -81,8 +81,8 @@ impl ApprovalView {
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
-            note: approval.ruling().and_then(|ruling| ruling.note.clone()),
-            settlement_id: approval.settlement().map(|id| id.to_string()),
+            note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
+            settlement_id: approval.settlement_id().map(|id| id.to_string()),
             call: CallView::from(&approval.call),
             raised_caps: approval
                 .raise

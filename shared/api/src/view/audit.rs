@@ -131,7 +131,7 @@ impl AuditList {
     }
 }
 
-/// The query parameters that [`audit_filter`] parses.
+/// The query parameters that [`parse_audit_filter`] parses.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `audit_filter`")]
@@ -159,15 +159,15 @@ fn audit_kind_schema() -> Schema {
 }
 
 /// Parses the filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.
-pub fn audit_filter(query: &mut Query) -> AuditFilter {
-    let (from, to) = from_to(query);
+pub fn parse_audit_filter(query: &mut Query) -> AuditFilter {
+    let (from, to) = parse_time_range(query);
     AuditFilter {
-        agent: query.read("agent_id", AgentId::parse, "must be a UUID"),
-        kind: query.read("kind", AuditKind::from_name, AuditKind::choices()),
+        agent: query.parse_with("agent_id", AgentId::parse, "must be a UUID"),
+        kind: query.parse_with("kind", AuditKind::from_name, AuditKind::choices_message()),
         from,
         to,
         refused: query
-            .read("refused", |text| text.parse().ok(), "must be true or false")
+            .parse_with("refused", |text| text.parse().ok(), "must be true or false")
             .unwrap_or(false),
     }
 }
@@ -191,20 +191,20 @@ impl PartialSchema for DateOrTime {
 impl ToSchema for DateOrTime {}
 
 /// Parses the time range of a query, from `from` to before `to`. If `to` is a date, the whole day in UTC is included.
-pub fn from_to(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
+pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     const TIME: &str = "must be a date (YYYY-MM-DD, UTC), or a time as in RFC 3339";
-    let from = query.read("from", |text| instant(text, Duration::from_secs_u32(0)), TIME);
-    let to = query.read("to", |text| instant(text, Duration::DAY), TIME);
+    let from = query.parse_with("from", |text| parse_time(text, Duration::from_secs_u32(0)), TIME);
+    let to = query.parse_with("to", |text| parse_time(text, Duration::DAY), TIME);
     if let (Some(from), Some(to)) = (from, to)
         && to <= from
     {
-        query.wrong("to", "must not be before `from`");
+        query.add_error("to", "must not be before `from`");
     }
     (from, to)
 }
 
 /// Parses a time. A date becomes the start of the day in UTC plus `of_date`.
-fn instant(text: &str, of_date: Duration) -> Option<Timestamp> {
+fn parse_time(text: &str, of_date: Duration) -> Option<Timestamp> {
     if text.len() == "2026-11-21".len() {
         return Timestamp::parse(&format!("{text}T00:00:00Z")).map(|start| start.after(of_date));
     }
@@ -219,7 +219,7 @@ mod tests {
     fn a_date_is_included_to_its_end() {
         let filter = |query: &str| {
             let mut query = Query::from_uri(&format!("/audit-log?{query}").parse().unwrap());
-            let filter = audit_filter(&mut query);
+            let filter = parse_audit_filter(&mut query);
             query.finish().map(|()| filter).ok()
         };
         let at = Timestamp::parse;

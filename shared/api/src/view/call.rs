@@ -46,7 +46,7 @@ impl From<&CallDescription> for CallView {
             url: request.url.to_string(),
             body_hash: request.body_hash.clone(),
             target_url: target_url.as_ref().map(ToString::to_string),
-            metadata: metadata.members().clone(),
+            metadata: metadata.json_fields().clone(),
             catalog_price_units: catalog_price.map(|price| price.price.units()),
             catalog_max_price_units: catalog_price.and_then(|price| price.most).map(Amount::units),
         }

@@ -45,7 +45,7 @@ impl From<&Check> for CheckView {
 
 impl CheckView {
     /// Creates the views of all checks, in their order.
-    pub fn all(checks: &[Check]) -> Vec<Self> {
+    pub fn list_from_checks(checks: &[Check]) -> Vec<Self> {
         checks.iter().map(Self::from).collect()
     }
 }
@@ -81,11 +81,11 @@ impl DecisionView {
     pub fn new(reason: &Reason, checks: &[Check], latency_ms: u64) -> Self {
         Self {
             result: reason.result().name(),
-            reason: reason.text(),
-            rule_triggered: reason.rule(),
+            reason: reason.reason_text(),
+            rule_triggered: reason.triggered_rule(),
             latency_ms,
-            retry_at: reason.retry_at().map(|at| OrNull(instant(at))),
-            checks: CheckView::all(checks),
+            retry_at: reason.retry_at().map(|at| OrNull(retry_time(at))),
+            checks: CheckView::list_from_checks(checks),
         }
     }
 }
@@ -98,7 +98,7 @@ impl From<&Refusal> for DecisionView {
 
 /// Returns the time at which the call fits; a lower bound if the stored payments do not determine the exact time.
 /// `None` if the call never fits.
-pub(crate) fn instant(fits: RetryAt) -> Option<String> {
+pub(crate) fn retry_time(fits: RetryAt) -> Option<String> {
     match fits {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),
         RetryAt::Never => None,

@@ -28,8 +28,8 @@ pub struct PolicyView {
 
 impl PolicyView {
     /// Creates the view of an agent's policy at this time. `owner` is the agent's owner.
-    pub fn at(policy: &SpendPolicy, owner: &str, at: Timestamp) -> Self {
-        let raise = policy.raise.as_ref().filter(|raise| raise.applies(owner, at));
+    pub fn from_policy(policy: &SpendPolicy, owner: &str, at: Timestamp) -> Self {
+        let raise = policy.raise.as_ref().filter(|raise| raise.applies_at(owner, at));
         let operations = policy.enabled_operations.as_ref();
         Self {
             max_per_call_units: policy.max_per_call.units(),

@@ -1,6 +1,6 @@
 //! A rule of an agent as JSON, for the owner and for the agent.
 
-use purser_domain::{Amount, AnomalyBrake, Category, Rule, RuleKind, ServiceSlug, Vendor};
+use purser_domain::{Amount, AutomaticFreeze, Category, Rule, RuleKind, ServiceSlug, Vendor};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -150,12 +150,12 @@ impl RuleView {
             RuleKind::VendorAllowlist { vendors } => RuleSays::VendorAllowlist {
                 services: vendors
                     .iter()
-                    .filter_map(Vendor::service)
+                    .filter_map(Vendor::service_slug)
                     .map(ToString::to_string)
                     .collect(),
                 wallets: vendors
                     .iter()
-                    .filter_map(Vendor::wallet)
+                    .filter_map(Vendor::wallet_address)
                     .map(|wallet| wallet.to_string())
                     .collect(),
             },
@@ -163,7 +163,7 @@ impl RuleView {
                 limit_units: limit.units(),
                 window_seconds: window.secs(),
                 used_units: used.units(),
-                remaining_units: limit.above(used).units(),
+                remaining_units: limit.saturating_minus(used).units(),
             },
             RuleKind::ApprovalRequired {
                 services,
@@ -210,7 +210,7 @@ impl RuleView {
                 services: services.as_deref().map(slugs),
                 percent: *percent,
                 over: over.name(),
-                of: over.prices(),
+                of: over.price_count(),
                 action: action.name(),
             },
             RuleKind::Schedule { services, schedule } => RuleSays::Schedule {
@@ -220,7 +220,7 @@ impl RuleView {
                 from: schedule.from.to_string(),
                 to: schedule.to.to_string(),
             },
-            RuleKind::AnomalyBrake(AnomalyBrake { times, at_least }) => RuleSays::AnomalyBrake {
+            RuleKind::AnomalyBrake(AutomaticFreeze { times, at_least }) => RuleSays::AnomalyBrake {
                 times: *times,
                 at_least_units: at_least.units(),
             },

@@ -59,7 +59,7 @@ impl SettlementRow {
             token: terms.network.token_symbol(),
             amount_units: terms.amount.units(),
             pay_to: terms.pay_to.to_string(),
-            receipt_status: settlement.state.name(),
+            receipt_status: settlement.state.state_name(),
             tx_hash: settlement.tx_hash().map(|hash| hash.to_string()),
             authorized_at: terms.authorized_at.to_string(),
             settled_at: settlement.settled_at().map(|at| at.to_string()),

@@ -61,36 +61,42 @@ pub struct BudgetView {
 
 impl SpendView {
     /// Creates the view at `at` from the agent's windows. The windows must contain all payments that count at `at`.
-    pub fn at(at: Timestamp, agent: &Agent, max_per_day: Amount, day: &Window, budgets: &[(RuleId, Window)]) -> Self {
-        let budgets_left = agent.budgets().filter_map(|budget| {
-            let window = budget.window(budgets)?;
+    pub fn from_windows(
+        at: Timestamp,
+        agent: &Agent,
+        max_per_day: Amount,
+        day: &Window,
+        budgets: &[(RuleId, Window)],
+    ) -> Self {
+        let budgets_left = agent.budget_rules().filter_map(|budget| {
+            let window = budget.find_window(budgets)?;
             Some(BudgetView {
                 rule_id: budget.rule.id.to_string(),
                 limit_units: budget.limit.units(),
                 window_seconds: budget.length.secs(),
-                used_units: window.live(at).units(),
-                remaining_units: window.remaining(budget.limit, at).units(),
+                used_units: window.spent_at(at).units(),
+                remaining_units: window.remaining_at(budget.limit, at).units(),
             })
         });
         let counts = agent
             .counting_rules()
             .filter(|rule| rule.counted == WindowMeasure::Payments);
         let counts = counts.filter_map(|counting| {
-            let window = counting.window(budgets)?;
-            let services = counting.rule.kind.services();
+            let window = counting.find_window(budgets)?;
+            let services = counting.rule.kind.service_slugs();
             Some(CountView {
                 rule_id: counting.rule.id.to_string(),
                 kind: counting.rule.kind.name(),
                 services: services.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
                 count: counting.limit.units(),
                 window_seconds: counting.length.secs(),
-                used: window.live(at).units(),
-                remaining: window.remaining(counting.limit, at).units(),
+                used: window.spent_at(at).units(),
+                remaining: window.remaining_at(counting.limit, at).units(),
             })
         });
         Self {
-            spend_today_units: day.live(at).units(),
-            remaining_today_units: day.remaining(max_per_day, at).units(),
+            spend_today_units: day.spent_at(at).units(),
+            remaining_today_units: day.remaining_at(max_per_day, at).units(),
             budgets: budgets_left.collect(),
             counts: counts.collect(),
         }

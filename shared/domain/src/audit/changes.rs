@@ -4,13 +4,13 @@
 //! audit log is defined in one file. No list contains a key's digest.
 
 use crate::{
-    Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, Operation, PayoutGrant, PayoutRecord, Raise,
-    RuleKind, Service, evidence::inputs::rule_terms,
+    Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, LimitIncrease, Operation, RuleKind, Service,
+    WithdrawalGrant, WithdrawalRecord, evidence::inputs::rule_parameters,
 };
 use serde_json::{Map, Value, json};
 
 /// An object's fields, the most important first, because [`AuditChanges`] truncates at the end.
-pub type Members = Vec<(String, Value)>;
+pub type AuditFields = Vec<(String, Value)>;
 
 /// The fields that an act changed. An added field is only in `after`, and a removed field is only in `before`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,11 +30,11 @@ const MORE: &str = "more";
 
 impl AuditChanges {
     /// Returns the fields that differ. `None` stands for an object that does not exist.
-    pub fn between(before: Option<Members>, after: Option<Members>) -> Self {
+    pub fn between(before: Option<AuditFields>, after: Option<AuditFields>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        let differing = |these: &Members, those: &Members| {
+        let differing = |these: &AuditFields, those: &AuditFields| {
             let these = these.iter().filter(|member| !those.contains(member));
-            truncate(these.cloned())
+            truncate_fields(these.cloned())
         };
         Self {
             before: differing(&before, &after),
@@ -43,13 +43,13 @@ impl AuditChanges {
     }
 
     /// Returns the change of a single field.
-    pub fn one(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
+    pub fn single(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
         let side = |value: Value| Some(vec![(name.to_owned(), value)]);
         Self::between(side(before.into()), side(after.into()))
     }
 }
 
-fn truncate(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
+fn truncate_fields(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value> {
     let (mut kept, mut bytes, mut left_out) = (Map::new(), 0_usize, 0_u64);
     for (name, value) in members {
         let text = value.to_string();
@@ -73,13 +73,13 @@ fn truncate(members: impl Iterator<Item = (String, Value)>) -> Map<String, Value
     kept
 }
 
-fn texts<T: ToString>(items: &[T]) -> Value {
+fn to_json_texts<T: ToString>(items: &[T]) -> Value {
     items.iter().map(ToString::to_string).collect()
 }
 
 impl Agent {
     /// Returns the fields of an agent for the audit log. A key has the fields that the owner can see.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let mut members = vec![
             ("name".to_owned(), json!(self.name)),
             ("status".to_owned(), json!(self.status.name())),
@@ -88,11 +88,15 @@ impl Agent {
         members.extend(self.archived.then(|| ("archived".to_owned(), json!(true))));
         let labels = self.labels.iter();
         members.extend(labels.map(|(key, value)| (format!("labels/{key}"), json!(value.as_str()))));
-        members.extend(self.keys.iter().map(|key| (format!("keys/{}", key.id), key_value(key))));
+        members.extend(
+            self.keys
+                .iter()
+                .map(|key| (format!("keys/{}", key.id), key_audit_value(key))),
+        );
         members.extend(
             self.rules
                 .iter()
-                .map(|rule| (format!("rules/{}", rule.id), rule_kind_value(&rule.kind))),
+                .map(|rule| (format!("rules/{}", rule.id), rule_kind_audit_value(&rule.kind))),
         );
         let template = self.template.as_ref();
         members.extend(template.map(|followed| {
@@ -103,22 +107,22 @@ impl Agent {
     }
 }
 
-fn key_value(key: &AgentKey) -> Value {
+fn key_audit_value(key: &AgentKey) -> Value {
     let scope = &key.scope;
     let permissions = scope.permissions.as_ref();
     json!({
         "created_at": key.created_at.to_string(),
         "ends_at": key.ends_at.map(|at| at.to_string()),
         "permissions": permissions.map(|may| may.iter().map(|may| may.name()).collect::<Vec<_>>()),
-        "services": scope.services.as_deref().map(texts),
-        "networks": scope.networks.as_deref().map(texts),
+        "services": scope.services.as_deref().map(to_json_texts),
+        "networks": scope.networks.as_deref().map(to_json_texts),
         "expires_at": scope.expires_at.map(|at| at.to_string()),
     })
 }
 
 /// Returns a rule's kind and parameters as the audit log stores them.
-pub fn rule_kind_value(kind: &RuleKind) -> Value {
-    let mut value = rule_terms(kind);
+pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
+    let mut value = rule_parameters(kind);
     if let Some(members) = value.as_object_mut() {
         members.insert("kind".to_owned(), kind.name().into());
     }
@@ -128,7 +132,7 @@ pub fn rule_kind_value(kind: &RuleKind) -> Value {
 impl BacktestRun {
     /// Returns the fields of a backtest for the audit log. The agents are split into several lists because the length
     /// of a value is bounded.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         /// The number of agents in one list. Each agent takes 39 bytes.
         const AGENTS: usize = 50;
         let mut members = vec![
@@ -136,14 +140,14 @@ impl BacktestRun {
             ("to".to_owned(), json!(self.to.to_string())),
         ];
         let lists = self.agents.chunks(AGENTS).zip(1_u32..);
-        members.extend(lists.map(|(agents, number)| (format!("agents/{number}"), texts(agents))));
+        members.extend(lists.map(|(agents, number)| (format!("agents/{number}"), to_json_texts(agents))));
         members
     }
 }
 
 impl EnabledService {
     /// Returns the fields of an agent's policy for a service, for the audit log.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let policy = &self.policy;
         let raise = self.policy.raise.as_ref().map(|raise| ("raise", raise.audit_value()));
         let members = [
@@ -156,16 +160,16 @@ impl EnabledService {
             ),
             (
                 "enabled_operations",
-                json!(policy.enabled_operations.as_deref().map(texts)),
+                json!(policy.enabled_operations.as_deref().map(to_json_texts)),
             ),
-            ("allowed_domains", texts(&policy.allowed_domains)),
+            ("allowed_domains", to_json_texts(&policy.allowed_domains)),
         ];
         let members = members.into_iter().chain(raise);
         members.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
-impl Raise {
+impl LimitIncrease {
     /// Returns a temporary limit increase as the audit log stores it.
     fn audit_value(&self) -> Value {
         json!({
@@ -176,9 +180,9 @@ impl Raise {
     }
 }
 
-impl PayoutRecord {
+impl WithdrawalRecord {
     /// Returns the fields of an agent's payout address for the audit log.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let named = self.address.as_ref();
         let members = named.map(|named| {
             [
@@ -191,12 +195,12 @@ impl PayoutRecord {
     }
 }
 
-impl PayoutGrant {
+impl WithdrawalGrant {
     /// Returns the fields of a withdrawal for the audit log.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let members = [
             ("amount_units", json!(self.amount().units())),
-            ("pay_to", json!(self.to().to_string())),
+            ("pay_to", json!(self.recipient().to_string())),
         ];
         members.map(|(name, value)| (name.to_owned(), value)).into()
     }
@@ -205,13 +209,13 @@ impl PayoutGrant {
 impl Service {
     /// Returns the fields of a service for the audit log. Payees and prices come first, so that they are never
     /// truncated.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let payments = self.operations.iter().map(|operation| {
-            let payment = operation.payment.as_ref().map(payment_value);
+            let payment = operation.payment.as_ref().map(payment_audit_value);
             let most = operation.max_price.map(Amount::units);
             let next = operation.next.as_ref().map(|next| {
                 json!({
-                    "payment": payment_value(&next.payment),
+                    "payment": payment_audit_value(&next.payment),
                     "max_price_units": next.max_price.map(Amount::units),
                     "from": next.from.to_string(),
                     "by": next.by.to_string(),
@@ -232,14 +236,18 @@ impl Service {
             ("description", json!(self.description)),
         ];
         let operations = self.operations.iter();
-        let operations =
-            operations.map(|operation| (format!("operations/{}", operation.slug), operation_value(operation)));
+        let operations = operations.map(|operation| {
+            (
+                format!("operations/{}", operation.slug),
+                operation_audit_value(operation),
+            )
+        });
         let members = members.map(|(name, value)| (name.to_owned(), value));
         payments.chain(members).chain(operations).collect()
     }
 }
 
-fn payment_value(payment: &CatalogPayment) -> Value {
+fn payment_audit_value(payment: &CatalogPayment) -> Value {
     json!({
         "scheme": payment.scheme,
         "network": payment.network.name(),
@@ -248,7 +256,7 @@ fn payment_value(payment: &CatalogPayment) -> Value {
     })
 }
 
-fn operation_value(operation: &Operation) -> Value {
+fn operation_audit_value(operation: &Operation) -> Value {
     json!({
         "id": operation.id.to_string(),
         "label": operation.label,
@@ -268,7 +276,7 @@ fn operation_value(operation: &Operation) -> Value {
 mod tests {
     use super::*;
 
-    fn members(list: &[(&str, Value)]) -> Members {
+    fn members(list: &[(&str, Value)]) -> AuditFields {
         list.iter()
             .map(|(name, value)| ((*name).to_owned(), value.clone()))
             .collect()

@@ -5,7 +5,7 @@
 //! item. A row contains no secret, no digest of a secret, and no request body.
 
 use crate::{
-    AgentId, AuditChanges, AuditId, EditReason, OperatorName, PersonId, ServiceId, SessionId, Timestamp,
+    AgentId, AuditChanges, AuditId, EditReason, OperatorName, ServiceId, SessionId, Timestamp, UserId,
     catalog::service::named,
 };
 use std::fmt;
@@ -129,7 +129,7 @@ named! {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
     /// The acts of this user, and the acts of operators and findings of reconcile that concern the user's agents.
-    Person(PersonId),
+    Person(UserId),
     /// The acts of operators.
     Operators,
     /// The outflows that reconcile found.
@@ -142,7 +142,7 @@ pub enum Actor {
     /// A user.
     Person {
         /// The user's id.
-        id: PersonId,
+        id: UserId,
         /// The user's session. `None` if the user authenticated with an ID token.
         session: Option<SessionId>,
     },
@@ -153,7 +153,7 @@ pub enum Actor {
     /// Purser itself, because a rule of one of this owner's agents froze the agent.
     Rule {
         /// The agent's owner.
-        owner: PersonId,
+        owner: UserId,
     },
 }
 
@@ -180,9 +180,9 @@ pub struct Acting {
 
 impl Acting {
     /// Creates the audit row for this act. `random` distinguishes rows with the same time in microseconds.
-    pub fn record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
+    pub fn audit_record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
-            id: AuditId::at(at, random),
+            id: AuditId::new_at(at, random),
             at,
             actor: self.actor.clone(),
             source: self.source.clone(),
@@ -247,7 +247,7 @@ impl Act {
 
     /// Sets the agent that the act concerns.
     #[must_use]
-    pub fn on(self, agent: AgentId) -> Self {
+    pub fn on_agent(self, agent: AgentId) -> Self {
         Self {
             agent: Some(agent),
             ..self
@@ -256,7 +256,7 @@ impl Act {
 
     /// Sets the service that the act concerns.
     #[must_use]
-    pub fn about(self, service: ServiceId) -> Self {
+    pub fn about_service(self, service: ServiceId) -> Self {
         Self {
             service: Some(service),
             ..self
@@ -265,7 +265,7 @@ impl Act {
 
     /// Sets the public id of the object that the act concerns.
     #[must_use]
-    pub fn with(self, object: &impl ToString) -> Self {
+    pub fn with_object(self, object: &impl ToString) -> Self {
         Self {
             object: Some(object.to_string()),
             ..self
@@ -279,19 +279,19 @@ pub enum AuditOutcome {
     /// The act succeeded and made these changes.
     Done(AuditChanges),
     /// The act was rejected and changed nothing.
-    Refused(AuditRefusal),
+    Refused(AuditRejection),
 }
 
 /// Why an act was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditRefusal {
+pub struct AuditRejection {
     /// The `error` slug of the response.
     pub error: String,
     /// Details of the rejection, as text.
     pub reason: String,
 }
 
-impl AuditRefusal {
+impl AuditRejection {
     /// The maximum length of a reason, in characters.
     const LONGEST: usize = 500;
 
@@ -338,7 +338,7 @@ pub struct AuditFilter {
 
 impl AuditFilter {
     /// Returns whether a row matches the filter. The time range is not checked.
-    pub fn includes(&self, record: &AuditRecord) -> bool {
+    pub fn matches(&self, record: &AuditRecord) -> bool {
         self.agent.is_none_or(|agent| record.act.agent == Some(agent))
             && self.kind.is_none_or(|kind| record.act.kind == kind)
             && (!self.refused || matches!(record.outcome, AuditOutcome::Refused(_)))

@@ -5,7 +5,7 @@
 //! `events` applies the same delay independently, based on the stream records that it received, and `payments` pays
 //! only what both allow. Therefore a compromised `internal` can't shorten the delay.
 //!
-//! The rule, in [`Attesting::attest`]:
+//! The rule, in [`PayeeVerification::verify_service`]:
 //!
 //! - The first attestation of a service that opens takes effect at once. The exceptions: another attested service lists
 //!   or listed the same call with a different payee or a lower price, or another attested service lost a call within
@@ -30,15 +30,15 @@ use crate::{
 
 /// The attested calls of one service that is or was open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttestedService {
+pub struct VerifiedService {
     /// The service.
     pub service: ServiceId,
     /// The version of the attestation, which each write increments.
     pub version: u64,
     /// The service's calls, in the order of the catalog.
-    pub calls: Vec<AttestedCall>,
+    pub calls: Vec<VerifiedCall>,
     /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`].
-    pub former: Vec<AttestedCall>,
+    pub former: Vec<VerifiedCall>,
     /// The time at which a method and address were last removed from the service. [`Timestamp::MAX`] if a former call
     /// was dropped from the list: then every service that opens waits.
     pub left_at: Option<Timestamp>,
@@ -46,7 +46,7 @@ pub struct AttestedService {
 
 /// One operation, with its method and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttestedCall {
+pub struct VerifiedCall {
     /// The operation.
     pub operation: OperationUuid,
     /// The operation's HTTP method.
@@ -54,12 +54,12 @@ pub struct AttestedCall {
     /// The operation's address.
     pub endpoint: Endpoint,
     /// The operation's current payee and the delayed payee. Empty if the operation has no payment.
-    pub payees: Vec<AttestedPayee>,
+    pub payees: Vec<VerifiedPayee>,
 }
 
 /// A payee and its maximum price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AttestedPayee {
+pub struct VerifiedPayee {
     /// The chain.
     pub network: Network,
     /// The wallet.
@@ -85,7 +85,7 @@ pub enum PayeeAge {
 
 /// The inputs of an attestation, apart from the service.
 #[derive(Clone, Copy, Debug)]
-pub struct Attesting<'a> {
+pub struct PayeeVerification<'a> {
     /// The time of the attestation.
     pub at: Timestamp,
     /// The delay of a new payee or a raised price.
@@ -93,7 +93,7 @@ pub struct Attesting<'a> {
     /// The delay once a second operator has accepted the payee or price.
     pub accepted_delay: Duration,
     /// All attested services. They are needed for the first attestation of a service.
-    pub others: &'a [AttestedService],
+    pub others: &'a [VerifiedService],
 }
 
 /// The maximum number of a service's former calls. With addresses of 2,048 bytes the former calls take a third of the
@@ -104,13 +104,13 @@ pub const MAX_FORMER_CALLS: usize = 64;
 /// plus a difference between clocks.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
-impl AttestedPayee {
+impl VerifiedPayee {
     fn from_pricing(pricing: Pricing<'_>, from: Option<Timestamp>, is_next: bool) -> Option<Self> {
         let payment = pricing.payment?;
         Some(Self {
             network: payment.network,
             pay_to: payment.pay_to,
-            most: pricing.most()?,
+            most: pricing.max_price()?,
             from,
             is_next,
         })
@@ -121,7 +121,7 @@ impl AttestedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most <= self.most
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    fn is_same_payment(&self, other: &Self) -> bool {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
@@ -130,44 +130,44 @@ impl AttestedPayee {
         self.from == Some(Timestamp::MAX)
     }
 
-    fn is_old(&self, at: Timestamp) -> bool {
+    fn is_payable_at(&self, at: Timestamp) -> bool {
         self.from.is_none_or(|from| from <= at)
     }
 }
 
-impl AttestedCall {
+impl VerifiedCall {
     /// Returns the call with only the payees that may be paid at this time.
-    fn as_of(&self, at: Timestamp) -> Self {
-        let payees = self.payees.iter().filter(|payee| payee.is_old(at));
+    fn payable_at(&self, at: Timestamp) -> Self {
+        let payees = self.payees.iter().filter(|payee| payee.is_payable_at(at));
         Self {
             payees: payees.copied().collect(),
             ..self.clone()
         }
     }
 
-    fn is_of(&self, operation: &Operation) -> bool {
-        self.operation == operation.id && self.is_called_as(operation)
+    fn belongs_to(&self, operation: &Operation) -> bool {
+        self.operation == operation.id && self.matches_call_of(operation)
     }
 
-    fn is_called_like(&self, other: &Self) -> bool {
+    fn has_same_call(&self, other: &Self) -> bool {
         (&self.method, &self.endpoint) == (&other.method, &other.endpoint)
     }
 
-    fn is_called_as(&self, operation: &Operation) -> bool {
-        operation.takes(&self.method) && self.endpoint == operation.endpoint
+    fn matches_call_of(&self, operation: &Operation) -> bool {
+        operation.accepts_method(&self.method) && self.endpoint == operation.endpoint
     }
 }
 
-impl AttestedService {
+impl VerifiedService {
     /// Creates an attestation that takes effect at once. A delayed payee keeps the start time of the catalog.
-    pub fn at_once(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
+    pub fn effective_immediately(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
-            let next = next.and_then(|next| AttestedPayee::from_pricing(next.pricing(), Some(next.from), true));
-            let present = AttestedPayee::from_pricing(operation.pricing(Timestamp::EPOCH), None, false);
-            call(operation, present.into_iter().chain(next).collect())
+            let next = next.and_then(|next| VerifiedPayee::from_pricing(next.as_pricing(), Some(next.from), true));
+            let present = VerifiedPayee::from_pricing(operation.pricing_at(Timestamp::EPOCH), None, false);
+            verified_call(operation, present.into_iter().chain(next).collect())
         });
-        let listed = Self::following(before, service.id, calls.collect(), at);
+        let listed = Self::replacing(before, service.id, calls.collect(), at);
         Self {
             left_at: listed.left_at.max(service.history.removed_at),
             ..listed
@@ -175,13 +175,13 @@ impl AttestedService {
     }
 
     /// Creates the attestation with these calls that replaces the previous attestation.
-    fn following(before: Option<&Self>, service: ServiceId, calls: Vec<AttestedCall>, at: Timestamp) -> Self {
-        let is_listed = |known: &AttestedCall| calls.iter().any(|call| call.is_called_like(known));
-        let lost: Vec<AttestedCall> = before
+    fn replacing(before: Option<&Self>, service: ServiceId, calls: Vec<VerifiedCall>, at: Timestamp) -> Self {
+        let is_listed = |known: &VerifiedCall| calls.iter().any(|call| call.has_same_call(known));
+        let lost: Vec<VerifiedCall> = before
             .into_iter()
             .flat_map(|before| &before.calls)
             .filter(|known| !is_listed(known))
-            .map(|known| known.as_of(at))
+            .map(|known| known.payable_at(at))
             .collect();
         let left_at = before.and_then(|before| before.left_at);
         let mut left_at = if lost.is_empty() {
@@ -189,10 +189,10 @@ impl AttestedService {
         } else {
             left_at.max(Some(at))
         };
-        let mut former: Vec<AttestedCall> = before
+        let mut former: Vec<VerifiedCall> = before
             .into_iter()
             .flat_map(|before| &before.former)
-            .filter(|known| !is_listed(known) && !lost.iter().any(|lost| lost.is_called_like(known)))
+            .filter(|known| !is_listed(known) && !lost.iter().any(|lost| lost.has_same_call(known)))
             .cloned()
             .collect();
         former.extend(lost);
@@ -211,12 +211,12 @@ impl AttestedService {
     }
 
     /// Returns whether the operation's payee and price at this time may be paid, or from when.
-    pub fn age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
-        let Some(wanted) = AttestedPayee::from_pricing(operation.pricing(at), None, false) else {
+    pub fn payee_age(&self, operation: &Operation, at: Timestamp) -> PayeeAge {
+        let Some(wanted) = VerifiedPayee::from_pricing(operation.pricing_at(at), None, false) else {
             // The call has no payment.
             return PayeeAge::Old;
         };
-        let payees = self.payees(operation).filter(|payee| payee.covers(&wanted));
+        let payees = self.operation_payees(operation).filter(|payee| payee.covers(&wanted));
         match payees.map(|payee| payee.from).min() {
             None => PayeeAge::Unattested,
             Some(Some(from)) if at < from => PayeeAge::Young(from),
@@ -229,7 +229,7 @@ impl AttestedService {
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
-    ) -> impl Iterator<Item = (&'a AttestedCall, &'a AttestedPayee)> {
+    ) -> impl Iterator<Item = (&'a VerifiedCall, &'a VerifiedPayee)> {
         let calls = self.calls.iter();
         let payees = calls.flat_map(|call| call.payees.iter().map(move |payee| (call, payee)));
         payees.filter(move |(call, payee)| match before {
@@ -239,7 +239,7 @@ impl AttestedService {
                     (known.operation, &known.method, &known.endpoint) == (call.operation, &call.method, &call.endpoint)
                 });
                 let mut known = known.flat_map(|known| &known.payees);
-                !known.any(|known| known.is_same(payee) && known.from == payee.from)
+                !known.any(|known| known.is_same_payment(payee) && known.from == payee.from)
             }
         })
     }
@@ -251,51 +251,51 @@ impl AttestedService {
         })
     }
 
-    fn payees(&self, operation: &Operation) -> impl Iterator<Item = &AttestedPayee> {
-        let calls = self.calls.iter().filter(|call| call.is_of(operation));
+    fn operation_payees(&self, operation: &Operation) -> impl Iterator<Item = &VerifiedPayee> {
+        let calls = self.calls.iter().filter(|call| call.belongs_to(operation));
         calls.flat_map(|call| &call.payees)
     }
 }
 
-impl Attesting<'_> {
+impl PayeeVerification<'_> {
     /// Attests the service as the catalog lists it. Returns `None` if the service was never open.
-    pub fn attest(&self, before: Option<&AttestedService>, service: &Service) -> Option<AttestedService> {
-        if before.is_none() && !service.was_open() {
+    pub fn verify_service(&self, before: Option<&VerifiedService>, service: &Service) -> Option<VerifiedService> {
+        if before.is_none() && !service.was_ever_open() {
             return None;
         }
         let calls = service.operations.iter().map(|operation| {
-            let present = AttestedPayee::from_pricing(operation.pricing(Timestamp::EPOCH), None, false);
+            let present = VerifiedPayee::from_pricing(operation.pricing_at(Timestamp::EPOCH), None, false);
             let next = operation.next.as_ref();
-            let next = next.and_then(|next| AttestedPayee::from_pricing(next.pricing(), Some(next.from), true));
+            let next = next.and_then(|next| VerifiedPayee::from_pricing(next.as_pricing(), Some(next.from), true));
             let wanted = present.into_iter().chain(next);
-            let payees = wanted.map(|wanted| self.payee(before, service, operation, wanted));
-            call(operation, payees.collect())
+            let payees = wanted.map(|wanted| self.verify_payee(before, service, operation, wanted));
+            verified_call(operation, payees.collect())
         });
-        Some(AttestedService::following(before, service.id, calls.collect(), self.at))
+        Some(VerifiedService::replacing(before, service.id, calls.collect(), self.at))
     }
 
     /// Attests a service that was removed from the catalog.
-    pub fn remove(&self, before: &AttestedService) -> AttestedService {
-        AttestedService::following(Some(before), before.service, Vec::new(), self.at)
+    pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
+        VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
     }
 
-    fn payee(
+    fn verify_payee(
         &self,
-        before: Option<&AttestedService>,
+        before: Option<&VerifiedService>,
         service: &Service,
         operation: &Operation,
-        wanted: AttestedPayee,
-    ) -> AttestedPayee {
-        let known = || before.into_iter().flat_map(|before| before.payees(operation));
-        let same = known().find(|known| known.is_same(&wanted));
+        wanted: VerifiedPayee,
+    ) -> VerifiedPayee {
+        let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
+        let same = known().find(|known| known.is_same_payment(&wanted));
         // The payee waited for a second operator and now has a start time, because an operator requested the payee
         // again.
         let is_requested_anew =
-            |same: &AttestedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
+            |same: &VerifiedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
-            let is_accepted = same.is_next && !wanted.is_next && !same.is_old(self.at);
+            let is_accepted = same.is_next && !wanted.is_next && !same.is_payable_at(self.at);
             if is_accepted {
-                same.from.min(self.after(self.accepted_delay))
+                same.from.min(self.end_of_delay(self.accepted_delay))
             } else {
                 same.from
             }
@@ -305,10 +305,10 @@ impl Attesting<'_> {
             .min()
         {
             from
-        } else if opens(before, service) && !self.is_listed_elsewhere(service, operation, &wanted) {
+        } else if opens_first_time(before, service) && !self.is_listed_elsewhere(service, operation, &wanted) {
             None
         } else {
-            let own = self.after(self.delay);
+            let own = self.end_of_delay(self.delay);
             match wanted.from {
                 // The catalog's start time applies, unless it is earlier than our own start time by more than the
                 // tolerance.
@@ -316,35 +316,35 @@ impl Attesting<'_> {
                 None => own,
             }
         };
-        AttestedPayee { from, ..wanted }
+        VerifiedPayee { from, ..wanted }
     }
 
     /// Returns the time at which this delay ends. `None` if there is no delay.
-    fn after(&self, delay: Duration) -> Option<Timestamp> {
+    fn end_of_delay(&self, delay: Duration) -> Option<Timestamp> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
     /// Returns whether another service lists or listed a call of this operation but has no payee in effect with the same
     /// wallet and at least this price, or whether another service recently lost a call.
-    fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &AttestedPayee) -> bool {
+    fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &VerifiedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
             let has_lost = other.left_at.is_some_and(|left| self.at < left.after(self.delay));
             let mut shared =
                 other.calls.iter().chain(&other.former).filter(|call| {
-                    operation.takes(&call.method) && operation.endpoint.shares_calls_with(&call.endpoint)
+                    operation.accepts_method(&call.method) && operation.endpoint.overlaps(&call.endpoint)
                 });
             has_lost
                 || shared.any(|call| {
                     let mut payees = call.payees.iter();
-                    !payees.any(|payee| payee.is_old(self.at) && payee.covers(wanted))
+                    !payees.any(|payee| payee.is_payable_at(self.at) && payee.covers(wanted))
                 })
         })
     }
 }
 
-fn call(operation: &Operation, payees: Vec<AttestedPayee>) -> AttestedCall {
-    AttestedCall {
+fn verified_call(operation: &Operation, payees: Vec<VerifiedPayee>) -> VerifiedCall {
+    VerifiedCall {
         operation: operation.id,
         method: operation.method.to_ascii_uppercase(),
         endpoint: operation.endpoint.clone(),
@@ -353,7 +353,7 @@ fn call(operation: &Operation, payees: Vec<AttestedPayee>) -> AttestedCall {
 }
 
 /// Returns whether the service opens for the first time, so that no agent can have it enabled yet.
-fn opens(before: Option<&AttestedService>, service: &Service) -> bool {
+fn opens_first_time(before: Option<&VerifiedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
 }
 
@@ -361,8 +361,8 @@ fn opens(before: Option<&AttestedService>, service: &Service) -> bool {
 mod tests {
     use super::*;
 
-    fn called(n: usize) -> AttestedCall {
-        AttestedCall {
+    fn called(n: usize) -> VerifiedCall {
+        VerifiedCall {
             operation: OperationUuid::from_uuid(uuid::Uuid::from_u128(1)),
             method: "GET".to_owned(),
             endpoint: Endpoint::parse(&format!("https://shop.example/{n}")).unwrap(),
@@ -370,9 +370,9 @@ mod tests {
         }
     }
 
-    fn next(before: Option<&AttestedService>, n: usize, at: Timestamp) -> AttestedService {
+    fn next(before: Option<&VerifiedService>, n: usize, at: Timestamp) -> VerifiedService {
         let service = ServiceId::from_uuid(uuid::Uuid::from_u128(1));
-        AttestedService::following(before, service, vec![called(n)], at)
+        VerifiedService::replacing(before, service, vec![called(n)], at)
     }
 
     #[test]

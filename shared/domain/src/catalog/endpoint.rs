@@ -33,13 +33,13 @@ impl Parameters {
         (self.0.count_ones(), self.0)
     }
 
-    fn has(self, segment: usize) -> bool {
-        bit(segment).is_some_and(|bit| self.0 & bit != 0)
+    fn is_parameter(self, segment: usize) -> bool {
+        segment_bit(segment).is_some_and(|bit| self.0 & bit != 0)
     }
 }
 
 /// Returns the bit of a segment, or `None` for a segment beyond [`MAX_SEGMENTS`].
-fn bit(segment: usize) -> Option<u64> {
+fn segment_bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST.checked_shr(place)
 }
@@ -69,7 +69,7 @@ impl Endpoint {
             if written.contains(&name) || index >= MAX_SEGMENTS {
                 return None;
             }
-            parameters.0 |= bit(index)?;
+            parameters.0 |= segment_bit(index)?;
             written.push(name);
         }
         let (origin, rest) = (&url[..Position::BeforePath], &url[Position::AfterPath..]);
@@ -90,11 +90,13 @@ impl Endpoint {
     /// Returns a URL that matches the endpoint: each parameter has the value `x`.
     pub(crate) fn example(&self) -> Url {
         let mut url = self.url.clone();
-        let written = segments(&self.url).enumerate().map(
-            |(index, segment)| {
-                if self.parameters.has(index) { "x" } else { segment }
-            },
-        );
+        let written = segments(&self.url).enumerate().map(|(index, segment)| {
+            if self.parameters.is_parameter(index) {
+                "x"
+            } else {
+                segment
+            }
+        });
         let path = written.collect::<Vec<_>>().join("/");
         url.set_path(&format!("/{path}"));
         url
@@ -134,8 +136,8 @@ impl Endpoint {
         let mut theirs = segments(url);
         let same_path = ours.by_ref().all(|(index, ours)| {
             theirs.next().is_some_and(|theirs| {
-                if self.parameters.has(index) {
-                    is_value(theirs)
+                if self.parameters.is_parameter(index) {
+                    is_parameter_value(theirs)
                 } else {
                     ours == theirs
                 }
@@ -145,20 +147,20 @@ impl Endpoint {
     }
 
     /// Returns the segment of a called URL that is the value of this path parameter, percent-encoded as it was sent.
-    pub(crate) fn value_in<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
+    pub(crate) fn parameter_value<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
         let mut both = segments(&self.url).zip(segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
     /// Returns whether some call could match both endpoints, because all segments that differ are a parameter in one of
     /// the endpoints.
-    pub(crate) fn shares_calls_with(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
             && self.url.port_or_known_default() == other.url.port_or_known_default();
         let mut theirs = segments(&other.url);
         let same_path = segments(&self.url).enumerate().all(|(index, ours)| {
-            let is_parameter = self.parameters.has(index) || other.parameters.has(index);
+            let is_parameter = self.parameters.is_parameter(index) || other.parameters.is_parameter(index);
             theirs.next().is_some_and(|theirs| is_parameter || ours == theirs)
         });
         same_place && same_path && theirs.next().is_none()
@@ -173,18 +175,18 @@ impl Endpoint {
         address_digest(&self.url, self.parameters)
     }
 
-    /// Returns the digest of the endpoint's scheme, host, port and number of segments: see [`length_digest`].
+    /// Returns the digest of the endpoint's scheme, host, port and number of segments: see [`url_length_digest`].
     pub(crate) fn length_digest(&self) -> u64 {
-        length_digest(&self.url)
+        url_length_digest(&self.url)
     }
 }
 
 /// Returns a digest that is equal for two URLs that differ only in these parameters ([`Endpoint::is_called_at`]), and
 /// rarely equal for other URLs.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
-    let mut digest = place_hasher(url);
+    let mut digest = url_hasher(url);
     for (index, segment) in segments(url).enumerate() {
-        if parameters.has(index) {
+        if parameters.is_parameter(index) {
             0_u8.hash(&mut digest);
         } else {
             segment.hash(&mut digest);
@@ -194,8 +196,8 @@ pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
 }
 
 /// Returns a digest that is equal for two URLs with the same scheme, host, port and number of path segments.
-pub(crate) fn length_digest(url: &Url) -> u64 {
-    let mut digest = place_hasher(url);
+pub(crate) fn url_length_digest(url: &Url) -> u64 {
+    let mut digest = url_hasher(url);
     segments(url).count().hash(&mut digest);
     digest.finish()
 }
@@ -207,7 +209,7 @@ pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     digest.finish()
 }
 
-fn place_hasher(url: &Url) -> DefaultHasher {
+fn url_hasher(url: &Url) -> DefaultHasher {
     let mut digest = DefaultHasher::new();
     url.scheme().hash(&mut digest);
     url.host().hash(&mut digest);
@@ -221,12 +223,14 @@ fn segments(url: &Url) -> impl Iterator<Item = &str> {
 }
 
 fn has_brace(segment: &str) -> bool {
-    encoded(segment, *b"7b") || encoded(segment, *b"7d") || segment.contains(['{', '}'])
+    contains_percent_encoded(segment, *b"7b")
+        || contains_percent_encoded(segment, *b"7d")
+        || segment.contains(['{', '}'])
 }
 
 /// Returns whether the segment contains `%` and these two hexadecimal digits. `digits` are in lower case; the segment
 /// may use either case.
-fn encoded(segment: &str, digits: [u8; 2]) -> bool {
+fn contains_percent_encoded(segment: &str, digits: [u8; 2]) -> bool {
     let [high, low] = digits;
     let bytes = segment.as_bytes();
     bytes
@@ -242,8 +246,8 @@ fn parameter_name(segment: &str) -> Option<&str> {
 }
 
 /// Returns whether this segment may be the value of a parameter.
-fn is_value(segment: &str) -> bool {
-    !segment.is_empty() && !encoded(segment, *b"2f") && !encoded(segment, *b"5c")
+fn is_parameter_value(segment: &str) -> bool {
+    !segment.is_empty() && !contains_percent_encoded(segment, *b"2f") && !contains_percent_encoded(segment, *b"5c")
 }
 
 impl fmt::Display for Endpoint {
@@ -350,7 +354,7 @@ mod tests {
             let endpoint = endpoint(text);
             assert!(endpoint.is_called_at(&url));
             assert_eq!(endpoint.digest(), address_digest(&url, endpoint.parameters()), "{text}");
-            assert_eq!(endpoint.length_digest(), length_digest(&url));
+            assert_eq!(endpoint.length_digest(), url_length_digest(&url));
         }
     }
 

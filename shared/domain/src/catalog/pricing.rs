@@ -3,7 +3,7 @@
 //!
 //! Whoever updates the catalog determines where agents' money goes. Therefore a new payee or a higher price is delayed
 //! ([`NextPricing`]) until the delay is over or a second operator accepts the change. The pricing is a function of the
-//! operation and the time ([`Operation::pricing`]), so no job has to run when the delay ends.
+//! operation and the time ([`Operation::pricing_at`]), so no job has to run when the delay ends.
 //!
 //! The rule, which only [`Edit::apply`] implements:
 //!
@@ -60,24 +60,24 @@ pub struct ListingHistory {
 
 impl Pricing<'_> {
     /// Returns the maximum price of a call. `None` if the catalog has no maximum and the price is not fixed.
-    pub fn most(self) -> Option<Amount> {
+    pub fn max_price(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
     /// Returns the allowed payment and the network, or `None` if no payment is allowed.
-    fn payable(self) -> Option<(Network, Payable)> {
+    fn payable_payment(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
             pay_to: payment.pay_to,
-            most: self.most()?,
+            most: self.max_price()?,
         };
         Some((payment.network, payable))
     }
 
     /// Returns whether this pricing allows every payment that `other` allows.
     fn covers(self, other: Self) -> bool {
-        match (self.payable(), other.payable()) {
+        match (self.payable_payment(), other.payable_payment()) {
             (_, None) => true,
             (None, Some(_)) => false,
             (Some((network, own)), Some((other_network, other))) => {
@@ -89,7 +89,7 @@ impl Pricing<'_> {
 
 impl NextPricing {
     /// Returns the delayed pricing as a [`Pricing`].
-    pub fn pricing(&self) -> Pricing<'_> {
+    pub fn as_pricing(&self) -> Pricing<'_> {
         Pricing {
             price_model: &self.price_model,
             max_price: self.max_price,
@@ -106,9 +106,9 @@ impl NextPricing {
 
 impl Operation {
     /// Returns the pricing of a call at this time.
-    pub fn pricing(&self, at: Timestamp) -> Pricing<'_> {
+    pub fn pricing_at(&self, at: Timestamp) -> Pricing<'_> {
         match &self.next {
-            Some(next) if next.from <= at => next.pricing(),
+            Some(next) if next.from <= at => next.as_pricing(),
             Some(_) | None => Pricing {
                 price_model: &self.price_model,
                 max_price: self.max_price,
@@ -118,16 +118,16 @@ impl Operation {
     }
 
     /// Returns the next pricing if it is still delayed at this time.
-    pub fn waiting(&self, at: Timestamp) -> Option<&NextPricing> {
+    pub fn delayed_pricing(&self, at: Timestamp) -> Option<&NextPricing> {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
     /// Returns the operation as it is at this time. A delayed pricing that has taken effect replaces the operation's
     /// own pricing.
     #[must_use]
-    pub fn at(&self, at: Timestamp) -> Self {
+    pub fn at_time(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
-        if self.waiting(at).is_none()
+        if self.delayed_pricing(at).is_none()
             && let Some(next) = operation.next.take()
         {
             operation.price_model = next.price_model;
@@ -138,42 +138,47 @@ impl Operation {
     }
 
     /// Returns whether both are the same operation with the same method and address.
-    fn is_same(&self, other: &Self) -> bool {
-        self.id == other.id && self.target() == other.target()
+    fn is_same_operation(&self, other: &Self) -> bool {
+        self.id == other.id && self.probe_target() == other.probe_target()
     }
 }
 
 impl Service {
-    /// Returns the service as it is at this time: see [`Operation::at`].
+    /// Returns the service as it is at this time: see [`Operation::at_time`].
     #[must_use]
-    pub fn at(&self, at: Timestamp) -> Self {
+    pub fn at_time(&self, at: Timestamp) -> Self {
         Self {
-            operations: self.operations.iter().map(|operation| operation.at(at)).collect(),
+            operations: self.operations.iter().map(|operation| operation.at_time(at)).collect(),
             ..self.clone()
         }
     }
 
     /// Returns whether agents may have the service enabled, because the service is or was open.
-    pub fn was_open(&self) -> bool {
+    pub fn was_ever_open(&self) -> bool {
         self.is_open() || self.history.was_open
     }
 
     /// Returns the earliest time after `at` at which a pricing changes.
-    pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
+    pub fn next_pricing_change(&self, at: Timestamp) -> Option<Timestamp> {
         let operations = self.operations.iter();
-        operations.filter_map(|one| Some(one.waiting(at)?.from)).min()
+        operations.filter_map(|one| Some(one.delayed_pricing(at)?.from)).min()
     }
 
     /// Puts an operation's delayed pricing into effect. `by` must not be the operator who requested the pricing.
-    pub fn accept(&self, operation: OperationUuid, by: &OperatorName, at: Timestamp) -> Result<Self, NotAccepted> {
-        let mut service = self.at(at);
+    pub fn accept_delayed_pricing(
+        &self,
+        operation: OperationUuid,
+        by: &OperatorName,
+        at: Timestamp,
+    ) -> Result<Self, NotAccepted> {
+        let mut service = self.at_time(at);
         let accepted = service.operations.iter_mut().find(|one| one.id == operation);
         let accepted = accepted.ok_or(NotAccepted::NothingWaits)?;
         let next = accepted.next.as_ref().ok_or(NotAccepted::NothingWaits)?;
         if next.by.is_same_operator(by) {
             return Err(NotAccepted::SameOperator);
         }
-        *accepted = accepted.at(next.from);
+        *accepted = accepted.at_time(next.from);
         Ok(service)
     }
 }
@@ -198,35 +203,35 @@ pub struct Edit<'a> {
     pub delay: Duration,
     /// Whether a new pricing waits for a second operator, without a time limit, instead of the delay.
     pub awaits_second: bool,
-    /// All services of the catalog, which are needed if the service [opens for the first time](Edit::opens). Without
+    /// All services of the catalog, which are needed if the service [opens for the first time](Edit::opens_service). Without
     /// the catalog the whole service is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
     /// Returns whether this update opens the service: agents may enable it afterwards and could not before.
-    pub fn opens(before: Option<&Service>, written: &Service) -> bool {
-        written.is_open() && !before.is_some_and(Service::was_open)
+    pub fn opens_service(before: Option<&Service>, written: &Service) -> bool {
+        written.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
     /// Returns the service to store. `before` is the stored service. A next pricing in `written` is stored too.
     pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
-        let was_open = before.is_some_and(Service::was_open);
-        let opens = Self::opens(before, &written);
-        let before = before.map(|before| before.at(self.at));
+        let was_open = before.is_some_and(Service::was_ever_open);
+        let opens = Self::opens_service(before, &written);
+        let before = before.map(|before| before.at_time(self.at));
         let known = before.as_ref().map(|before| before.operations.as_slice());
         let known = known.unwrap_or_default();
         let judged = written.operations.iter().map(|operation| {
-            let same = known.iter().find(|known| known.is_same(operation));
-            let wanted = operation.pricing(Timestamp::MAX);
+            let same = known.iter().find(|known| known.is_same_operation(operation));
+            let wanted = operation.pricing_at(Timestamp::MAX);
             let at_once = if was_open {
-                same.is_some_and(|same| same.pricing(self.at).covers(wanted))
+                same.is_some_and(|same| same.pricing_at(self.at).covers(wanted))
             } else {
                 !opens || !self.is_listed_elsewhere(&written, operation)
             };
             let delays = self.awaits_second || self.delay.micros() != 0;
-            if at_once || wanted.payable().is_none() || !delays {
-                return operation.at(Timestamp::MAX);
+            if at_once || wanted.payable_payment().is_none() || !delays {
+                return operation.at_time(Timestamp::MAX);
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
@@ -234,9 +239,9 @@ impl Edit<'_> {
             // delay. An update that only keeps the pricing does not request it again.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
-            let next = waiting.filter(|next| next.pricing() == wanted && keeps(next));
-            let next = next.or_else(|| self.next(wanted));
-            let present = same.map(|same| same.pricing(self.at));
+            let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));
+            let next = next.or_else(|| self.next_pricing(wanted));
+            let present = same.map(|same| same.pricing_at(self.at));
             Operation {
                 price_model: present
                     .map_or(wanted.price_model, |present| present.price_model)
@@ -248,11 +253,11 @@ impl Edit<'_> {
             }
         });
         let operations: Vec<Operation> = judged.collect();
-        let targets = || operations.iter().map(Operation::target);
+        let targets = || operations.iter().map(Operation::probe_target);
         let loses = was_open
             && known
                 .iter()
-                .any(|known| !targets().any(|target| target == known.target()));
+                .any(|known| !targets().any(|target| target == known.probe_target()));
         let history = ListingHistory {
             was_open: was_open && !written.is_open(),
             removed_at: match &before {
@@ -268,7 +273,7 @@ impl Edit<'_> {
         }
     }
 
-    fn next(self, wanted: Pricing<'_>) -> Option<NextPricing> {
+    fn next_pricing(self, wanted: Pricing<'_>) -> Option<NextPricing> {
         Some(NextPricing {
             price_model: wanted.price_model.to_owned(),
             max_price: wanted.max_price,
@@ -288,14 +293,14 @@ impl Edit<'_> {
         let Some(catalog) = self.catalog else { return true };
         let mut others = catalog
             .iter()
-            .filter(|other| other.id != service.id && other.was_open());
+            .filter(|other| other.id != service.id && other.was_ever_open());
         others.any(|other| {
             let removed_at = other.history.removed_at;
             removed_at.is_some_and(|removed| self.at < removed.after(self.delay))
                 || other.operations.iter().any(|other| {
-                    operation.takes(&other.method)
-                        && operation.endpoint.shares_calls_with(&other.endpoint)
-                        && !other.pricing(self.at).covers(operation.pricing(Timestamp::MAX))
+                    operation.accepts_method(&other.method)
+                        && operation.endpoint.overlaps(&other.endpoint)
+                        && !other.pricing_at(self.at).covers(operation.pricing_at(Timestamp::MAX))
                 })
         })
     }

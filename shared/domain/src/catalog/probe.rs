@@ -86,7 +86,7 @@ impl Obstacle {
     ];
 
     /// Parses the name of an obstacle as [`fmt::Display`] writes it.
-    pub fn parse(word: &str) -> Option<Self> {
+    pub fn from_word(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
             return (status.to_string() == word).then_some(status);
@@ -98,10 +98,10 @@ impl Obstacle {
     }
 }
 
-/// Returns the payment that authorize would choose and sign for this 402 response ([`Offer::choose`]).
-pub fn read_requirement(requirement: &Value, network: Network) -> ProbeResult {
-    match Offer::choose(requirement, network) {
-        Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_offer(&offer, network))),
+/// Returns the payment that authorize would choose and sign for this 402 response ([`Offer::choose_cheapest`]).
+pub fn parse_requirements(requirement: &Value, network: Network) -> ProbeResult {
+    match Offer::choose_cheapest(requirement, network) {
+        Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_requirements(&offer, network))),
         Err(none) => Err(none.reason.into()),
     }
 }
@@ -132,7 +132,7 @@ impl fmt::Display for Obstacle {
 /// The latest probe of one operation, and the last response of any probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The called address: [`Operation::target`]. A result for one address does not apply to another address.
+    /// The called address: [`Operation::probe_target`]. A result for one address does not apply to another address.
     pub target: Fingerprint,
     /// The time of the probe.
     pub at: Timestamp,
@@ -166,8 +166,8 @@ pub struct ProbeRecord {
 
 impl ProbeRecord {
     /// Returns the latest probe of an operation, if the probe called the operation's current address.
-    pub fn probe(&self, operation: &Operation) -> Option<&Probe> {
-        let target = operation.target();
+    pub fn latest_probe(&self, operation: &Operation) -> Option<&Probe> {
+        let target = operation.probe_target();
         self.operations
             .get(&operation.id)
             .filter(|probe| probe.target == target)
@@ -175,7 +175,7 @@ impl ProbeRecord {
 
     /// Returns whether an operator requested a probe of this operation that has not run yet.
     pub fn is_requested(&self, operation: &Operation) -> bool {
-        let asked = |at| self.probe(operation).is_none_or(|probe| probe.at < at);
+        let asked = |at| self.latest_probe(operation).is_none_or(|probe| probe.at < at);
         self.requested_at.is_some_and(asked)
     }
 
@@ -183,14 +183,14 @@ impl ProbeRecord {
     /// `interval`, or an operator requested a probe.
     pub fn is_due(&self, operation: &Operation, now: Timestamp, interval: Duration) -> bool {
         let seen_lately = |probe: &Probe| now.since(probe.at) < interval;
-        self.is_requested(operation) || !self.probe(operation).is_some_and(seen_lately)
+        self.is_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
     }
 
     /// Returns the price that an operation's provider charges, if it differs from the catalog's payment at this time,
     /// and since when. Returns `None` if both agree or no price is known.
-    pub fn change(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
-        let answer = self.probe(operation)?.answer.as_ref()?;
-        let same = match (operation.pricing(at).payment, &answer.quote) {
+    pub fn changed_payment(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
+        let answer = self.latest_probe(operation)?.answer.as_ref()?;
+        let same = match (operation.pricing_at(at).payment, &answer.quote) {
             (Some(pinned), Quote::Paid(asked)) => pinned == asked,
             (None, Quote::Free) => true,
             (Some(_), Quote::Free) | (None, Quote::Paid(_)) => false,
@@ -201,7 +201,7 @@ impl ProbeRecord {
 
 impl Operation {
     /// Returns the fingerprint of the method and full address that a probe calls.
-    pub fn target(&self) -> Fingerprint {
+    pub fn probe_target(&self) -> Fingerprint {
         Fingerprint::for_text(&format!("{} {}", self.method.to_ascii_uppercase(), self.endpoint))
     }
 }
@@ -227,7 +227,7 @@ impl ProbeRecord {
     /// Returns the record after a run of probes that began at `at`. Results of operations that the service no longer
     /// has are dropped.
     #[must_use]
-    pub fn with(
+    pub fn with_results(
         &self,
         service: &Service,
         results: impl IntoIterator<Item = (OperationUuid, ProbeResult)>,
@@ -235,7 +235,7 @@ impl ProbeRecord {
     ) -> Self {
         let known = service.operations.iter();
         let mut known: BTreeMap<OperationUuid, Probe> = known
-            .filter_map(|operation| Some((operation.id, self.probe(operation)?.clone())))
+            .filter_map(|operation| Some((operation.id, self.latest_probe(operation)?.clone())))
             .collect();
         for (id, seen) in results {
             let Some(operation) = service.operations.iter().find(|operation| operation.id == id) else {
@@ -250,7 +250,7 @@ impl ProbeRecord {
                 }
                 Err(_) => before,
             };
-            let target = operation.target();
+            let target = operation.probe_target();
             let probe = Probe {
                 target,
                 at,
@@ -268,19 +268,19 @@ impl ProbeRecord {
 
     /// Returns the availability label of an operation, based on the operation's latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
-        self.probe(operation)
+        self.latest_probe(operation)
             .map_or(Availability::Unverified, Probe::availability)
     }
 
     /// Returns whether a probe has read a price for every operation of the service, including that the operation is
     /// free. Later failures change only the availability.
     pub fn has_passed(&self, service: &Service) -> bool {
-        let answered = |operation| self.probe(operation).is_some_and(|probe| probe.answer.is_some());
+        let answered = |operation| self.latest_probe(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
     /// Returns the service with its probe results added, as API responses show it.
-    pub fn with_labels(&self, service: &Service) -> Service {
+    pub fn with_probe_labels(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
             operation.availability = self.availability(operation);
@@ -380,7 +380,7 @@ mod tests {
     fn after(entry: &Service, results: &[ProbeResult]) -> ProbeRecord {
         let runs = (1..).zip(results);
         runs.fold(ProbeRecord::default(), |record, (n, seen)| {
-            record.with(entry, [(id(1), seen.clone())], at(n * 10))
+            record.with_results(entry, [(id(1), seen.clone())], at(n * 10))
         })
     }
 
@@ -404,7 +404,7 @@ mod tests {
         for (seen, since) in rows {
             let entry = one(HTTPS, Some(payment(10, 1)));
             let record = after(&entry, seen);
-            let change = record.change(&entry.operations[0], at(99));
+            let change = record.changed_payment(&entry.operations[0], at(99));
             assert_eq!(change.map(|answer| answer.since.secs()), since, "{seen:?}");
         }
     }
@@ -425,14 +425,14 @@ mod tests {
                 (vec![(id(1), FREE), (id(2), Ok(paid(1, 1)))], passed),
             ];
             for (seen, expected) in rows {
-                let record = ProbeRecord::default().with(&entry, seen, at(1));
-                assert_eq!(record.with_labels(&entry).trust_status, expected);
+                let record = ProbeRecord::default().with_results(&entry, seen, at(1));
+                assert_eq!(record.with_probe_labels(&entry).trust_status, expected);
                 // The operations may be probed in one run or in two runs. A later failure does not revoke the passed
                 // status.
-                let record = record.with(&entry, [(id(2), FREE)], at(2));
-                assert_eq!(record.with_labels(&entry).trust_status, passed);
-                let record = record.with(&entry, [(id(1), DOWN)], at(3));
-                let shown = record.with_labels(&entry);
+                let record = record.with_results(&entry, [(id(2), FREE)], at(2));
+                assert_eq!(record.with_probe_labels(&entry).trust_status, passed);
+                let record = record.with_results(&entry, [(id(1), DOWN)], at(3));
+                let shown = record.with_probe_labels(&entry);
                 assert_eq!(
                     (shown.trust_status, shown.operations[0].availability),
                     (passed, Availability::Unverified)
@@ -440,15 +440,15 @@ mod tests {
             }
         }
         let empty = service(TrustStatus::Listed, Vec::new());
-        assert_eq!(after(&empty, &[]).with_labels(&empty), empty);
+        assert_eq!(after(&empty, &[]).with_probe_labels(&empty), empty);
     }
 
     #[test]
     fn results_for_unknown_operations_are_dropped() {
         let entry = one(HTTPS, None);
-        let record = after(&entry, &[Ok(paid(10, 1))]).with(&entry, [(id(9), FREE)], at(99));
+        let record = after(&entry, &[Ok(paid(10, 1))]).with_results(&entry, [(id(9), FREE)], at(99));
         assert_eq!((record.version, record.operations.len()), (2, 1));
-        let shown = record.with_labels(&entry);
+        let shown = record.with_probe_labels(&entry);
         assert_eq!(shown.operations[0].availability, Availability::PaidX402);
         assert_eq!(
             (shown.operations[0].payment.as_ref(), shown.version),
@@ -464,9 +464,16 @@ mod tests {
         assert!(!record.is_due(&entry.operations[0], at(20), day));
         entry.operations[0].endpoint = Endpoint::parse("https://lab.example/other").unwrap();
         let moved = &entry.operations[0];
-        assert_eq!((record.probe(moved), record.change(moved, at(20))), (None, None));
+        assert_eq!(
+            (record.latest_probe(moved), record.changed_payment(moved, at(20))),
+            (None, None)
+        );
         assert!(record.is_due(moved, at(20), day));
-        assert_eq!(record.with(&entry, [], at(30)).operations.len(), 0, "and is forgotten");
+        assert_eq!(
+            record.with_results(&entry, [], at(30)).operations.len(),
+            0,
+            "and is forgotten"
+        );
     }
 
     #[test]
@@ -528,7 +535,7 @@ mod tests {
         ];
         for (requirement, expected) in rows {
             assert_eq!(
-                read_requirement(&requirement, Network::BaseSepolia),
+                parse_requirements(&requirement, Network::BaseSepolia),
                 expected,
                 "{requirement}"
             );
@@ -541,14 +548,14 @@ mod tests {
         let mut words = Vec::new();
         for obstacle in Obstacle::WORDS.iter().map(|(obstacle, _)| *obstacle).chain(statuses) {
             let word = obstacle.to_string();
-            assert_eq!(Obstacle::parse(&word), Some(obstacle));
+            assert_eq!(Obstacle::from_word(&word), Some(obstacle));
             words.push(word);
         }
         words.sort();
         words.dedup();
         assert_eq!(words.len(), Obstacle::WORDS.len() + statuses.len());
         for word in ["", "status_", "status_0500", "status_+1", "status_70000", "Timeout"] {
-            assert_eq!(Obstacle::parse(word), None, "{word}");
+            assert_eq!(Obstacle::from_word(word), None, "{word}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::{
     Address, Amount, Endpoint, ListingHistory, Network, NextPricing, Offer, OperationSlug, OperationUuid, ServiceId,
     ServiceSlug, Timestamp,
-    catalog::endpoint::{Parameters, address_digest, host_digest, length_digest},
+    catalog::endpoint::{Parameters, address_digest, host_digest, url_length_digest},
     x402::requirement::SCHEME,
 };
 use serde_json::Value;
@@ -31,7 +31,7 @@ macro_rules! named {
             }
 
             /// Returns `must be one of: …` with all names, for validation errors.
-            pub fn choices() -> String {
+            pub fn choices_message() -> String {
                 let names: Vec<&str> = Self::ALL.iter().map(|value| value.name()).collect();
                 format!("must be one of: {}", names.join(", "))
             }
@@ -153,7 +153,7 @@ pub struct Operation {
     /// The type of execution, such as `sync`.
     pub execution: String,
     /// The price model, such as [`FIXED_PRICE`]. `price_model`, `max_price` and `payment` apply until `next` takes
-    /// effect: see [`Operation::pricing`].
+    /// effect: see [`Operation::pricing_at`].
     pub price_model: String,
     /// The expected price of a call. No check uses the estimate.
     pub estimated_price: Amount,
@@ -189,7 +189,7 @@ pub struct CatalogPayment {
 
 impl CatalogPayment {
     /// Creates the catalog payment for these payment requirements.
-    pub fn from_offer(offer: &Offer, network: Network) -> Self {
+    pub fn from_requirements(offer: &Offer, network: Network) -> Self {
         Self {
             scheme: SCHEME.to_owned(),
             network,
@@ -230,13 +230,13 @@ impl Service {
     /// Returns the counts of operations at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
-            let is_such = |one: &&Operation| match one.pricing(at).payment {
+            let is_such = |one: &&Operation| match one.pricing_at(at).payment {
                 Some(_) => paid,
                 None => one.availability == seen,
             };
             self.operations.iter().filter(is_such).count()
         };
-        let prices = self.operations.iter().map(|one| one.price(at));
+        let prices = self.operations.iter().map(|one| one.expected_price(at));
         Aggregates {
             operations: self.operations.len(),
             paid: count(true, Availability::PaidX402),
@@ -246,27 +246,27 @@ impl Service {
     }
 
     /// Returns the operation with this slug.
-    pub fn operation(&self, slug: &OperationSlug) -> Option<&Operation> {
+    pub fn find_operation(&self, slug: &OperationSlug) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.slug == *slug)
     }
 }
 
 impl Operation {
     /// Returns whether the operation has this method, in any case.
-    pub fn takes(&self, method: &str) -> bool {
+    pub fn accepts_method(&self, method: &str) -> bool {
         self.method.eq_ignore_ascii_case(method)
     }
 
     /// Returns the expected price of a call at this time: the payment's amount, or the estimate if there is no payment.
-    pub fn price(&self, at: Timestamp) -> Amount {
-        let payment = self.pricing(at).payment;
+    pub fn expected_price(&self, at: Timestamp) -> Amount {
+        let payment = self.pricing_at(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
     /// Returns the payee and the maximum price of a call on this network at this time, or the reason that no call can
     /// be paid.
-    pub fn payable(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
-        let pricing = self.pricing(at);
+    pub fn payable_limit(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
+        let pricing = self.pricing_at(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
         let payment = payment.ok_or(Unpayable::NoPayment)?;
         if payment.network != network {
@@ -277,7 +277,7 @@ impl Operation {
         }
         Ok(Payable {
             pay_to: payment.pay_to,
-            most: pricing.most().ok_or(Unpayable::NoMaximum)?,
+            most: pricing.max_price().ok_or(Unpayable::NoMaximum)?,
         })
     }
 
@@ -296,7 +296,7 @@ impl Operation {
     /// slug mentions scraping (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
-            service == Category::Scrape || self.category == Category::Scrape || self.slug.says_that_it_fetches()
+            service == Category::Scrape || self.category == Category::Scrape || self.slug.suggests_fetching()
         })
     }
 }
@@ -362,27 +362,27 @@ impl Catalog {
     }
 
     /// Returns the earliest time after `at` at which the pricing of an operation changes.
-    pub fn next_change(&self, at: Timestamp) -> Option<Timestamp> {
+    pub fn next_pricing_change(&self, at: Timestamp) -> Option<Timestamp> {
         let services = self.services.iter();
-        services.filter_map(|service| service.next_change(at)).min()
+        services.filter_map(|service| service.next_pricing_change(at)).min()
     }
 
     /// Returns the service with this UUID.
-    pub fn by_id(&self, id: ServiceId) -> Option<&Service> {
+    pub fn find_by_id(&self, id: ServiceId) -> Option<&Service> {
         let first = self.by_id.partition_point(|(other, _)| *other < id);
         let (_, place) = self.by_id.get(first).filter(|(other, _)| *other == id)?;
         self.services.get(*place)
     }
 
     /// Returns the service with this slug or, if the text is a UUID, with this UUID.
-    pub fn by_reference(&self, reference: &str) -> Option<&Service> {
+    pub fn find_by_reference(&self, reference: &str) -> Option<&Service> {
         let by_slug = self
             .services
             .binary_search_by(|service| service.slug.as_str().cmp(reference))
             .ok();
         match by_slug {
             Some(index) => self.services.get(index),
-            None => ServiceId::parse(reference).and_then(|id| self.by_id(id)),
+            None => ServiceId::parse(reference).and_then(|id| self.find_by_id(id)),
         }
     }
 
@@ -394,20 +394,20 @@ impl Catalog {
         method: &'a str,
         url: &'a Url,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        self.at(url, move |operation| operation.takes(method))
+        self.operations_at(url, move |operation| operation.accepts_method(method))
     }
 
     /// Like [`Catalog::find_operations`], but only for the operations that `is_asked_for` accepts.
-    fn at<'a>(
+    fn operations_at<'a>(
         &'a self,
         url: &'a Url,
         is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
         // A matching endpoint without parameters ends the search.
-        let with_parameters = std::iter::once_with(|| self.forms_with_parameters(url)).flatten();
+        let with_parameters = std::iter::once_with(|| self.parameter_patterns(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
-            let operations = self.of_form(form, url);
+            let operations = self.operations_with_parameters(form, url);
             let mut operations = operations
                 .filter(move |(_, operation)| is_asked_for(operation))
                 .peekable();
@@ -418,8 +418,8 @@ impl Catalog {
 
     /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, the most
     /// literal first.
-    fn forms_with_parameters(&self, url: &Url) -> impl Iterator<Item = Parameters> {
-        let length = length_digest(url);
+    fn parameter_patterns(&self, url: &Url) -> impl Iterator<Item = Parameters> {
+        let length = url_length_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < length);
         let alike = self.templates.iter().skip(first);
         let alike = alike.take_while(move |(other, ..)| *other == length);
@@ -427,7 +427,7 @@ impl Catalog {
     }
 
     /// Returns the operations of open services at an address, for endpoints with these parameter positions.
-    fn of_form<'a>(
+    fn operations_with_parameters<'a>(
         &'a self,
         form: Parameters,
         url: &'a Url,
@@ -451,14 +451,14 @@ impl Catalog {
     /// address with another method, or else a service with an operation at the same host, on any port. Of several
     /// services, the first service that has the named operation is returned, or else the first service in the order of
     /// the catalog.
-    pub fn meant<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
-        let at_address = self.at(url, |_| true).map(|(service, _)| service);
-        with_named(at_address, named).or_else(|| with_named(self.at_host(url), named))
+    pub fn guess_service<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
+        let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
+        first_with_operation(at_address, named).or_else(|| first_with_operation(self.services_at_host(url), named))
     }
 
     /// Returns the open services with an operation at the host of this address, on any port, in the order of the
     /// catalog.
-    fn at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
+    fn services_at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
         let alike = self.by_host.iter().skip(first);
@@ -473,10 +473,13 @@ impl Catalog {
 }
 
 /// Returns the first service that has the named operation, or else the first service.
-fn with_named<'a>(services: impl Iterator<Item = &'a Service>, named: Option<&OperationSlug>) -> Option<&'a Service> {
+fn first_with_operation<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    named: Option<&OperationSlug>,
+) -> Option<&'a Service> {
     let mut services = services.peekable();
     let first = services.peek().copied();
-    let has_it = |service: &&Service| named.is_some_and(|slug| service.operation(slug).is_some());
+    let has_it = |service: &&Service| named.is_some_and(|slug| service.find_operation(slug).is_some());
     services.find(has_it).or(first)
 }
 
@@ -587,12 +590,12 @@ mod tests {
                 prop_assert_eq!(catalog.find_operations("POST", &url).count(), 0);
                 let mut at_host = every.filter(|(_, operation)| operation.endpoint.host() == url.host());
                 let meant = meant.or_else(|| at_host.next()).map(|(service, _)| service);
-                prop_assert_eq!(catalog.meant(&url, None), meant);
+                prop_assert_eq!(catalog.guess_service(&url, None), meant);
             }
             for id in (0..10).map(|n| ServiceId::from_uuid(Uuid::from_u128(n))) {
                 let searched = catalog.services().iter().find(|service| service.id == id);
-                prop_assert_eq!(catalog.by_id(id), searched);
-                prop_assert_eq!(catalog.by_reference(&id.to_string()), searched);
+                prop_assert_eq!(catalog.find_by_id(id), searched);
+                prop_assert_eq!(catalog.find_by_reference(&id.to_string()), searched);
             }
         }
     }
@@ -614,7 +617,11 @@ mod tests {
         let catalog = Catalog::new(services);
         let meant = |path: &str, named: Option<&str>| {
             let url = Url::parse(&format!("https://a.example{path}")).unwrap();
-            catalog.meant(&url, named.map(slug).as_ref()).unwrap().slug.to_string()
+            catalog
+                .guess_service(&url, named.map(slug).as_ref())
+                .unwrap()
+                .slug
+                .to_string()
         };
         assert_eq!(meant("/weather", None), "s1");
         assert_eq!(meant("/weather", Some("a.b")), "s1");
@@ -713,13 +720,13 @@ mod tests {
             operation.price_model = model.to_owned();
             operation.max_price = max.map(units);
             assert_eq!(
-                operation.payable(Network::Base, Timestamp::EPOCH),
+                operation.payable_limit(Network::Base, Timestamp::EPOCH),
                 expected,
                 "{operation:?}"
             );
             // On mainnets, operations over plain HTTP can't be paid.
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
-            let plain = operation.payable(Network::Base, Timestamp::EPOCH);
+            let plain = operation.payable_limit(Network::Base, Timestamp::EPOCH);
             assert_eq!(
                 plain.err(),
                 expected
@@ -727,7 +734,7 @@ mod tests {
                     .filter(|why| *why != Unpayable::NoMaximum)
                     .or(Some(Unpayable::PlainHttp))
             );
-            let testnet = operation.payable(Network::BaseSepolia, Timestamp::EPOCH);
+            let testnet = operation.payable_limit(Network::BaseSepolia, Timestamp::EPOCH);
             assert_ne!(testnet.err(), Some(Unpayable::PlainHttp));
         }
     }

@@ -17,7 +17,7 @@ impl EventData {
     /// Adds an id, a hash, an address or any other text.
     #[must_use]
     pub fn text(self, name: &'static str, value: impl Display) -> Self {
-        self.with(name, Value::String(value.to_string()))
+        self.with_field(name, Value::String(value.to_string()))
     }
 
     /// Adds a text field unless `value` is `None`.
@@ -47,7 +47,7 @@ impl EventData {
     /// Adds a whole number.
     #[must_use]
     pub fn number(self, name: &'static str, value: u64) -> Self {
-        self.with(name, Value::from(value))
+        self.with_field(name, Value::from(value))
     }
 
     /// Adds a time.
@@ -59,7 +59,7 @@ impl EventData {
     /// Adds a boolean.
     #[must_use]
     pub fn flag(self, name: &'static str, value: bool) -> Self {
-        self.with(name, Value::Bool(value))
+        self.with_field(name, Value::Bool(value))
     }
 
     /// Adds an agent's labels unless there are none.
@@ -68,37 +68,37 @@ impl EventData {
         if labels.is_empty() {
             self
         } else {
-            self.with("labels", labels.to_json())
+            self.with_field("labels", labels.to_json())
         }
     }
 
-    fn with(mut self, name: &'static str, value: Value) -> Self {
+    fn with_field(mut self, name: &'static str, value: Value) -> Self {
         self.0.insert(name.to_owned(), value);
         self
     }
 
     /// Returns the field with this name.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub fn find(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
     /// Returns the field with this name, if it is a text, such as an id.
-    pub fn get_text(&self, name: &str) -> Option<&str> {
-        self.get(name)?.as_str()
+    pub fn find_text(&self, name: &str) -> Option<&str> {
+        self.find(name)?.as_str()
     }
 
     /// Returns the field with this name, if it is an amount.
-    pub fn get_amount(&self, name: &str) -> Option<Amount> {
-        Amount::from_units(self.get(name)?.as_u64()?)
+    pub fn find_amount(&self, name: &str) -> Option<Amount> {
+        Amount::from_units(self.find(name)?.as_u64()?)
     }
 
     /// Returns the field with this name, if it is a time.
-    pub fn get_time(&self, name: &str) -> Option<Timestamp> {
-        Timestamp::parse(self.get_text(name)?)
+    pub fn find_time(&self, name: &str) -> Option<Timestamp> {
+        Timestamp::parse(self.find_text(name)?)
     }
 
     /// Returns all fields as JSON.
-    pub const fn members(&self) -> &Map<String, Value> {
+    pub const fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
 }

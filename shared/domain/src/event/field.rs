@@ -63,7 +63,7 @@ const HASH_DIGITS: usize = 64;
 
 impl Form {
     /// Returns whether a value has this format.
-    pub fn fits(self, value: &Value) -> bool {
+    pub fn matches(self, value: &Value) -> bool {
         let text = value.as_str();
         match self {
             Self::Uuid => text.is_some_and(|text| text.len() == 36 && Uuid::try_parse(text).is_ok()),

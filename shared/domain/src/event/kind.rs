@@ -271,10 +271,10 @@ impl EventKind {
 
     /// Returns every field of the event's data.
     pub fn fields(self) -> impl Iterator<Item = &'static Field> {
-        self.groups().iter().copied().flatten()
+        self.field_groups().iter().copied().flatten()
     }
 
-    const fn groups(self) -> &'static [&'static [Field]] {
+    const fn field_groups(self) -> &'static [&'static [Field]] {
         match self {
             Self::PaymentAuthorized => &[TRANSFER, PURCHASE, APPROVAL_OF, VALID_BEFORE, LABELS],
             Self::PaymentConfirmed => &[TRANSFER, PURCHASE, APPROVAL_OF, PROOF, LABELS],

@@ -1,6 +1,6 @@
 //! An event and its only serialized form: `CloudEvents` 1.0, structured JSON (`CloudEvents` JSON format §3).
 
-use crate::{AgentId, EventData, EventKind, EventTopic, Field, PersonId, ServiceId, Timestamp};
+use crate::{AgentId, EventData, EventKind, EventTopic, Field, ServiceId, Timestamp, UserId};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Event {
     kind: EventKind,
     time: Timestamp,
     subject: EventSubject,
-    owner: Option<PersonId>,
+    owner: Option<UserId>,
     data: EventData,
 }
 
@@ -96,7 +96,7 @@ pub enum EventSubject {
     /// A service.
     Service(ServiceId),
     /// A user.
-    Person(PersonId),
+    Person(UserId),
     /// The whole deployment.
     Deployment,
 }
@@ -117,7 +117,7 @@ impl EventSubject {
         match topic {
             EventTopic::Agent => AgentId::parse(text).map(Self::Agent),
             EventTopic::Service => ServiceId::parse(text).map(Self::Service),
-            EventTopic::Person => PersonId::parse(text).map(Self::Person),
+            EventTopic::Person => UserId::parse(text).map(Self::Person),
             EventTopic::Deployment => (text == Self::DEPLOYMENT).then_some(Self::Deployment),
         }
     }
@@ -138,13 +138,13 @@ impl fmt::Display for EventSubject {
 /// Why an event is invalid: a field is missing, is unknown or has a wrong format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
-pub struct EventProblem {
+pub struct EventError {
     /// The name of the field.
     pub member: String,
 }
 
-impl EventProblem {
-    fn at(member: impl Into<String>) -> Self {
+impl EventError {
+    fn at_field(member: impl Into<String>) -> Self {
         Self { member: member.into() }
     }
 }
@@ -163,26 +163,26 @@ impl Event {
         kind: EventKind,
         time: Timestamp,
         subject: EventSubject,
-        owner: Option<PersonId>,
+        owner: Option<UserId>,
         data: EventData,
-    ) -> Result<Self, EventProblem> {
+    ) -> Result<Self, EventError> {
         if subject.topic() != kind.topic() {
-            return Err(EventProblem::at("subject"));
+            return Err(EventError::at_field("subject"));
         }
         if owner.is_some() != kind.topic().has_owner() {
-            return Err(EventProblem::at("owner"));
+            return Err(EventError::at_field("owner"));
         }
-        let missing = |field: &&Field| data.get(field.name).is_none_or(|value| !field.form.fits(value));
+        let missing = |field: &&Field| data.find(field.name).is_none_or(|value| !field.form.matches(value));
         if let Some(field) = kind
             .fields()
-            .filter(|field| field.required || data.get(field.name).is_some())
+            .filter(|field| field.required || data.find(field.name).is_some())
             .find(missing)
         {
-            return Err(EventProblem::at(field.name));
+            return Err(EventError::at_field(field.name));
         }
         let is_known = |name: &str| kind.fields().any(|field| field.name == name);
-        if let Some(unknown) = data.members().keys().find(|name| !is_known(name)) {
-            return Err(EventProblem::at(unknown));
+        if let Some(unknown) = data.fields().keys().find(|name| !is_known(name)) {
+            return Err(EventError::at_field(unknown));
         }
         Ok(Self {
             id,
@@ -196,8 +196,8 @@ impl Event {
     }
 
     /// Parses the JSON form. Fields that Purser does not publish are rejected.
-    pub fn parse(bytes: &[u8]) -> Result<Self, EventProblem> {
-        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventProblem::at(""))?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
+        let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventError::at_field(""))?;
         let known = [
             "specversion",
             "id",
@@ -211,17 +211,17 @@ impl Event {
             "data",
         ];
         if let Some(unknown) = members.keys().find(|name| !known.contains(&name.as_str())) {
-            return Err(EventProblem::at(unknown));
+            return Err(EventError::at_field(unknown));
         }
         let text = |name: &str| members.get(name).and_then(Value::as_str);
         let constant = |name: &str, value: &str| match text(name) {
             Some(found) if found == value => Ok(()),
-            Some(_) | None => Err(EventProblem::at(name)),
+            Some(_) | None => Err(EventError::at_field(name)),
         };
         constant("specversion", SPEC_VERSION)?;
         constant("datacontenttype", CONTENT_TYPE)?;
         constant("dataschema", SCHEMA)?;
-        let wrong = |name: &'static str| move || EventProblem::at(name);
+        let wrong = |name: &'static str| move || EventError::at_field(name);
         let id = text("id").and_then(EventId::parse).ok_or_else(wrong("id"))?;
         let source = text("source")
             .and_then(EventSource::parse)
@@ -233,7 +233,7 @@ impl Event {
         let owner = match members.get("owner") {
             None => None,
             Some(owner) => {
-                let owner = owner.as_str().and_then(PersonId::parse);
+                let owner = owner.as_str().and_then(UserId::parse);
                 Some(owner.ok_or_else(wrong("owner"))?)
             }
         };
@@ -287,7 +287,7 @@ impl Event {
     }
 
     /// Returns the user whom the event belongs to. `None` if the event concerns a service or the deployment.
-    pub const fn owner(&self) -> Option<&PersonId> {
+    pub const fn owner(&self) -> Option<&UserId> {
         self.owner.as_ref()
     }
 
@@ -309,11 +309,11 @@ impl Event {
 mod tests {
     use super::*;
 
-    fn person() -> PersonId {
-        PersonId::derive("https://issuer.example", "ann")
+    fn person() -> UserId {
+        UserId::derive("https://issuer.example", "ann")
     }
 
-    fn made(kind: EventKind, subject: EventSubject, owner: Option<PersonId>, data: EventData) -> Result<Event, String> {
+    fn made(kind: EventKind, subject: EventSubject, owner: Option<UserId>, data: EventData) -> Result<Event, String> {
         let id = EventId::derive(kind, &[&"x"]);
         let source = EventSource::for_stack("stack").unwrap();
         Event::new(id, source, kind, Timestamp::EPOCH, subject, owner, data).map_err(|problem| problem.member)

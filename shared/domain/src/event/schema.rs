@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 /// Returns the JSON Schema of all events.
 pub fn event_schema() -> Value {
-    let kinds: Vec<Value> = EventKind::ALL.iter().map(|kind| of_kind(*kind)).collect();
+    let kinds: Vec<Value> = EventKind::ALL.iter().map(|kind| kind_schema(*kind)).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": SCHEMA,
@@ -27,16 +27,16 @@ pub fn event_schema() -> Value {
     })
 }
 
-fn of_kind(kind: EventKind) -> Value {
+fn kind_schema(kind: EventKind) -> Value {
     let mut properties = Map::new();
     for field in kind.fields() {
-        properties.insert(field.name.to_owned(), of_form(field.form));
+        properties.insert(field.name.to_owned(), form_schema(field.form));
     }
     let required = |field: &&Field| field.required;
     let required: Vec<&str> = kind.fields().filter(required).map(|field| field.name).collect();
     let mut members = json!({
         "type": {"const": kind.name()},
-        "subject": of_subject(kind.topic()),
+        "subject": subject_schema(kind.topic()),
         "data": {
             "type": "object",
             "properties": properties,
@@ -45,7 +45,7 @@ fn of_kind(kind: EventKind) -> Value {
         },
     });
     let owner = if kind.topic().has_owner() {
-        person()
+        user_schema()
     } else {
         Value::Bool(false)
     };
@@ -59,19 +59,19 @@ fn of_kind(kind: EventKind) -> Value {
     schema
 }
 
-fn person() -> Value {
+fn user_schema() -> Value {
     json!({"type": "string", "pattern": "^[0-9a-f]{64}$"})
 }
 
-fn of_subject(topic: EventTopic) -> Value {
+fn subject_schema(topic: EventTopic) -> Value {
     match topic {
-        EventTopic::Agent | EventTopic::Service => of_form(Form::Uuid),
-        EventTopic::Person => person(),
+        EventTopic::Agent | EventTopic::Service => form_schema(Form::Uuid),
+        EventTopic::Person => user_schema(),
         EventTopic::Deployment => json!({"const": "deployment"}),
     }
 }
 
-fn of_form(form: Form) -> Value {
+fn form_schema(form: Form) -> Value {
     match form {
         Form::Uuid => json!({"type": "string", "format": "uuid"}),
         Form::Number => json!({"type": "integer", "minimum": 0}),

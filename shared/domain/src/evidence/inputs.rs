@@ -46,11 +46,11 @@ impl InputDocuments {
     /// Creates the documents for the inputs of a decision at this time.
     pub fn new(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
         Self {
-            agent: agent(inputs.agent),
+            agent: agent_document(inputs.agent),
             policy: inputs
                 .enabled
-                .map_or(Value::Null, |enabled| policy(enabled, inputs.agent)),
-            service: service(inputs.service, at),
+                .map_or(Value::Null, |enabled| policy_document(enabled, inputs.agent)),
+            service: service_document(inputs.service, at),
         }
     }
 
@@ -60,13 +60,13 @@ impl InputDocuments {
     }
 }
 
-fn units(amount: Option<Amount>) -> Option<u64> {
+fn optional_units(amount: Option<Amount>) -> Option<u64> {
     amount.map(Amount::units)
 }
 
-fn agent(agent: &Agent) -> Value {
+fn agent_document(agent: &Agent) -> Value {
     let rules = agent.rules.iter().map(|rule| {
-        let mut terms = rule_terms(&rule.kind);
+        let mut terms = rule_parameters(&rule.kind);
         if let Some(terms) = terms.as_object_mut() {
             terms.insert("rule_id".to_owned(), rule.id.to_string().into());
             terms.insert("rule_version".to_owned(), rule.version.into());
@@ -84,7 +84,7 @@ fn agent(agent: &Agent) -> Value {
 }
 
 /// Returns the parameters of a rule, without the kind.
-pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
+pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
     let slugs = |services: &Option<Vec<crate::ServiceSlug>>| {
         let services = services.as_ref();
         json!(services.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()))
@@ -94,10 +94,10 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
             json!({"categories": categories.iter().map(|category| category.name()).collect::<Vec<_>>()})
         }
         RuleKind::VendorAllowlist { vendors } => {
-            let services = vendors.iter().filter_map(Vendor::service).map(ToString::to_string);
+            let services = vendors.iter().filter_map(Vendor::service_slug).map(ToString::to_string);
             let wallets = vendors
                 .iter()
-                .filter_map(Vendor::wallet)
+                .filter_map(Vendor::wallet_address)
                 .map(|wallet| wallet.to_string());
             json!({"services": services.collect::<Vec<_>>(), "wallets": wallets.collect::<Vec<_>>()})
         }
@@ -111,7 +111,7 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
         } => json!({
             "services": slugs(services),
             "categories": categories.as_ref().map(|all| all.iter().map(|one| one.name()).collect::<Vec<_>>()),
-            "above_units": units(*above),
+            "above_units": optional_units(*above),
         }),
         RuleKind::CountLimit {
             services,
@@ -136,7 +136,7 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
             "services": slugs(services),
             "percent": percent,
             "over": over.name(),
-            "of": over.prices(),
+            "of": over.price_count(),
             "action": action.name(),
         }),
         RuleKind::Schedule { services, schedule } => json!({
@@ -150,7 +150,7 @@ pub(crate) fn rule_terms(kind: &RuleKind) -> Value {
     }
 }
 
-fn policy(enabled: &EnabledService, agent: &Agent) -> Value {
+fn policy_document(enabled: &EnabledService, agent: &Agent) -> Value {
     let policy = &enabled.policy;
     let operations = policy.enabled_operations.as_ref();
     let mut document = json!({
@@ -167,8 +167,8 @@ fn policy(enabled: &EnabledService, agent: &Agent) -> Value {
     let raise = policy.raise.as_ref().filter(|raise| raise.by == agent.owner);
     if let (Some(raise), Some(members)) = (raise, document.as_object_mut()) {
         let raise = json!({
-            "max_per_call_units": units(raise.caps.max_per_call),
-            "max_per_day_units": units(raise.caps.max_per_day),
+            "max_per_call_units": optional_units(raise.caps.max_per_call),
+            "max_per_day_units": optional_units(raise.caps.max_per_day),
             "from": raise.from.to_string(),
             "until": raise.until.to_string(),
         });
@@ -177,18 +177,18 @@ fn policy(enabled: &EnabledService, agent: &Agent) -> Value {
     document
 }
 
-fn service(service: &Service, at: Timestamp) -> Value {
+fn service_document(service: &Service, at: Timestamp) -> Value {
     json!({
         "service_id": service.id.to_string(),
         "version": service.version,
         "slug": service.slug.to_string(),
         "category": service.category.name(),
-        "operations": service.operations.iter().map(|one| operation(one, service, at)).collect::<Vec<_>>(),
+        "operations": service.operations.iter().map(|one| operation_document(one, service, at)).collect::<Vec<_>>(),
     })
 }
 
-fn operation(operation: &Operation, service: &Service, at: Timestamp) -> Value {
-    let pricing: Pricing<'_> = operation.pricing(at);
+fn operation_document(operation: &Operation, service: &Service, at: Timestamp) -> Value {
+    let pricing: Pricing<'_> = operation.pricing_at(at);
     json!({
         "operation_id": operation.slug.to_string(),
         "method": operation.method,
@@ -196,7 +196,7 @@ fn operation(operation: &Operation, service: &Service, at: Timestamp) -> Value {
         "category": operation.category.name(),
         "fetches_target": operation.fetches_target(service.category),
         "price_model": pricing.price_model,
-        "max_price_units": units(pricing.most()),
+        "max_price_units": optional_units(pricing.max_price()),
         "payment": pricing.payment.map(|payment| json!({
             "scheme": payment.scheme,
             "network": payment.network.name(),

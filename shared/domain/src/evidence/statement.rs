@@ -5,8 +5,8 @@
 
 use crate::{
     AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
-    DecisionRecord, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedRefusal, Network,
-    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, Terms, Timestamp, TransactionId,
+    DecisionRecord, DocumentHash, EventSource, InputDocuments, InputVersions, KeyId, LoggedDenial, Network,
+    RecordedDecision, ServiceId, Settlement, SettlementId, SettlementState, SettlementTerms, Timestamp, TransactionId,
 };
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,7 @@ impl DecisionIds {
         Self::from_terms(&settlement.terms)
     }
 
-    fn from_terms(terms: &Terms) -> Option<Self> {
+    fn from_terms(terms: &SettlementTerms) -> Option<Self> {
         let purchase = terms.purchase()?;
         Some(Self {
             transaction: terms.transaction,
@@ -53,7 +53,7 @@ impl DecisionIds {
     }
 
     /// Returns the ids of a block or an escalation.
-    pub const fn from_refusal(refusal: &LoggedRefusal) -> Self {
+    pub const fn from_denial(refusal: &LoggedDenial) -> Self {
         Self {
             transaction: refusal.transaction,
             agent: refusal.agent,
@@ -66,15 +66,15 @@ impl DecisionIds {
 }
 
 /// Returns the `decision_hash` of an allowed purchase that is about to be stored, or `None` for a withdrawal.
-pub fn hash_of_allow(terms: &Terms, call: CallDescription) -> Option<DocumentHash> {
+pub fn allow_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
     let inputs = None;
-    Some(StatedDecision { ids, decision, inputs }.hash())
+    Some(StatedDecision { ids, decision, inputs }.decision_hash())
 }
 
 /// Returns the `decision_hash` of a block or an escalation that is about to be stored, on the deployment's network.
-pub fn hash_of_rejection(record: &DecisionRecord, network: Network) -> DocumentHash {
+pub fn rejection_decision_hash(record: &DecisionRecord, network: Network) -> DocumentHash {
     let ids = DecisionIds {
         transaction: record.transaction,
         agent: record.agent,
@@ -85,7 +85,7 @@ pub fn hash_of_rejection(record: &DecisionRecord, network: Network) -> DocumentH
     };
     let decision = &RecordedDecision::from_record(record, network);
     let inputs = None;
-    StatedDecision { ids, decision, inputs }.hash()
+    StatedDecision { ids, decision, inputs }.decision_hash()
 }
 
 /// The content of a statement about a decision.
@@ -103,7 +103,7 @@ impl StatedDecision<'_> {
     /// Returns the `decision_hash`, which the caller receives with the decision and the statement repeats: the hash of
     /// the object with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does
     /// not depend on the inputs.
-    pub fn hash(&self) -> DocumentHash {
+    pub fn decision_hash(&self) -> DocumentHash {
         DocumentHash::digest(&self.hash_input())
     }
 
@@ -115,7 +115,7 @@ impl StatedDecision<'_> {
             "iat": self.decision.at.secs(),
             "statement": DECISION_STATEMENT,
             "decision_hash": DocumentHash::digest(&hashed).to_string(),
-            "inputs": self.inputs(),
+            "inputs": self.inputs_json(),
         });
         if let (Some(payload), Value::Object(hashed)) = (payload.as_object_mut(), hashed) {
             payload.extend(hashed);
@@ -129,13 +129,13 @@ impl StatedDecision<'_> {
             "transaction_id": self.ids.transaction.to_string(),
             "settlement_id": self.ids.settlement.map(|id| id.to_string()),
             "approval_id": self.ids.approval.map(|id| id.to_string()),
-            "facts": self.facts(),
+            "facts": self.facts_json(),
             "result": decision.result.name(),
             "reason": decision.reason,
         })
     }
 
-    fn facts(&self) -> Value {
+    fn facts_json(&self) -> Value {
         let decision = self.decision;
         let call = &decision.call;
         json!({
@@ -160,11 +160,11 @@ impl StatedDecision<'_> {
                 "body_hash": call.request.body_hash,
                 "target_url": call.target_url.as_ref().map(ToString::to_string),
             },
-            "checks": decision.checks.iter().map(check).collect::<Vec<_>>(),
+            "checks": decision.checks.iter().map(check_json).collect::<Vec<_>>(),
         })
     }
 
-    fn inputs(&self) -> Value {
+    fn inputs_json(&self) -> Value {
         self.inputs.map_or(Value::Null, |(versions, documents)| {
             json!({
                 "engine_version": versions.engine,
@@ -179,7 +179,7 @@ impl StatedDecision<'_> {
     }
 }
 
-fn check(check: &Check) -> Value {
+fn check_json(check: &Check) -> Value {
     json!({
         "name": check.name.name(),
         "outcome": check.outcome.name(),
@@ -191,7 +191,7 @@ fn check(check: &Check) -> Value {
 
 /// Returns the payload of the statement about a confirmed payment or withdrawal by this deployment. Returns `None` if
 /// the settlement is not confirmed.
-pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
+pub fn receipt_payload(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
     let SettlementState::Confirmed {
         tx_hash,
         block_number,
@@ -201,7 +201,7 @@ pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Optio
         return None;
     };
     let terms = &settlement.terms;
-    let mut payment = payment(terms);
+    let mut payment = payment_json(terms);
     payment.insert("tx_hash".to_owned(), tx_hash.to_string().into());
     payment.insert("block_number".to_owned(), (*block_number).into());
     payment.insert("settled_at".to_owned(), settled_at.to_string().into());
@@ -215,7 +215,7 @@ pub fn receipt_statement(settlement: &Settlement, issuer: &EventSource) -> Optio
     }))
 }
 
-fn payment(terms: &Terms) -> Map<String, Value> {
+fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
     let purchase = terms.purchase();
     let members = [
         ("agent_id", json!(terms.agent.to_string())),
@@ -244,11 +244,11 @@ fn payment(terms: &Terms) -> Map<String, Value> {
 
 /// Returns whether the logged statement about a payment's decision or receipt names a different payment than the
 /// record. For the receipt of an earlier confirmation, the transaction is not compared.
-pub fn payment_differs(payload: &Value, settlement: &Settlement) -> bool {
+pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
     let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
         return true;
     };
-    let mut recorded = payment(&settlement.terms);
+    let mut recorded = payment_json(&settlement.terms);
     if let SettlementState::Confirmed {
         tx_hash, settled_at, ..
     } = &settlement.state
@@ -283,7 +283,7 @@ pub struct LoggedReceipt {
 impl PaymentChange<'_> {
     /// Returns the payload of the statement about this change by this deployment. `call` is the payment's call, because
     /// the statement names the decision by its hash. A withdrawal has no call.
-    pub fn to_json(self, terms: &Terms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
+    pub fn to_json(self, terms: &SettlementTerms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
         let (name, at, transaction, changed_receipt) = match self {
             Self::Reversal(reverted, receipt) => {
                 let receipt = json!({
@@ -296,7 +296,7 @@ impl PaymentChange<'_> {
             Self::Release(at) => ("release", at, None, Value::Null),
             Self::Withdrawal => ("withdrawal", terms.authorized_at, Some(terms.transaction), Value::Null),
         };
-        let decision_hash = call.and_then(|call| hash_of_allow(terms, call));
+        let decision_hash = call.and_then(|call| allow_decision_hash(terms, call));
         json!({
             "iss": issuer.as_str(),
             "iat": at.secs(),
@@ -310,7 +310,7 @@ impl PaymentChange<'_> {
                 "decision_hash": decision_hash.map(|hash| hash.to_string()),
             },
             "changed_receipt": changed_receipt,
-            "settlement": payment(terms),
+            "settlement": payment_json(terms),
         })
     }
 }

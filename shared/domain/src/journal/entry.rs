@@ -5,7 +5,7 @@
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
-    DecisionResult, Hour, KeyId, Labels, LoggedDecision, LoggedRefusal, Network, OperationSlug, ServiceId, Settlement,
+    DecisionResult, Hour, KeyId, Labels, LoggedDecision, LoggedDenial, Network, OperationSlug, ServiceId, Settlement,
     SettlementId, SettlementState, Timestamp, TransactionId, UsageTotals,
 };
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 /// One decision: an allow, a block, an escalation, a reverted confirmation or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalEntry {
+pub struct HistoryEntry {
     /// The position in the decision history: a `UUIDv7` of the decision's time. The position is the settlement's id if
     /// there is a settlement, and otherwise the decision's own id.
     pub place: Uuid,
@@ -46,16 +46,16 @@ pub struct JournalEntry {
     /// The approval that this decision requested or used.
     pub approval: Option<ApprovalId>,
     /// Details of a block or an escalation, otherwise `None`.
-    pub refusal: Option<RefusalEntry>,
+    pub refusal: Option<HistoryDenial>,
     /// Details of an allowed payment or a withdrawal, otherwise `None`.
-    pub payment: Option<PaymentEntry>,
+    pub payment: Option<HistoryPayment>,
     /// The settlement whose confirmation was reverted.
     pub reverted: Option<SettlementId>,
 }
 
 /// Details of a block or an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusalEntry {
+pub struct HistoryDenial {
     /// The `error` slug of the response.
     pub error: String,
     /// The rule or limit that denied the payment.
@@ -72,7 +72,7 @@ pub struct RefusalEntry {
 
 /// Details of an allowed payment or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PaymentEntry {
+pub struct HistoryPayment {
     /// The network.
     pub network: Network,
     /// The wallet that pays.
@@ -112,7 +112,7 @@ impl PartialOrd for LimitUse {
 
 impl LimitUse {
     /// Returns the daily cap or budget with the largest used share, after a payment of this amount.
-    fn nearest_of(checks: &[Check], amount: Amount) -> Option<Self> {
+    fn nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
         let of = |check: &Check| {
             let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
             let (limit, used) = check.limit.zip(check.used)?;
@@ -125,7 +125,7 @@ impl LimitUse {
     }
 }
 
-impl JournalEntry {
+impl HistoryEntry {
     /// Creates the entry for this decision about an agent with this name and these labels.
     pub fn new(decision: &LoggedDecision, agent_name: &str, labels: &Labels) -> Self {
         match decision {
@@ -149,7 +149,7 @@ impl JournalEntry {
                 reason: refusal.reason.clone(),
                 policy_version: refusal.policy_version,
                 approval: refusal.approval,
-                refusal: Some(RefusalEntry {
+                refusal: Some(HistoryDenial {
                     error: refusal.error.clone(),
                     rule: refusal.rule.clone(),
                     hostname: refusal.hostname.clone(),
@@ -206,19 +206,19 @@ impl JournalEntry {
             policy_version: purchase.map(|purchase| purchase.policy_version),
             approval: purchase.and_then(|purchase| purchase.approval),
             refusal: None,
-            payment: Some(PaymentEntry {
+            payment: Some(HistoryPayment {
                 network: terms.network,
                 wallet: terms.wallet,
                 valid_before: terms.valid_before,
                 state: settlement.state.clone(),
-                nearest: purchase.and_then(|purchase| LimitUse::nearest_of(&purchase.checks, terms.amount)),
+                nearest: purchase.and_then(|purchase| LimitUse::nearest_limit(&purchase.checks, terms.amount)),
             }),
             reverted: None,
         }
     }
 
     /// Returns the settlement that was authorized, withdrawn or reverted.
-    pub fn settlement(&self) -> Option<SettlementId> {
+    pub fn settlement_id(&self) -> Option<SettlementId> {
         let own = self.payment.as_ref().map(|_| SettlementId::from_uuid(self.place));
         own.or(self.reverted)
     }
@@ -237,7 +237,7 @@ impl JournalEntry {
     /// Returns how much the entry adds to the sum of its hour: the amount of an allowed payment, until the payment is
     /// released.
     pub fn amount_in_hour(&self) -> Amount {
-        match (self.result, self.state()) {
+        match (self.result, self.settlement_state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
                 self.amount
             }
@@ -246,14 +246,14 @@ impl JournalEntry {
     }
 
     /// Returns the settlement's state for an allowed payment or a withdrawal.
-    pub fn state(&self) -> Option<&SettlementState> {
+    pub fn settlement_state(&self) -> Option<&SettlementState> {
         self.payment.as_ref().map(|payment| &payment.state)
     }
 
     /// Returns how much the entry adds to the sums of its day. A withdrawal adds nothing, because it is not a purchase.
-    pub fn sums(&self) -> UsageTotals {
+    pub fn usage_sums(&self) -> UsageTotals {
         let none = UsageTotals::default();
-        match (self.result, self.state()) {
+        match (self.result, self.settlement_state()) {
             (DecisionResult::Allow, Some(state)) => {
                 let authorized = UsageTotals {
                     authorized: self.amount,
@@ -284,7 +284,7 @@ impl JournalEntry {
 }
 
 /// Returns the check that denied or escalated a payment: the first check that failed.
-fn find_failed_check(refusal: &LoggedRefusal) -> Option<&Check> {
+fn find_failed_check(refusal: &LoggedDenial) -> Option<&Check> {
     refusal
         .checks
         .iter()

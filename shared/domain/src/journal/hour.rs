@@ -18,32 +18,32 @@ impl Hour {
     }
 
     /// Returns an hour of a day. `None` if `hour` is not between 0 and 23.
-    pub fn in_day(day: Day, hour: u8) -> Option<Self> {
+    pub fn new_in_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
-        let first = Self::containing(day.start());
+        let first = Self::containing(day.start_time());
         (hour < Self::OF_A_DAY).then_some(Self(first.0.checked_add(hour)?))
     }
 
     /// Returns the day of this hour.
     pub fn day(self) -> Day {
-        Day::containing(self.start())
+        Day::containing(self.start_time())
     }
 
     /// Returns the hour's number within the day, from 0 to 23.
-    pub fn within_day(self) -> u8 {
+    pub fn hour_of_day(self) -> u8 {
         // A remainder modulo 24 is at most 23.
         u8::try_from(self.0 % Self::OF_A_DAY).unwrap_or_default()
     }
 
     /// Returns the time at which the hour starts.
-    pub fn start(self) -> Timestamp {
+    pub fn start_time(self) -> Timestamp {
         let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the hour `hours` hours earlier, but not before the first hour.
     #[must_use]
-    pub const fn minus(self, hours: u32) -> Self {
+    pub const fn hours_earlier(self, hours: u32) -> Self {
         Self(self.0.saturating_sub(hours))
     }
 }
@@ -51,7 +51,7 @@ impl Hour {
 /// Writes the date and both ends of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
 impl fmt::Display for Hour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hour = self.within_day();
+        let hour = self.hour_of_day();
         let end = hour.saturating_add(1);
         write!(f, "{}, {hour:02}:00 to {end:02}:00 UTC", self.day())
     }
@@ -66,12 +66,12 @@ mod tests {
         let at = |text| Hour::containing(Timestamp::parse(text).unwrap());
         let last = at("2026-11-21T23:59:59.999999Z");
         let day = Day::parse("2026-11-21").unwrap();
-        assert_eq!((last.day(), last.within_day()), (day, 23));
+        assert_eq!((last.day(), last.hour_of_day()), (day, 23));
         assert_eq!(last.to_string(), "2026-11-21, 23:00 to 24:00 UTC");
         let first = at("2026-11-22T00:00:00Z");
-        assert_eq!((first.day(), first.within_day()), (day.plus(1), 0));
-        assert_eq!(first.minus(1), last);
-        assert_eq!(Hour::in_day(day, 23), Some(last));
-        assert_eq!(Hour::in_day(day, 24), None);
+        assert_eq!((first.day(), first.hour_of_day()), (day.days_later(1), 0));
+        assert_eq!(first.hours_earlier(1), last);
+        assert_eq!(Hour::new_in_day(day, 23), Some(last));
+        assert_eq!(Hour::new_in_day(day, 24), None);
     }
 }

@@ -41,7 +41,7 @@ impl Default for UsageTotals {
 
 impl UsageTotals {
     /// Returns the part of `authorized` that is neither confirmed nor released.
-    pub fn pending(self) -> Amount {
+    pub fn pending_amount(self) -> Amount {
         let settled = self.confirmed.plus(self.released).unwrap_or(Amount::MAX);
         self.authorized.minus(settled).unwrap_or(Amount::ZERO)
     }
@@ -98,25 +98,25 @@ impl Day {
     }
 
     /// Returns the time at which the day starts.
-    pub fn start(self) -> Timestamp {
+    pub fn start_time(self) -> Timestamp {
         let secs = u64::from(self.0).saturating_mul(Self::SECONDS);
         Timestamp::from_secs(secs).unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the day `days` days later.
     #[must_use]
-    pub const fn plus(self, days: u32) -> Self {
+    pub const fn days_later(self, days: u32) -> Self {
         Self(self.0.saturating_add(days))
     }
 
     /// Returns the day `days` days earlier.
     #[must_use]
-    pub const fn minus(self, days: u32) -> Self {
+    pub const fn days_earlier(self, days: u32) -> Self {
         Self(self.0.saturating_sub(days))
     }
 
     /// Returns the number of days from `earlier` to this day, or zero if `earlier` is later.
-    pub const fn since(self, earlier: Self) -> u32 {
+    pub const fn days_since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
 }
@@ -124,7 +124,7 @@ impl Day {
 /// Writes the ISO 8601 date: `2026-11-21`.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let start = self.start().to_string();
+        let start = self.start_time().to_string();
         f.write_str(start.split('T').next().unwrap_or_default())
     }
 }
@@ -141,8 +141,8 @@ mod tests {
             Day::containing(Timestamp::parse("2026-11-21T23:59:59.999999Z").unwrap()),
             day
         );
-        assert_eq!(day.plus(10).to_string(), "2026-12-01");
-        assert_eq!(day.plus(10).since(day), 10);
+        assert_eq!(day.days_later(10).to_string(), "2026-12-01");
+        assert_eq!(day.days_later(10).days_since(day), 10);
         // Month ends, including the end of February in leap years and other years.
         for (before, after) in [
             ("2026-12-31", "2027-01-01"),
@@ -152,9 +152,9 @@ mod tests {
             ("2100-02-28", "2100-03-01"),
         ] {
             let [before, after] = [before, after].map(|text| Day::parse(text).unwrap());
-            assert_eq!((before.plus(1), after.minus(1)), (after, before));
-            let last = before.start().after(crate::Duration::DAY);
-            assert_eq!((Day::containing(last), last), (after, after.start()));
+            assert_eq!((before.days_later(1), after.days_earlier(1)), (after, before));
+            let last = before.start_time().after(crate::Duration::DAY);
+            assert_eq!((Day::containing(last), last), (after, after.start_time()));
         }
         for text in ["2027-02-29", "2100-02-29"] {
             assert_eq!(Day::parse(text), None, "{text}");

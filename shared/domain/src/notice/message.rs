@@ -1,6 +1,6 @@
 //! One message about a user's pending events: a sentence for one event, or a digest of several events.
 
-use crate::{Event, EventKind, Notice, NoticeNames, notice::pending::NoticeRank};
+use crate::{Event, EventKind, Notification, NotificationNames, notice::pending::NotificationRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -12,17 +12,17 @@ const SETTINGS: &str = "/dashboard/notices";
 
 /// A message to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticeMessage {
+pub struct NotificationMessage {
     /// The message's subject line.
     pub subject: String,
-    notices: Vec<Notice>,
+    notices: Vec<Notification>,
     /// The number of further events, which the message only counts.
     more: usize,
 }
 
 /// Sorts the events of a message: approval requests first, then the default kinds, then by time.
 pub fn sort_by_urgency(events: &mut [Event]) {
-    events.sort_by_key(|event| (NoticeRank::for_kind(event.kind()), event.time(), event.id()));
+    events.sort_by_key(|event| (NotificationRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
 /// Returns the events that the message describes with a sentence. Only these events need names.
@@ -30,12 +30,12 @@ pub fn listed_events(events: &[Event]) -> &[Event] {
     events.get(..MAX_LISTED).unwrap_or(events)
 }
 
-impl NoticeMessage {
+impl NotificationMessage {
     /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` if there are no
     /// events.
-    pub fn for_events(events: &[Event], names: &NoticeNames) -> Option<Self> {
+    pub fn for_events(events: &[Event], names: &NotificationNames) -> Option<Self> {
         let told = listed_events(events);
-        let notices: Vec<Notice> = told.iter().map(|event| Notice::for_event(event, names)).collect();
+        let notices: Vec<Notification> = told.iter().map(|event| Notification::for_event(event, names)).collect();
         let first = notices.first()?;
         let asked = events
             .iter()
@@ -56,17 +56,17 @@ impl NoticeMessage {
     }
 
     /// Returns the sentence about the number of further events.
-    fn rest(&self) -> Option<String> {
+    fn further_events_sentence(&self) -> Option<String> {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
 
     /// Returns the message as the plain text of a mail. Links start with `origin`.
-    pub fn text(&self, origin: &str) -> String {
+    pub fn to_text(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
             let _infallible = write!(text, "{}\r\n{origin}{}\r\n\r\n", notice.sentence, notice.path);
         }
-        if let Some(rest) = self.rest() {
+        if let Some(rest) = self.further_events_sentence() {
             let _infallible = write!(text, "{rest}\r\n{origin}/dashboard\r\n\r\n");
         }
         let _infallible = write!(
@@ -78,7 +78,7 @@ impl NoticeMessage {
     }
 
     /// Returns the message as the HTML of a mail, without images, styles or scripts.
-    pub fn html(&self, origin: &str) -> String {
+    pub fn to_html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
             let (sentence, link) = (escape(sentence), escape(&format!("{origin}{path}")));
@@ -87,7 +87,7 @@ impl NoticeMessage {
         for notice in &self.notices {
             paragraph(&notice.sentence, &notice.path);
         }
-        if let Some(rest) = self.rest() {
+        if let Some(rest) = self.further_events_sentence() {
             paragraph(&rest, "/dashboard");
         }
         html.push_str("<hr>");
@@ -101,13 +101,13 @@ impl NoticeMessage {
     }
 
     /// Returns the message as the body for a Slack incoming webhook (Slack, "Formatting text for app surfaces").
-    pub fn slack(&self, origin: &str) -> String {
+    pub fn to_slack_body(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
             let link = escape_for_slack(&format!("{origin}{}", notice.path));
             let _infallible = writeln!(text, "• {} <{link}>", escape_for_slack(&notice.sentence));
         }
-        if let Some(rest) = self.rest() {
+        if let Some(rest) = self.further_events_sentence() {
             let _infallible = writeln!(text, "{rest} <{}/dashboard>", escape_for_slack(origin));
         }
         json!({"text": text.trim_end(), "unfurl_links": false, "unfurl_media": false}).to_string()
@@ -135,15 +135,15 @@ mod tests {
 
     const ORIGIN: &str = "https://purser.example";
 
-    fn message(count: u128) -> NoticeMessage {
+    fn message(count: u128) -> NotificationMessage {
         let asked = (1..=count).map(|n| of_approval(EventKind::ApprovalAsked, n, |data| data));
         let mut events: Vec<Event> = asked.collect();
         sort_by_urgency(&mut events);
-        let names = NoticeNames {
+        let names = NotificationNames {
             agents: [(AgentId::from_uuid(Uuid::from_u128(1)), "A & <b>'s".to_owned())].into(),
-            ..NoticeNames::default()
+            ..NotificationNames::default()
         };
-        NoticeMessage::for_events(&events, &names).unwrap()
+        NotificationMessage::for_events(&events, &names).unwrap()
     }
 
     /// The subject of a message about a single event describes that event.
@@ -157,11 +157,11 @@ mod tests {
         );
         let many = message(50);
         assert_eq!(many.subject, "50 payments wait for your approval");
-        for text in [many.text(ORIGIN), many.html(ORIGIN), many.slack(ORIGIN)] {
+        for text in [many.to_text(ORIGIN), many.to_html(ORIGIN), many.to_slack_body(ORIGIN)] {
             assert_eq!(text.matches("asked for approval to pay").count(), 20);
             assert!(text.contains("And 30 more.") && text.len() < 14_000, "{}", text.len());
         }
-        assert!(NoticeMessage::for_events(&[], &NoticeNames::default()).is_none());
+        assert!(NotificationMessage::for_events(&[], &NotificationNames::default()).is_none());
     }
 
     #[test]
@@ -173,14 +173,18 @@ mod tests {
         let mut events = [used, asked];
         sort_by_urgency(&mut events);
         assert_eq!(events[0].kind(), EventKind::ApprovalAsked);
-        let message = NoticeMessage::for_events(&events, &NoticeNames::default()).unwrap();
+        let message = NotificationMessage::for_events(&events, &NotificationNames::default()).unwrap();
         assert_eq!(message.subject, "1 payment waits for your approval (2 notices)");
     }
 
     #[test]
     fn messages_are_escaped_and_link_only_to_purser() {
         let message = message(2);
-        let (html, slack, text) = (message.html(ORIGIN), message.slack(ORIGIN), message.text(ORIGIN));
+        let (html, slack, text) = (
+            message.to_html(ORIGIN),
+            message.to_slack_body(ORIGIN),
+            message.to_text(ORIGIN),
+        );
         assert!(html.contains("“A &amp; &lt;b&gt;&#39;s”") && !html.contains("<img") && !html.contains("<b>"));
         let slack: serde_json::Value = serde_json::from_str(&slack).unwrap();
         let slack = slack["text"].as_str().unwrap().to_owned();

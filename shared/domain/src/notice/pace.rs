@@ -1,25 +1,25 @@
 //! When the next message on a channel may be sent: not while a flush runs, at least five minutes after the last
 //! message, and after increasing pauses if sending failed.
 
-use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, after_call};
+use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, next_step_after_call};
 
 /// The rate limit of one notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticePace {
+pub struct NotificationPace {
     /// The number of writes. The flush whose conditional write succeeds may use the channel.
     pub version: u64,
     /// The earliest time of the next message.
     pub next_at: Timestamp,
     /// The number of consecutive failures.
     pub failed: u32,
-    /// The channel's destination ([`crate::NoticeSettings::place`]). Failures at an earlier destination are ignored.
+    /// The channel's destination ([`crate::NotificationSettings::destination_fingerprint`]). Failures at an earlier destination are ignored.
     pub place: Option<Fingerprint>,
     /// The id of the queue message that wakes up a flush at `next_at`. Other wake-up messages can be deleted.
     pub waker: Option<String>,
 }
 
 /// Creates the state before the first message.
-impl Default for NoticePace {
+impl Default for NotificationPace {
     fn default() -> Self {
         Self {
             version: 0,
@@ -31,7 +31,7 @@ impl Default for NoticePace {
     }
 }
 
-impl NoticePace {
+impl NotificationPace {
     /// How long the first event of a burst waits for further events.
     pub const GATHERING: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
@@ -44,7 +44,7 @@ impl NoticePace {
 
     /// Sets the channel's destination. A new destination resets the state.
     #[must_use]
-    pub fn at(self, place: Fingerprint) -> Self {
+    pub fn with_destination(self, place: Fingerprint) -> Self {
         if self.place == Some(place) {
             return self;
         }
@@ -56,14 +56,14 @@ impl NoticePace {
     }
 
     /// Returns the time until the next message may be sent, or `None` if it may be sent now.
-    pub fn wait(&self, now: Timestamp) -> Option<Duration> {
+    pub fn time_until_next(&self, now: Timestamp) -> Option<Duration> {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
     /// Reserves the channel for a flush. If the flush is interrupted, the wake-up message `waker` sends the rest.
     #[must_use]
-    pub fn take(self, waker: &str, now: Timestamp) -> Self {
-        let taken = self.next(now.after(Self::TURN));
+    pub fn reserve_flush(self, waker: &str, now: Timestamp) -> Self {
+        let taken = self.with_next_time(now.after(Self::TURN));
         Self {
             waker: Some(waker.to_owned()),
             ..taken
@@ -72,11 +72,11 @@ impl NoticePace {
 
     /// Removes the wake-up message after it arrived and found nothing to send.
     #[must_use]
-    pub fn without_waker(self) -> Self {
+    pub fn without_wake_up(self) -> Self {
         let next_at = self.next_at;
         Self {
             waker: None,
-            ..self.next(next_at)
+            ..self.with_next_time(next_at)
         }
     }
 
@@ -85,17 +85,17 @@ impl NoticePace {
     pub fn after_message(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
-            ..self.next(now.after(Self::BETWEEN))
+            ..self.with_next_time(now.after(Self::BETWEEN))
         }
     }
 
     /// Records a flush without a message, because the channel has no destination.
     #[must_use]
-    pub fn give_back(self, now: Timestamp) -> Self {
+    pub fn release_flush(self, now: Timestamp) -> Self {
         Self {
             failed: 0,
             waker: None,
-            ..self.next(now)
+            ..self.with_next_time(now)
         }
     }
 
@@ -106,17 +106,17 @@ impl NoticePace {
     pub fn after_failure(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
         let most = u32::try_from(RETRY_PAUSES.len()).unwrap_or(u32::MAX);
-        let pause = match after_call(result, failed.min(most), asked, jitter) {
+        let pause = match next_step_after_call(result, failed.min(most), asked, jitter) {
             AfterCall::Again(pause) => pause.min(Self::LONGEST_PAUSE),
             AfterCall::Delivered | AfterCall::GivenUp { .. } => Self::BETWEEN,
         };
         Self {
             failed,
-            ..self.next(now.after(pause))
+            ..self.with_next_time(now.after(pause))
         }
     }
 
-    fn next(self, next_at: Timestamp) -> Self {
+    fn with_next_time(self, next_at: Timestamp) -> Self {
         Self {
             version: self.version.saturating_add(1),
             next_at,
@@ -136,23 +136,23 @@ mod tests {
     /// While one flush uses the channel, other flushes wait for at most a minute.
     #[test]
     fn messages_of_a_channel_are_minutes_apart() {
-        let new = NoticePace::default();
-        assert_eq!(new.wait(at(1_000)), None);
-        let taken = new.take("m1", at(1_000));
-        assert_eq!(taken.wait(at(1_001)), Some(Duration::from_secs_u32(59)));
+        let new = NotificationPace::default();
+        assert_eq!(new.time_until_next(at(1_000)), None);
+        let taken = new.reserve_flush("m1", at(1_000));
+        assert_eq!(taken.time_until_next(at(1_001)), Some(Duration::from_secs_u32(59)));
         // The flush that used the channel was interrupted.
-        assert_eq!(taken.wait(at(1_060)), None);
+        assert_eq!(taken.time_until_next(at(1_060)), None);
         let sent = taken.after_message(at(1_001));
         assert_eq!(
-            (sent.version, sent.wait(at(1_300))),
+            (sent.version, sent.time_until_next(at(1_300))),
             (2, Some(Duration::from_secs_u32(1)))
         );
-        assert_eq!(sent.wait(at(1_301)), None);
+        assert_eq!(sent.time_until_next(at(1_301)), None);
     }
 
     #[test]
     fn failure_pauses_grow_until_a_success() {
-        let mut pace = NoticePace::default();
+        let mut pace = NotificationPace::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
             pace = pace.after_failure(at(0), CallResult::Status(500), None, 0);
@@ -160,36 +160,41 @@ mod tests {
         }
         assert_eq!(pauses, [5, 300, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800, 1_800]);
         assert_eq!(
-            (pace.clone().after_message(at(0)).failed, pace.give_back(at(0)).failed),
+            (
+                pace.clone().after_message(at(0)).failed,
+                pace.release_flush(at(0)).failed
+            ),
             (0, 0)
         );
     }
 
     #[test]
     fn the_waker_stays_until_it_has_returned() {
-        let taken = NoticePace::default().take("m1", at(1_000));
+        let taken = NotificationPace::default().reserve_flush("m1", at(1_000));
         let failed = taken.clone().after_failure(at(1_001), CallResult::Timeout, None, 0);
         let sent = taken.clone().after_message(at(1_001));
         assert_eq!([&failed, &sent].map(|pace| pace.waker.as_deref()), [Some("m1"); 2]);
-        let returned = sent.clone().without_waker();
+        let returned = sent.clone().without_wake_up();
         assert_eq!(
             (returned.version, returned.next_at, returned.waker),
             (sent.version + 1, sent.next_at, None)
         );
-        assert_eq!(taken.give_back(at(1_001)).waker, None);
+        assert_eq!(taken.release_flush(at(1_001)).waker, None);
     }
 
     #[test]
     fn what_failed_elsewhere_puts_nothing_off() {
         let [here, there] = ["here", "there"].map(Fingerprint::for_text);
-        let mut pace = NoticePace::default().at(here).take("m1", at(1_000));
+        let mut pace = NotificationPace::default()
+            .with_destination(here)
+            .reserve_flush("m1", at(1_000));
         for _ in 0..5 {
             pace = pace.after_failure(at(1_000), CallResult::Timeout, None, 0);
         }
-        assert_eq!(pace.clone().at(here), pace);
-        let moved = pace.clone().at(there);
+        assert_eq!(pace.clone().with_destination(here), pace);
+        let moved = pace.clone().with_destination(there);
         assert_eq!(
-            (moved.wait(at(1_000)), moved.failed, moved.waker.as_deref()),
+            (moved.time_until_next(at(1_000)), moved.failed, moved.waker.as_deref()),
             (None, 0, None)
         );
         assert_eq!(moved.version, pace.version);

@@ -7,7 +7,7 @@ const OLDEST: Duration = Duration::DAY;
 
 /// The priority of an event, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum NoticeRank {
+pub(crate) enum NotificationRank {
     /// An approval request, which needs the user's decision.
     Question,
     /// An event of a default kind.
@@ -16,7 +16,7 @@ pub(crate) enum NoticeRank {
     Chosen,
 }
 
-impl NoticeRank {
+impl NotificationRank {
     pub(crate) fn for_kind(kind: EventKind) -> Self {
         match kind {
             EventKind::ApprovalAsked => Self::Question,
@@ -29,17 +29,17 @@ impl NoticeRank {
 /// Returns the key of a pending event: the time and id or, for an approval request, the id of the approval, so that the
 /// event that closes the request finds it. In key order, the highest priority comes first, then the oldest event.
 /// Therefore these events are read first, however many are pending.
-pub fn waiting_key(event: &Event) -> String {
+pub fn pending_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
-    match NoticeRank::for_kind(event.kind()) {
-        NoticeRank::Question => approval_key(event).unwrap_or_else(|| timed('B')),
-        NoticeRank::Usual => timed('B'),
-        NoticeRank::Chosen => timed('E'),
+    match NotificationRank::for_kind(event.kind()) {
+        NotificationRank::Question => approval_key(event).unwrap_or_else(|| timed('B')),
+        NotificationRank::Usual => timed('B'),
+        NotificationRank::Chosen => timed('E'),
     }
 }
 
 /// Returns the key of the approval request that an event closes. The event may arrive before the request.
-pub fn key_to_close(event: &Event) -> Option<String> {
+pub fn closed_request_key(event: &Event) -> Option<String> {
     let ends = matches!(
         event.kind(),
         EventKind::ApprovalDecided
@@ -51,15 +51,15 @@ pub fn key_to_close(event: &Event) -> Option<String> {
 }
 
 fn approval_key(event: &Event) -> Option<String> {
-    event.data().get_text("approval_id").map(|id| format!("A#{id}"))
+    event.data().find_text("approval_id").map(|id| format!("A#{id}"))
 }
 
 /// Returns whether an event should still be sent: it is not too old, and an approval request has not expired.
-pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
+pub fn is_still_relevant(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event
             .data()
-            .get_time("expires_at")
+            .find_time("expires_at")
             .is_some_and(|expires_at| expires_at <= now);
     !is_over && now < event.time().after(OLDEST)
 }
@@ -67,7 +67,7 @@ pub fn is_worth_telling(event: &Event, now: Timestamp) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, PersonId};
+    use crate::{AgentId, Amount, EventData, EventId, EventSource, EventSubject, UserId};
     use uuid::Uuid;
 
     /// Returns an event about an approval at second 1,000 that expires at second 5,000.
@@ -83,7 +83,7 @@ pub(crate) mod tests {
             .amount("amount_units", Amount::from_units(12_500_000).unwrap())
             .text("pay_to", "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC")
             .time("expires_at", at(5_000));
-        let owner = PersonId::derive("https://issuer.example", "ann");
+        let owner = UserId::derive("https://issuer.example", "ann");
         let subject = EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1)));
         let source = EventSource::for_stack("stack").unwrap();
         Event::new(
@@ -102,8 +102,8 @@ pub(crate) mod tests {
     fn an_approval_request_is_closed_by_its_outcome() {
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
-        assert_eq!(waiting_key(&asked), key);
-        assert_eq!(key_to_close(&asked), None);
+        assert_eq!(pending_key(&asked), key);
+        assert_eq!(closed_request_key(&asked), None);
         let decided = of_approval(EventKind::ApprovalDecided, 1, |data| data.text("status", "approved"));
         let withdrawn = of_approval(EventKind::ApprovalWithdrawn, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
@@ -111,9 +111,9 @@ pub(crate) mod tests {
         });
         let expired = of_approval(EventKind::ApprovalExpired, 1, |data| data.text("was", "pending"));
         for end in [decided, withdrawn, used, expired] {
-            assert_eq!(key_to_close(&end).as_ref(), Some(&key));
+            assert_eq!(closed_request_key(&end).as_ref(), Some(&key));
             let key = format!("E#{}#{}", end.time(), end.id());
-            assert_eq!(waiting_key(&end), key);
+            assert_eq!(pending_key(&end), key);
         }
     }
 
@@ -132,7 +132,7 @@ pub(crate) mod tests {
             (&used, 1_000 + 86_400, false),
         ];
         for (event, secs, worth) in rows {
-            assert_eq!(is_worth_telling(event, at(secs)), worth, "{secs}");
+            assert_eq!(is_still_relevant(event, at(secs)), worth, "{secs}");
         }
     }
 }

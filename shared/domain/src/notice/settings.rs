@@ -1,7 +1,8 @@
 //! A user's notification settings: the channels, and the event kinds for each channel.
 
 use crate::{
-    EventKind, Fingerprint, MailAddress, Members, NoticeUrlId, PersonId, Problem, Timestamp, catalog::service::named,
+    AuditFields, EventKind, Fingerprint, MailAddress, NoticeUrlId, Timestamp, UserId, ValidationError,
+    catalog::service::named,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -38,7 +39,7 @@ pub const DEFAULT_NOTICES: [EventKind; 8] = [
 
 /// The settings of one channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelTerms {
+pub struct ChannelSettings {
     /// Whether the channel is enabled.
     pub enabled: bool,
     /// The event kinds. `None` stands for [`DEFAULT_NOTICES`].
@@ -46,7 +47,7 @@ pub struct ChannelTerms {
 }
 
 /// Enabled, with the default kinds.
-impl Default for ChannelTerms {
+impl Default for ChannelSettings {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -55,26 +56,26 @@ impl Default for ChannelTerms {
     }
 }
 
-impl ChannelTerms {
+impl ChannelSettings {
     /// Returns the event kinds of the channel.
-    pub fn kinds(&self) -> BTreeSet<EventKind> {
+    pub fn event_kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
 
     /// Returns whether an event of this kind is sent. A test event is always sent, because the user requested it.
-    fn wants(&self, kind: EventKind) -> bool {
-        self.enabled && (kind == EventKind::WebhookTest || self.kinds().contains(&kind))
+    fn includes_kind(&self, kind: EventKind) -> bool {
+        self.enabled && (kind == EventKind::WebhookTest || self.event_kinds().contains(&kind))
     }
 
-    fn audit(&self) -> Value {
-        let kinds: Vec<_> = self.kinds().iter().map(|kind| kind.name()).collect();
+    fn audit_value(&self) -> Value {
+        let kinds: Vec<_> = self.event_kinds().iter().map(|kind| kind.name()).collect();
         json!({"enabled": self.enabled, "kinds": kinds})
     }
 }
 
 /// A user's Slack incoming webhook. The URL is a secret and is stored separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlackPlace {
+pub struct SlackDestination {
     /// The id of the URL.
     pub url: NoticeUrlId,
     /// The host of the URL, so that the user can recognize the webhook.
@@ -83,28 +84,30 @@ pub struct SlackPlace {
 
 /// The notification settings that a user can change, without the mail address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NoticeTerms {
+pub struct NotificationPreferences {
     /// The settings of the mail channel.
-    pub mail: ChannelTerms,
+    pub mail: ChannelSettings,
     /// The settings of the Slack channel, if there is a webhook.
-    pub slack: Option<(SlackPlace, ChannelTerms)>,
+    pub slack: Option<(SlackDestination, ChannelSettings)>,
 }
 
-impl NoticeTerms {
+impl NotificationPreferences {
     /// Returns whether these settings may send notifications to somebody else that the old settings do not send. Only
     /// the Slack channel counts, because mail goes to the user.
-    pub fn widen(&self, old: &Self) -> bool {
+    pub fn reach_further_than(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
         };
         let Some((old_place, old_terms)) = &old.slack else {
             return true;
         };
-        place != old_place || terms.enabled && !old_terms.enabled || !terms.kinds().is_subset(&old_terms.kinds())
+        place != old_place
+            || terms.enabled && !old_terms.enabled
+            || !terms.event_kinds().is_subset(&old_terms.event_kinds())
     }
 
     /// Returns the validation errors.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn validation_errors(&self) -> Vec<ValidationError> {
         let channels = [
             ("/mail/kinds", Some(&self.mail)),
             ("/slack/kinds", self.slack.as_ref().map(|(_, terms)| terms)),
@@ -114,27 +117,27 @@ impl NoticeTerms {
             kinds.is_some_and(BTreeSet::is_empty)
         });
         let message = "must have at least one kind; leave it out for the usual ones, or switch the channel off";
-        empty.map(|(path, _)| Problem::at(path, message)).collect()
+        empty.map(|(path, _)| ValidationError::at_path(path, message)).collect()
     }
 }
 
 /// A user's notification settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoticeSettings {
+pub struct NotificationSettings {
     /// The user.
-    pub person: PersonId,
+    pub person: UserId,
     /// The number of updates.
     pub version: u64,
     /// The mail address, once the identity provider has verified it.
     pub address: Option<MailAddress>,
     /// The settings that the user can change.
-    pub terms: NoticeTerms,
+    pub terms: NotificationPreferences,
 }
 
 /// A channel that was disabled because of its current destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// The destination ([`NoticeSettings::place`]). The channel is enabled again if the destination changes.
+    /// The destination ([`NotificationSettings::destination_fingerprint`]). The channel is enabled again if the destination changes.
     pub place: Fingerprint,
     /// The reason.
     pub reason: NoticeEnd,
@@ -142,25 +145,28 @@ pub struct EndedChannel {
     pub at: Timestamp,
 }
 
-impl NoticeSettings {
+impl NotificationSettings {
     /// Creates the default settings of a user.
-    pub fn new(person: PersonId) -> Self {
+    pub fn new(person: UserId) -> Self {
         Self {
             person,
             version: 0,
             address: None,
-            terms: NoticeTerms::default(),
+            terms: NotificationPreferences::default(),
         }
     }
 
     /// Returns the channels on which an event of this kind is sent.
-    pub fn wanting(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
+    pub fn channels_for(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
         let channels = NoticeChannel::ALL.iter().copied();
-        channels.filter(move |channel| self.terms_of(*channel).is_some_and(|terms| terms.wants(kind)))
+        channels.filter(move |channel| {
+            self.channel_settings(*channel)
+                .is_some_and(|terms| terms.includes_kind(kind))
+        })
     }
 
     /// Returns the settings of a channel, if the channel has a destination.
-    pub fn terms_of(&self, channel: NoticeChannel) -> Option<&ChannelTerms> {
+    pub fn channel_settings(&self, channel: NoticeChannel) -> Option<&ChannelSettings> {
         match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
             NoticeChannel::Slack => self.terms.slack.as_ref().map(|(_, terms)| terms),
@@ -169,7 +175,7 @@ impl NoticeSettings {
 
     /// Returns the fingerprint of a channel's destination and the settings version. A disabled channel is enabled again
     /// by an update or by a new destination.
-    pub fn place(&self, channel: NoticeChannel) -> Fingerprint {
+    pub fn destination_fingerprint(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
             NoticeChannel::Slack => self.terms.slack.as_ref().map(|(place, _)| place.url.to_string()),
@@ -179,7 +185,7 @@ impl NoticeSettings {
 
     /// Returns the next version, with these settings.
     #[must_use]
-    pub fn with_terms(self, terms: NoticeTerms) -> Self {
+    pub fn with_settings(self, terms: NotificationPreferences) -> Self {
         Self {
             version: self.version.saturating_add(1),
             terms,
@@ -188,11 +194,11 @@ impl NoticeSettings {
     }
 
     /// Returns the fields for the audit log, without the mail address and the webhook's secret URL.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let slack = self.terms.slack.as_ref();
         let members = [
-            ("mail", self.terms.mail.audit()),
-            ("slack", slack.map_or(Value::Null, |(_, terms)| terms.audit())),
+            ("mail", self.terms.mail.audit_value()),
+            ("slack", slack.map_or(Value::Null, |(_, terms)| terms.audit_value())),
             ("slack_host", json!(slack.map(|(place, _)| &place.host))),
             ("slack_url", json!(slack.map(|(place, _)| place.url.to_string()))),
         ];
@@ -205,23 +211,23 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn ann() -> PersonId {
-        PersonId::derive("https://issuer.example", "ann")
+    fn ann() -> UserId {
+        UserId::derive("https://issuer.example", "ann")
     }
 
-    fn slack(n: u128, terms: ChannelTerms) -> NoticeTerms {
-        let place = SlackPlace {
+    fn slack(n: u128, terms: ChannelSettings) -> NotificationPreferences {
+        let place = SlackDestination {
             url: NoticeUrlId::from_uuid(Uuid::from_u128(n)),
             host: "hooks.example".to_owned(),
         };
-        NoticeTerms {
+        NotificationPreferences {
             slack: Some((place, terms)),
-            ..NoticeTerms::default()
+            ..NotificationPreferences::default()
         }
     }
 
-    fn kinds(kinds: &[EventKind]) -> ChannelTerms {
-        ChannelTerms {
+    fn kinds(kinds: &[EventKind]) -> ChannelSettings {
+        ChannelSettings {
             enabled: true,
             kinds: Some(kinds.iter().copied().collect()),
         }
@@ -230,15 +236,20 @@ mod tests {
     /// Without an address no mail is sent.
     #[test]
     fn email_is_enabled_by_default_for_usual_kinds() {
-        let nobody = NoticeSettings::new(ann());
-        assert_eq!(nobody.wanting(EventKind::ApprovalAsked).count(), 0);
-        let ann = NoticeSettings {
+        let nobody = NotificationSettings::new(ann());
+        assert_eq!(nobody.channels_for(EventKind::ApprovalAsked).count(), 0);
+        let ann = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
             ..nobody
         };
         for kind in EventKind::ALL.iter().copied() {
             let is_usual = DEFAULT_NOTICES.contains(&kind) || kind == EventKind::WebhookTest;
-            assert_eq!(ann.wanting(kind).eq([NoticeChannel::Mail]), is_usual, "{}", kind.name());
+            assert_eq!(
+                ann.channels_for(kind).eq([NoticeChannel::Mail]),
+                is_usual,
+                "{}",
+                kind.name()
+            );
         }
     }
 
@@ -246,19 +257,19 @@ mod tests {
     #[test]
     fn each_channel_selects_its_own_event_kinds() {
         let frozen = kinds(&[EventKind::AgentFrozen]);
-        let both = NoticeSettings {
+        let both = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::new(ann()).with_terms(slack(1, frozen))
+            ..NotificationSettings::new(ann()).with_settings(slack(1, frozen))
         };
         assert!(
-            both.wanting(EventKind::AgentFrozen)
+            both.channels_for(EventKind::AgentFrozen)
                 .eq([NoticeChannel::Mail, NoticeChannel::Slack])
         );
-        assert!(both.wanting(EventKind::ApprovalAsked).eq([NoticeChannel::Mail]));
+        assert!(both.channels_for(EventKind::ApprovalAsked).eq([NoticeChannel::Mail]));
         let mut off = both;
         off.terms.mail.enabled = false;
-        assert!(off.wanting(EventKind::AgentFrozen).eq([NoticeChannel::Slack]));
-        assert!(off.wanting(EventKind::WebhookTest).eq([NoticeChannel::Slack]));
+        assert!(off.channels_for(EventKind::AgentFrozen).eq([NoticeChannel::Slack]));
+        assert!(off.channels_for(EventKind::WebhookTest).eq([NoticeChannel::Slack]));
     }
 
     #[test]
@@ -267,53 +278,57 @@ mod tests {
         let old = slack(1, frozen());
         let off = slack(
             1,
-            ChannelTerms {
+            ChannelSettings {
                 enabled: false,
                 ..frozen()
             },
         );
         let wider = [
             slack(2, frozen()),
-            slack(1, ChannelTerms::default()),
+            slack(1, ChannelSettings::default()),
             slack(1, kinds(&[EventKind::AgentFrozen, EventKind::KeyCreated])),
         ];
         for terms in &wider {
-            assert!(terms.widen(&old), "{terms:?}");
+            assert!(terms.reach_further_than(&old), "{terms:?}");
         }
-        assert!(old.widen(&off) && old.widen(&NoticeTerms::default()));
-        for terms in [off, old.clone(), NoticeTerms::default()] {
-            assert!(!terms.widen(&old), "{terms:?}");
+        assert!(old.reach_further_than(&off) && old.reach_further_than(&NotificationPreferences::default()));
+        for terms in [off, old.clone(), NotificationPreferences::default()] {
+            assert!(!terms.reach_further_than(&old), "{terms:?}");
         }
     }
 
     #[test]
     fn edits_and_new_addresses_reset_an_ended_channel() {
-        let settings = NoticeSettings {
+        let settings = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::new(ann())
+            ..NotificationSettings::new(ann())
         };
-        let place = settings.place(NoticeChannel::Mail);
-        assert_eq!(settings.clone().place(NoticeChannel::Mail), place);
-        let moved = NoticeSettings {
+        let place = settings.destination_fingerprint(NoticeChannel::Mail);
+        assert_eq!(settings.clone().destination_fingerprint(NoticeChannel::Mail), place);
+        let moved = NotificationSettings {
             address: MailAddress::parse("b@example.com"),
             ..settings.clone()
         };
-        let edited = settings.with_terms(NoticeTerms::default());
+        let edited = settings.with_settings(NotificationPreferences::default());
         for other in [moved, edited] {
-            assert_ne!(other.place(NoticeChannel::Mail), place);
+            assert_ne!(other.destination_fingerprint(NoticeChannel::Mail), place);
         }
     }
 
     /// The audit fields contain the host of the webhook. Settings without any event kind are rejected.
     #[test]
     fn audit_entries_contain_no_email_address() {
-        let settings = NoticeSettings {
+        let settings = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
-            ..NoticeSettings::new(ann()).with_terms(slack(1, kinds(&[])))
+            ..NotificationSettings::new(ann()).with_settings(slack(1, kinds(&[])))
         };
         let told = format!("{:?}", settings.audit_members());
         assert!(!told.contains("ann@") && told.contains("hooks.example"));
-        let paths = settings.terms.problems().into_iter().map(|problem| problem.path);
+        let paths = settings
+            .terms
+            .validation_errors()
+            .into_iter()
+            .map(|problem| problem.path);
         assert_eq!(paths.collect::<Vec<_>>(), ["/slack/kinds"]);
     }
 }

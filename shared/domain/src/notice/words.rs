@@ -2,37 +2,37 @@
 //! action.
 
 use crate::{
-    AgentId, Approval, AskingKind, AskingLimit, Event, EventKind, EventSubject, OperationSlug, RaisedCaps, Rule,
-    ServiceId, visible,
+    AgentId, Approval, AskingKind, AskingLimit, Event, EventKind, EventSubject, IncreasedCaps, OperationSlug, Rule,
+    ServiceId, escape_hidden_characters,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The current names of agents, services and operations, and the reasons of approvals.
 #[derive(Clone, Debug, Default)]
-pub struct NoticeNames {
+pub struct NotificationNames {
     /// The names of agents, as set by their owners.
     pub agents: BTreeMap<AgentId, String>,
     /// The names of services, as set by operators.
     pub services: BTreeMap<ServiceId, String>,
     /// The labels of operations, as set by operators.
     pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
-    /// Why each approval is needed, by the approval's id. [`why_asked`] creates the text.
+    /// Why each approval is needed, by the approval's id. [`approval_reason`] creates the text.
     pub reasons: BTreeMap<String, String>,
 }
 
 /// Returns why a payment needs this approval, with a sentence for each limit, in the same words as on the pages. `rules`
 /// are the agent's rules.
-pub fn why_asked(approval: &Approval, rules: &[Rule]) -> String {
+pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
     if let Some(raise) = &approval.raise {
-        let RaisedCaps {
+        let IncreasedCaps {
             max_per_call,
             max_per_day,
         } = raise.caps;
         let call = max_per_call.map(|most| format!("{} per call", most.to_dollars()));
         let day = max_per_day.map(|most| format!("{} per day", most.to_dollars()));
         let caps: Vec<String> = call.into_iter().chain(day).collect();
-        let until = raise.until.for_people();
+        let until = raise.until.to_display_text();
         return format!("A raise to {} until {until}.", caps.join(" and "));
     }
     let reasons = approval.asking.iter().map(|limit| why_limit_asks(limit, rules));
@@ -56,7 +56,7 @@ fn why_limit_asks(limit: &AskingLimit, rules: &[Rule]) -> String {
 
 /// The description of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct Notification {
     /// The description in one line.
     pub sentence: String,
     /// The path of the page with more details.
@@ -73,9 +73,9 @@ const JOINER: char = '\u{2060}';
 /// Makes an untrusted text safe for a notification: one line of limited length. Visible characters remain. Characters
 /// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
 /// displayed. Invisible characters are replaced by their code points. Each channel escapes markup itself.
-fn plain(text: &str) -> String {
+fn plain_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let words = visible(&words.join(" "));
+    let words = escape_hidden_characters(&words.join(" "));
     let mut text = String::with_capacity(words.len());
     for symbol in words.chars().take(LONGEST_NAME) {
         match symbol {
@@ -93,75 +93,80 @@ fn plain(text: &str) -> String {
     text
 }
 
-impl Notice {
+impl Notification {
     /// Creates the sentence and the page for an event.
-    pub fn for_event(event: &Event, names: &NoticeNames) -> Self {
-        let telling = NoticeText { event, names };
+    pub fn for_event(event: &Event, names: &NotificationNames) -> Self {
+        let telling = NotificationText { event, names };
         Self {
-            sentence: telling.sentence(),
-            path: telling.path(),
+            sentence: telling.event_sentence(),
+            path: telling.page_path(),
         }
     }
 }
 
-struct NoticeText<'a> {
+struct NotificationText<'a> {
     event: &'a Event,
-    names: &'a NoticeNames,
+    names: &'a NotificationNames,
 }
 
-impl NoticeText<'_> {
-    fn text(&self, member: &str) -> &str {
-        self.event.data().get_text(member).unwrap_or_default()
+impl NotificationText<'_> {
+    fn field_text(&self, member: &str) -> &str {
+        self.event.data().find_text(member).unwrap_or_default()
     }
 
-    fn agent(&self) -> String {
+    fn agent_name(&self) -> String {
         let name = self.event.agent().and_then(|agent| self.names.agents.get(&agent));
-        name.map_or_else(|| "An agent of yours".to_owned(), |name| format!("“{}”", plain(name)))
+        name.map_or_else(
+            || "An agent of yours".to_owned(),
+            |name| format!("“{}”", plain_line(name)),
+        )
     }
 
-    fn service(&self) -> String {
+    fn service_name(&self) -> String {
         let id = match self.event.subject() {
             EventSubject::Service(id) => Some(*id),
-            _ => ServiceId::parse(self.text("service_id")),
+            _ => ServiceId::parse(self.field_text("service_id")),
         };
-        let name = id.and_then(|id| self.names.services.get(&id)).map(|name| plain(name));
-        let name = name.or_else(|| self.event.data().get_text("slug").map(plain));
+        let name = id
+            .and_then(|id| self.names.services.get(&id))
+            .map(|name| plain_line(name));
+        let name = name.or_else(|| self.event.data().find_text("slug").map(plain_line));
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
     /// Returns the operation's label, or the slug if there is no label. `None` if the event has no operation.
-    fn operation(&self) -> Option<String> {
-        let slug = self.text("operation_id");
+    fn operation_label(&self) -> Option<String> {
+        let slug = self.field_text("operation_id");
         let service = match self.event.subject() {
             EventSubject::Service(id) => Some(*id),
-            _ => ServiceId::parse(self.text("service_id")),
+            _ => ServiceId::parse(self.field_text("service_id")),
         };
         let place = service.zip(OperationSlug::parse(slug));
         let label = place.and_then(|place| self.names.operations.get(&place));
         let label = label.map_or(slug, String::as_str);
-        (!label.is_empty()).then(|| format!("“{}”", plain(label)))
+        (!label.is_empty()).then(|| format!("“{}”", plain_line(label)))
     }
 
     /// Returns the operation and the service as text.
-    fn operation_of_service(&self) -> String {
-        let operation = self.operation().unwrap_or_else(|| "An operation".to_owned());
-        format!("{operation} of {}", self.service())
+    fn operation_and_service(&self) -> String {
+        let operation = self.operation_label().unwrap_or_else(|| "An operation".to_owned());
+        format!("{operation} of {}", self.service_name())
     }
 
     /// Returns why an approval is needed, as a sentence.
-    fn reason(&self) -> String {
-        let reason = self.names.reasons.get(self.text("approval_id"));
+    fn approval_reason_sentence(&self) -> String {
+        let reason = self.names.reasons.get(self.field_text("approval_id"));
         reason.map_or_else(String::new, |reason| format!(" {reason}"))
     }
 
-    fn amount(&self, member: &str) -> String {
-        let amount = self.event.data().get_amount(member);
+    fn amount_text(&self, member: &str) -> String {
+        let amount = self.event.data().find_amount(member);
         amount.map_or_else(|| "an amount".to_owned(), crate::Amount::to_dollars)
     }
 
     /// Returns a shortened address, in the same format as on the pages.
-    fn short(&self, member: &str) -> String {
-        let text = self.text(member);
+    fn short_address(&self, member: &str) -> String {
+        let text = self.field_text(member);
         match (text.get(..6), text.get(text.len().saturating_sub(4)..)) {
             (Some(start), Some(end)) if text.len() > 12 => format!("{start}…{end}"),
             _ => "an address".to_owned(),
@@ -169,67 +174,71 @@ impl NoticeText<'_> {
     }
 
     /// Returns a time to the minute, in the same format as on the pages.
-    fn time(&self, member: &str) -> String {
-        let at = self.event.data().get_time(member);
-        at.map_or_else(|| "later".to_owned(), crate::Timestamp::for_people)
+    fn time_text(&self, member: &str) -> String {
+        let at = self.event.data().find_time(member);
+        at.map_or_else(|| "later".to_owned(), crate::Timestamp::to_display_text)
     }
 
     /// Returns whether an approval's event is about a temporary limit increase.
-    fn is_of_raise(&self) -> bool {
-        self.event.data().get_time("raised_until").is_some()
+    fn is_about_limit_increase(&self) -> bool {
+        self.event.data().find_time("raised_until").is_some()
     }
 
-    fn payment(&self) -> String {
+    fn payment_text(&self) -> String {
         let operation = self
-            .operation()
+            .operation_label()
             .map_or_else(String::new, |operation| format!(" for {operation}"));
         format!(
             "{} to {}{operation} (payee {})",
-            self.amount("amount_units"),
-            self.service(),
-            self.short("pay_to")
+            self.amount_text("amount_units"),
+            self.service_name(),
+            self.short_address("pay_to")
         )
     }
 
-    fn payout(&self) -> String {
-        format!("{} to {}", self.amount("amount_units"), self.short("pay_to"))
+    fn withdrawal_text(&self) -> String {
+        format!(
+            "{} to {}",
+            self.amount_text("amount_units"),
+            self.short_address("pay_to")
+        )
     }
 
-    fn by(&self) -> &'static str {
-        if self.text("by") == "operator" {
+    fn freezer_phrase(&self) -> &'static str {
+        if self.field_text("by") == "operator" {
             "by an operator"
         } else {
             "by its owner"
         }
     }
 
-    fn sentence(&self) -> String {
-        let agent = self.agent();
+    fn event_sentence(&self) -> String {
+        let agent = self.agent_name();
         match self.event.kind() {
             EventKind::ApprovalAsked => {
-                let until = self.time("expires_at");
-                if self.is_of_raise() {
+                let until = self.time_text("expires_at");
+                if self.is_about_limit_increase() {
                     return format!(
                         "{agent} asks for higher limits at {}, where a payment was refused.{} Decide by {until}.",
-                        self.service(),
-                        self.reason()
+                        self.service_name(),
+                        self.approval_reason_sentence()
                     );
                 }
                 format!(
                     "{agent} asked for approval to pay {}.{} Decide by {until}.",
-                    self.payment(),
-                    self.reason()
+                    self.payment_text(),
+                    self.approval_reason_sentence()
                 )
             }
             EventKind::ApprovalDecided | EventKind::ApprovalWithdrawn | EventKind::ApprovalExpired
-                if self.is_of_raise() =>
+                if self.is_about_limit_increase() =>
             {
-                let service = self.service();
+                let service = self.service_name();
                 match self.event.kind() {
                     EventKind::ApprovalDecided => {
                         format!(
                             "{agent}: the request for higher limits at {service} was {}.",
-                            self.verdict()
+                            self.decision_word()
                         )
                     }
                     EventKind::ApprovalWithdrawn => format!("{agent}: the higher limits at {service} were ended."),
@@ -237,63 +246,70 @@ impl NoticeText<'_> {
                 }
             }
             EventKind::ApprovalDecided => {
-                format!("{agent}: the payment of {} was {}.", self.payment(), self.verdict())
+                format!(
+                    "{agent}: the payment of {} was {}.",
+                    self.payment_text(),
+                    self.decision_word()
+                )
             }
             EventKind::ApprovalWithdrawn => {
-                format!("{agent}: the approval to pay {} was withdrawn.", self.payment())
+                format!("{agent}: the approval to pay {} was withdrawn.", self.payment_text())
             }
-            EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment()),
-            EventKind::ApprovalExpired => format!("{agent}: the approval to pay {} has expired.", self.payment()),
-            EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment()),
-            EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment()),
+            EventKind::ApprovalUsed => format!("{agent} used its approval to pay {}.", self.payment_text()),
+            EventKind::ApprovalExpired => format!("{agent}: the approval to pay {} has expired.", self.payment_text()),
+            EventKind::PaymentAuthorized => format!("{agent} was allowed to pay {}.", self.payment_text()),
+            EventKind::PaymentConfirmed => format!("{agent} paid {}.", self.payment_text()),
             EventKind::PaymentReleased => {
                 format!(
                     "{agent}: the payment of {} was released. It can no longer be made.",
-                    self.payment()
+                    self.payment_text()
                 )
             }
             EventKind::PaymentTakenBack | EventKind::PayoutTakenBack => {
                 format!(
                     "{agent}: the confirmation of {} was reverted, because its block is no longer part of the chain.",
-                    self.payout()
+                    self.withdrawal_text()
                 )
             }
-            EventKind::PaymentRefused => format!("{agent}: the payment of {} was blocked.", self.payment()),
+            EventKind::PaymentRefused => format!("{agent}: the payment of {} was blocked.", self.payment_text()),
             EventKind::PaymentEscalated => {
-                format!("{agent} asked for approval: {}.", self.payment())
+                format!("{agent} asked for approval: {}.", self.payment_text())
             }
-            EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.payout()),
-            EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.payout()),
+            EventKind::PayoutAuthorized => format!("{agent} pays out {}.", self.withdrawal_text()),
+            EventKind::PayoutConfirmed => format!("{agent} paid out {}.", self.withdrawal_text()),
             EventKind::PayoutReleased => {
                 format!(
                     "{agent}: the payout of {} was released. It can no longer be made.",
-                    self.payout()
+                    self.withdrawal_text()
                 )
             }
             EventKind::AgentCreated => format!("{agent} was created."),
-            EventKind::AgentFrozen => match self.event.data().get_text("reason") {
+            EventKind::AgentFrozen => match self.event.data().find_text("reason") {
                 // The reason is a text by Purser that begins with the automatic freeze.
                 Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
-                None => format!("{agent} was frozen {}. It can’t pay.", self.by()),
+                None => format!("{agent} was frozen {}. It can’t pay.", self.freezer_phrase()),
             },
-            EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.by()),
+            EventKind::AgentUnfrozen => format!("{agent}: the freeze {} has ended.", self.freezer_phrase()),
             EventKind::AgentAccepted => format!("{agent} is yours now."),
             EventKind::AgentHandedOver => format!("{agent} is no longer yours: another person accepted it."),
             EventKind::KeyCreated => format!("{agent} has a new key."),
             EventKind::KeyEnded => format!("{agent}: a key was rotated or revoked."),
-            EventKind::PolicyChanged => format!("{agent}: the policy for {} was changed.", self.service()),
+            EventKind::PolicyChanged => format!("{agent}: the policy for {} was changed.", self.service_name()),
             EventKind::RuleCreated => format!("{agent} has a new rule."),
             EventKind::RuleChanged => format!("{agent}: a rule was changed."),
             EventKind::RuleRemoved => format!("{agent}: a rule was removed."),
             EventKind::PayoutAddressNamed => {
-                let (address, from) = (self.short("address"), self.time("good_from"));
+                let (address, from) = (self.short_address("address"), self.time_text("good_from"));
                 format!("{agent} has the payout address {address}, which can be used from {from} on.")
             }
             EventKind::PayoutAddressRemoved => {
-                format!("{agent} no longer has the payout address {}.", self.short("address"))
+                format!(
+                    "{agent} no longer has the payout address {}.",
+                    self.short_address("address")
+                )
             }
             EventKind::WalletLow => {
-                let (balance, below) = (self.amount("balance_units"), self.amount("below_units"));
+                let (balance, below) = (self.amount_text("balance_units"), self.amount_text("below_units"));
                 format!("{agent} has a low wallet balance: {balance}, less than {below}.")
             }
             EventKind::OwnerFrozen => "Operators froze all your agents. They can’t pay.".to_owned(),
@@ -301,59 +317,62 @@ impl NoticeText<'_> {
             EventKind::DeploymentFrozen => "Operators froze the deployment. No agent can pay.".to_owned(),
             EventKind::DeploymentUnfrozen => "The freeze of the deployment has ended.".to_owned(),
             EventKind::WebhookTest => "This is the test notice that you requested. Notices arrive here.".to_owned(),
-            EventKind::WebhookFailing => self.failing_webhook(),
+            EventKind::WebhookFailing => self.failing_webhook_sentence(),
             EventKind::ServiceOpened
             | EventKind::ServiceClosed
             | EventKind::ServicePayeeChanged
             | EventKind::ServicePriceChanged
             | EventKind::ServiceChangeDelayed
-            | EventKind::ServiceChangeWithdrawn => self.of_service(),
+            | EventKind::ServiceChangeWithdrawn => self.service_sentence(),
         }
     }
 
-    fn failing_webhook(&self) -> String {
+    fn failing_webhook_sentence(&self) -> String {
         let data = self.event.data();
-        let count = data.get("failed_calls").and_then(Value::as_u64).unwrap_or_default();
-        let (since, last) = (self.time("failing_since"), self.text("last_result"));
-        let end = match data.get("disabled").and_then(Value::as_bool) {
+        let count = data.find("failed_calls").and_then(Value::as_u64).unwrap_or_default();
+        let (since, last) = (self.time_text("failing_since"), self.field_text("last_result"));
+        let end = match data.find("disabled").and_then(Value::as_bool) {
             Some(true) => " It receives no events until you switch it on.",
             _ => "",
         };
         format!("A webhook of yours has failed since {since} (calls: {count}, last result: {last}).{end}")
     }
 
-    fn verdict(&self) -> &'static str {
-        if self.text("status") == "approved" {
+    fn decision_word(&self) -> &'static str {
+        if self.field_text("status") == "approved" {
             "approved"
         } else {
             "rejected"
         }
     }
 
-    fn of_service(&self) -> String {
-        let (service, operation) = (self.service(), self.operation_of_service());
+    fn service_sentence(&self) -> String {
+        let (service, operation) = (self.service_name(), self.operation_and_service());
         match self.event.kind() {
             EventKind::ServiceOpened => format!("{service} can be enabled."),
             EventKind::ServiceClosed => format!("{service} can’t be enabled any more."),
             EventKind::ServicePayeeChanged => {
-                format!("{operation} is paid to {} from now on.", self.short("pay_to"))
+                format!("{operation} is paid to {} from now on.", self.short_address("pay_to"))
             }
             EventKind::ServicePriceChanged => {
-                format!("{operation} may cost {} from now on.", self.amount("max_price_units"))
+                format!(
+                    "{operation} may cost {} from now on.",
+                    self.amount_text("max_price_units")
+                )
             }
             EventKind::ServiceChangeDelayed => {
-                let (payee, from) = (self.short("pay_to"), self.time("from"));
-                let price = self.amount("max_price_units");
+                let (payee, from) = (self.short_address("pay_to"), self.time_text("from"));
+                let price = self.amount_text("max_price_units");
                 format!("From {from}, {operation} will be paid to {payee}, at most {price}.")
             }
             _ => format!("The pending change of {operation} was withdrawn."),
         }
     }
 
-    fn path(&self) -> String {
+    fn page_path(&self) -> String {
         match self.event.kind() {
             EventKind::WebhookTest => return "/dashboard/notices".to_owned(),
-            EventKind::WebhookFailing => return format!("/dashboard/webhooks/{}", self.text("webhook_id")),
+            EventKind::WebhookFailing => return format!("/dashboard/webhooks/{}", self.field_text("webhook_id")),
             EventKind::PaymentRefused => return "/dashboard/decisions".to_owned(),
             EventKind::AgentHandedOver => return "/dashboard".to_owned(),
             _ => {}
@@ -374,7 +393,7 @@ impl NoticeText<'_> {
         if is_payout {
             return format!("/dashboard/agents/{agent}");
         }
-        let (approval, settlement) = (self.text("approval_id"), self.text("settlement_id"));
+        let (approval, settlement) = (self.field_text("approval_id"), self.field_text("settlement_id"));
         if !settlement.is_empty() {
             format!("/dashboard/receipts/{agent}/{settlement}")
         } else if !approval.is_empty() {
@@ -389,11 +408,11 @@ impl NoticeText<'_> {
 mod tests {
     use super::*;
     use crate::notice::pending::tests::of_approval;
-    use crate::{EventData, EventId, EventSource, EventTopic, Form, PersonId, Timestamp};
+    use crate::{EventData, EventId, EventSource, EventTopic, Form, Timestamp, UserId};
     use uuid::Uuid;
 
-    fn names(agent: &str) -> NoticeNames {
-        NoticeNames {
+    fn names(agent: &str) -> NotificationNames {
+        NotificationNames {
             agents: [(AgentId::from_uuid(Uuid::from_u128(1)), agent.to_owned())].into(),
             services: [(ServiceId::from_uuid(Uuid::from_u128(7)), "Weather".to_owned())].into(),
             operations: [(
@@ -415,7 +434,7 @@ mod tests {
     #[test]
     fn approval_notices_describe_the_request_and_link_it() {
         let asked = of_approval(EventKind::ApprovalAsked, 5, |data| data);
-        let notice = Notice::for_event(&asked, &names("Researcher"));
+        let notice = Notification::for_event(&asked, &names("Researcher"));
         assert_eq!(
             notice.sentence,
             "“Researcher” asked for approval to pay $12.50 to “Weather” for “Current weather” (payee 0x3C44…93BC). \
@@ -423,7 +442,7 @@ mod tests {
         );
         let (agent, approval) = (Uuid::from_u128(1), Uuid::from_u128(5));
         assert_eq!(notice.path, format!("/dashboard/approvals/{agent}/{approval}"));
-        let unknown = Notice::for_event(&asked, &NoticeNames::default()).sentence;
+        let unknown = Notification::for_event(&asked, &NotificationNames::default()).sentence;
         assert!(
             unknown.starts_with(
                 "An agent of yours asked for approval to pay $12.50 to a service for “weather\u{2060}.\u{2060}current”"
@@ -446,18 +465,18 @@ mod tests {
             ("Käse & Brot", "Käse & Brot"),
         ];
         for (text, expected) in rows {
-            let told = plain(text);
+            let told = plain_line(text);
             assert_eq!(told.replace(JOINER, "+"), expected, "{text}");
             let shown: String = told.chars().filter(|symbol| *symbol != JOINER).collect();
-            let seen = visible(&text.replace(['\r', '\n'], " ")).replace('”', "\"");
+            let seen = escape_hidden_characters(&text.replace(['\r', '\n'], " ")).replace('”', "\"");
             assert_eq!(
                 shown,
                 seen.split_whitespace().collect::<Vec<_>>().join(" "),
                 "no character is lost"
             );
         }
-        assert_eq!(plain(&".".repeat(100)).matches('.').count(), 60);
-        assert_eq!(plain(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
+        assert_eq!(plain_line(&".".repeat(100)).matches('.').count(), 60);
+        assert_eq!(plain_line(&"ä".repeat(100)), format!("{}…", "ä".repeat(60)));
     }
 
     #[test]
@@ -497,7 +516,7 @@ mod tests {
                 asking,
                 ..crate::policy::approval::tests::approval()
             };
-            assert_eq!(why_asked(&approval, rules), expected);
+            assert_eq!(approval_reason(&approval, rules), expected);
         }
     }
 
@@ -521,7 +540,7 @@ mod tests {
                 Form::Text => data.text(field.name, "x"),
             };
         }
-        let owner = PersonId::derive("https://issuer.example", "ann");
+        let owner = UserId::derive("https://issuer.example", "ann");
         let subject = match kind.topic() {
             EventTopic::Agent => EventSubject::Agent(AgentId::from_uuid(Uuid::from_u128(1))),
             EventTopic::Service => EventSubject::Service(ServiceId::from_uuid(Uuid::from_u128(7))),
@@ -544,7 +563,7 @@ mod tests {
 
     #[test]
     fn a_freeze_by_a_brake_says_why() {
-        let notice = Notice::for_event(&sample(EventKind::AgentFrozen), &names("Researcher"));
+        let notice = Notification::for_event(&sample(EventKind::AgentFrozen), &names("Researcher"));
         assert_eq!(notice.sentence, "“Researcher” was frozen by its x. It can’t pay.");
     }
 
@@ -552,7 +571,7 @@ mod tests {
     fn every_event_kind_has_a_sentence_and_page() {
         for kind in EventKind::ALL.iter().copied() {
             let event = sample(kind);
-            let notice = Notice::for_event(&event, &names("Researcher"));
+            let notice = Notification::for_event(&event, &names("Researcher"));
             let is_page = notice.path == "/dashboard" || notice.path.starts_with("/dashboard/");
             assert!(is_page && notice.sentence.ends_with('.'), "{}: {notice:?}", kind.name());
         }

@@ -15,7 +15,7 @@ pub struct Agent {
     pub id: AgentId,
     /// The display name.
     pub name: String,
-    /// The user who owns the agent: a [`crate::PersonId`].
+    /// The user who owns the agent: a [`crate::UserId`].
     pub owner: String,
     /// The time at which the agent was created.
     pub created_at: Timestamp,
@@ -32,7 +32,7 @@ pub struct Agent {
     pub keys: Vec<AgentKey>,
     /// The agent's rules.
     pub rules: Vec<Rule>,
-    /// The digest of the agent's [`crate::StartingSet`]. `None` if the agent started without services.
+    /// The digest of the agent's [`crate::DefaultServices`]. `None` if the agent started without services.
     pub starting_set: Option<Fingerprint>,
     /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
@@ -45,7 +45,7 @@ pub struct Agent {
 /// A former owner of an agent. Decisions from the time of this ownership still belong to the former owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerOwner {
-    /// The user: a [`crate::PersonId`].
+    /// The user: a [`crate::UserId`].
     pub owner: String,
     /// The agent's name when the ownership was transferred.
     pub name: String,
@@ -57,8 +57,8 @@ pub struct FormerOwner {
 
 /// The agent's owner at the time of a decision, with the name and labels that this owner gave the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnerThen<'a> {
-    /// The user: a [`crate::PersonId`].
+pub struct PastOwner<'a> {
+    /// The user: a [`crate::UserId`].
     pub owner: &'a str,
     /// The agent's name.
     pub name: &'a str,
@@ -142,7 +142,7 @@ impl Eq for SecretDigest {}
 
 impl SecretDigest {
     /// Hashes a secret. For a key, this is the secret half including the prefix.
-    pub fn digest(secret: impl AsRef<[u8]>) -> Self {
+    pub fn from_secret(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
@@ -200,7 +200,7 @@ impl KeyStatus {
 impl AgentKey {
     /// Returns the key's status at `now`.
     pub fn status(&self, now: Timestamp) -> KeyStatus {
-        match (self.end(), self.ends_at) {
+        match (self.end_time(), self.ends_at) {
             (Some(ended_at), _) if ended_at <= now => KeyStatus::Ended { ended_at },
             (_, Some(ends_at)) => KeyStatus::Ending { ends_at },
             (_, None) => KeyStatus::Active,
@@ -209,7 +209,7 @@ impl AgentKey {
 
     /// Returns the time from which the key is rejected: the end that was set, or the expiry of the scope if that is
     /// earlier.
-    fn end(&self) -> Option<Timestamp> {
+    fn end_time(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
 
@@ -223,8 +223,8 @@ impl AgentKey {
     }
 
     /// Sets the key's end to `end`, unless the key already ends earlier. An end is never postponed.
-    fn ending(self, end: Timestamp) -> Self {
-        let end = self.end().map_or(end, |already| already.min(end));
+    fn ending_by(self, end: Timestamp) -> Self {
+        let end = self.end_time().map_or(end, |already| already.min(end));
         Self {
             ends_at: Some(end),
             ..self
@@ -234,7 +234,7 @@ impl AgentKey {
 
 /// Why an agent's keys were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyRefusal {
+pub enum KeyRejection {
     /// The agent has no key with this id.
     Unknown,
     /// The key has already ended. An end is final.
@@ -243,12 +243,12 @@ pub enum KeyRefusal {
     TooMany,
 }
 
-impl<'a> OwnerThen<'a> {
+impl<'a> PastOwner<'a> {
     /// Returns the owner after this number of ownership transfers. `self` is the present owner.
     #[must_use]
-    pub fn after(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
+    pub fn after_transfers(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers).ok().and_then(|index| former.get(index));
-        then.map_or(self, |then| OwnerThen {
+        then.map_or(self, |then| PastOwner {
             owner: &then.owner,
             name: &then.name,
             labels: &then.labels,
@@ -259,18 +259,18 @@ impl<'a> OwnerThen<'a> {
 impl Agent {
     /// Returns the number of ownership transfers. Each decision records this number, so that the decision's owner can
     /// be determined later.
-    pub fn transfers(&self) -> u32 {
+    pub fn transfer_count(&self) -> u32 {
         u32::try_from(self.former_owners.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the owner at the time of a decision that was made after this number of ownership transfers.
-    pub fn owner_then(&self, transfers: u32) -> OwnerThen<'_> {
-        let now = OwnerThen {
+    pub fn owner_at(&self, transfers: u32) -> PastOwner<'_> {
+        let now = PastOwner {
             owner: &self.owner,
             name: &self.name,
             labels: &self.labels,
         };
-        now.after(transfers, &self.former_owners)
+        now.after_transfers(transfers, &self.former_owners)
     }
 
     /// Returns whether the agent's own record blocks every payment.
@@ -310,20 +310,20 @@ impl Agent {
     /// Adds a key. Keys that ended long ago are dropped. If there are still too many keys, the keys that ended first
     /// are dropped too. If a key with this id exists, an earlier attempt whose response was lost added the key, and the
     /// agent is unchanged.
-    pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRefusal> {
-        if self.key(key.id).is_some() {
+    pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRejection> {
+        if self.find_key(key.id).is_some() {
             return Ok(self);
         }
         let working = self.keys.iter().filter(|key| !key.has_ended(now)).count();
         if working >= Self::MAX_KEYS {
-            return Err(KeyRefusal::TooMany);
+            return Err(KeyRejection::TooMany);
         }
         let cut = now.before(Self::ENDED_KEYS_KEPT);
         self.keys
-            .retain(|key| !key.has_ended(now) || key.end().is_some_and(|end| end > cut));
+            .retain(|key| !key.has_ended(now) || key.end_time().is_some_and(|end| end > cut));
         while self.keys.len() >= Self::MAX_KEPT_KEYS {
             let ended = self.keys.iter().enumerate().filter(|(_, key)| key.has_ended(now));
-            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.end()) else {
+            let Some((longest, _)) = ended.min_by_key(|(_, key)| key.end_time()) else {
                 break;
             };
             self.keys.remove(longest);
@@ -340,12 +340,12 @@ impl Agent {
         mut new: AgentKey,
         overlap: Duration,
         now: Timestamp,
-    ) -> Result<Self, KeyRefusal> {
-        match self.key(old) {
-            None => Err(KeyRefusal::Unknown),
+    ) -> Result<Self, KeyRejection> {
+        match self.find_key(old) {
+            None => Err(KeyRejection::Unknown),
             // An earlier attempt whose response was lost already rotated the key.
-            Some(_) if self.key(new.id).is_some() => Ok(self),
-            Some(key) if key.has_ended(now) => Err(KeyRefusal::Ended),
+            Some(_) if self.find_key(new.id).is_some() => Ok(self),
+            Some(key) if key.has_ended(now) => Err(KeyRejection::Ended),
             Some(key) => {
                 new.scope = key.scope.clone();
                 self.with_key_ending(old, now.after(overlap)).with_key(new, now)
@@ -354,27 +354,27 @@ impl Agent {
     }
 
     /// Revokes a key at `now`. A key that has already ended is unchanged.
-    pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRefusal> {
-        match self.key(id) {
-            None => Err(KeyRefusal::Unknown),
+    pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRejection> {
+        match self.find_key(id) {
+            None => Err(KeyRejection::Unknown),
             Some(key) if key.has_ended(now) => Ok(self),
             Some(_) => Ok(self.with_key_ending(id, now)),
         }
     }
 
     /// Returns the key with this id.
-    pub fn key(&self, id: KeyId) -> Option<&AgentKey> {
+    pub fn find_key(&self, id: KeyId) -> Option<&AgentKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 
     /// Returns whether the key is valid at `now`. The caller must have compared the secret before.
-    pub fn takes(&self, id: KeyId, now: Timestamp) -> bool {
-        self.key(id).is_some_and(|key| !key.has_ended(now))
+    pub fn accepts_key(&self, id: KeyId, now: Timestamp) -> bool {
+        self.find_key(id).is_some_and(|key| !key.has_ended(now))
     }
 
     fn with_key_ending(self, id: KeyId, end: Timestamp) -> Self {
         let keys = self.keys.into_iter();
-        let keys = keys.map(|key| if key.id == id { key.ending(end) } else { key });
+        let keys = keys.map(|key| if key.id == id { key.ending_by(end) } else { key });
         Self {
             keys: keys.collect(),
             ..self
@@ -399,7 +399,7 @@ pub struct PresentedKey {
 
 /// Why an `Authorization` header contains no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyProblem {
+pub enum KeyFormatError {
     /// The header is not of the form `Bearer <public>:<secret>`.
     HeaderForm,
     /// The header has that form, but the token is not a Purser key.
@@ -408,17 +408,17 @@ pub enum KeyProblem {
 
 impl PresentedKey {
     /// Parses the value of an `Authorization` header (`docs/spec.md` §5).
-    pub fn from_header(value: &str) -> Result<Self, KeyProblem> {
-        let (scheme, token) = value.split_once(' ').ok_or(KeyProblem::HeaderForm)?;
+    pub fn from_header(value: &str) -> Result<Self, KeyFormatError> {
+        let (scheme, token) = value.split_once(' ').ok_or(KeyFormatError::HeaderForm)?;
         // RFC 9110 §11.1: the scheme is case-insensitive.
         if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(KeyProblem::HeaderForm);
+            return Err(KeyFormatError::HeaderForm);
         }
-        let (public, secret) = token.trim().split_once(':').ok_or(KeyProblem::HeaderForm)?;
+        let (public, secret) = token.trim().split_once(':').ok_or(KeyFormatError::HeaderForm)?;
         if public.is_empty() || secret.is_empty() || token.trim().contains(char::is_whitespace) {
-            return Err(KeyProblem::HeaderForm);
+            return Err(KeyFormatError::HeaderForm);
         }
-        Self::from_halves(public, secret).ok_or(KeyProblem::NotAKey)
+        Self::from_halves(public, secret).ok_or(KeyFormatError::NotAKey)
     }
 
     fn from_halves(public: &str, secret: &str) -> Option<Self> {
@@ -432,7 +432,7 @@ impl PresentedKey {
         Some(Self {
             agent: AgentId::from_uuid(uuid::Uuid::try_parse(agent).ok()?),
             key: KeyId(u64::from_str_radix(key, 16).ok()?),
-            digest: SecretDigest::digest(secret),
+            digest: SecretDigest::from_secret(secret),
         })
     }
 
@@ -452,7 +452,7 @@ impl PresentedKey {
 
     /// Returns whether this is the secret of the given key and the key is valid at `now`. The caller already knows the
     /// key's agent.
-    pub fn is_the_secret_of(&self, key: &AgentKey, now: Timestamp) -> bool {
+    pub fn matches_key(&self, key: &AgentKey, now: Timestamp) -> bool {
         let same_secret: bool = self.digest.ct_eq(&key.digest).into();
         same_secret & !key.has_ended(now)
     }
@@ -480,7 +480,7 @@ impl NewKey {
             text,
             record: AgentKey {
                 id,
-                digest: SecretDigest::digest(&secret),
+                digest: SecretDigest::from_secret(&secret),
                 created_at,
                 ends_at: None,
                 scope: KeyScope::default(),
@@ -569,49 +569,52 @@ mod tests {
         let good = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
         let cases = [
             (format!("bearer {good}"), None),
-            (good.clone(), Some(KeyProblem::HeaderForm)),
-            (format!("Basic {good}"), Some(KeyProblem::HeaderForm)),
-            ("Bearer abc".to_owned(), Some(KeyProblem::HeaderForm)),
-            ("Bearer :".to_owned(), Some(KeyProblem::HeaderForm)),
-            ("Bearer :b".to_owned(), Some(KeyProblem::HeaderForm)),
-            ("Bearer a:".to_owned(), Some(KeyProblem::HeaderForm)),
-            ("Bearer a: b".to_owned(), Some(KeyProblem::HeaderForm)),
-            (format!("Bearer{good}"), Some(KeyProblem::HeaderForm)),
-            (format!("Bearer\t{good}"), Some(KeyProblem::HeaderForm)),
-            (format!("Bearer Bearer {good}"), Some(KeyProblem::HeaderForm)),
-            (format!("Bearer {good}, Bearer {good}"), Some(KeyProblem::HeaderForm)),
+            (good.clone(), Some(KeyFormatError::HeaderForm)),
+            (format!("Basic {good}"), Some(KeyFormatError::HeaderForm)),
+            ("Bearer abc".to_owned(), Some(KeyFormatError::HeaderForm)),
+            ("Bearer :".to_owned(), Some(KeyFormatError::HeaderForm)),
+            ("Bearer :b".to_owned(), Some(KeyFormatError::HeaderForm)),
+            ("Bearer a:".to_owned(), Some(KeyFormatError::HeaderForm)),
+            ("Bearer a: b".to_owned(), Some(KeyFormatError::HeaderForm)),
+            (format!("Bearer{good}"), Some(KeyFormatError::HeaderForm)),
+            (format!("Bearer\t{good}"), Some(KeyFormatError::HeaderForm)),
+            (format!("Bearer Bearer {good}"), Some(KeyFormatError::HeaderForm)),
+            (
+                format!("Bearer {good}, Bearer {good}"),
+                Some(KeyFormatError::HeaderForm),
+            ),
             (
                 format!("Bearer {}", good.replace(':', "%3A")),
-                Some(KeyProblem::HeaderForm),
+                Some(KeyFormatError::HeaderForm),
             ),
-            (format!("Bearer {good}:"), Some(KeyProblem::NotAKey)),
+            (format!("Bearer {good}:"), Some(KeyFormatError::NotAKey)),
             (
                 format!("Bearer {}", good.replace("gak_pub_", "")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
             (
                 format!("Bearer {}", good.replace("gak_sec_", "gak_sec_0")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
             (
                 format!("Bearer {}", good.replace("gak_sec_07", "gak_sec_0g")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
             (
                 format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_g")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
             (
                 format!("Bearer {}", good.replace("gak_pub_0", "gak_pub_")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
-            ("Bearer a:b".to_owned(), Some(KeyProblem::NotAKey)),
+            ("Bearer a:b".to_owned(), Some(KeyFormatError::NotAKey)),
             (
                 format!("Bearer {}", good.replace("gak_pub", "gak_pox")),
-                Some(KeyProblem::NotAKey),
+                Some(KeyFormatError::NotAKey),
             ),
-            (format!("Bearer {}", good.to_uppercase()), Some(KeyProblem::NotAKey)),
-            (format!("Bearer {good}0"), Some(KeyProblem::NotAKey)),
+            (format!("Bearer {}", good.to_uppercase()), Some(KeyFormatError::NotAKey)),
+            (format!("Bearer {good}0"), Some(KeyFormatError::NotAKey)),
         ];
         for (header, problem) in cases {
             assert_eq!(PresentedKey::from_header(&header).err(), problem, "{header}");
@@ -649,7 +652,7 @@ mod tests {
     fn nothing_extends_the_expiry_of_a_key() {
         let (before, now) = (secs(999), secs(1_000));
         let expired = agent(vec![expiring(1, 1_000, None)]);
-        assert!(expired.takes(KeyId(1), before) && !expired.takes(KeyId(1), now));
+        assert!(expired.accepts_key(KeyId(1), before) && !expired.accepts_key(KeyId(1), now));
         let status = |key: AgentKey, at| key.status(at);
         assert_eq!(status(expiring(1, 1_000, None), before), KeyStatus::Active);
         let ended_at = now;
@@ -667,7 +670,7 @@ mod tests {
                 .clone()
                 .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
         };
-        assert_eq!(rotated(now), Err(KeyRefusal::Ended));
+        assert_eq!(rotated(now), Err(KeyRejection::Ended));
         // The overlap ends no later than the expiry of the key's scope.
         let keys = rotated(before).unwrap().keys;
         assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
@@ -688,8 +691,8 @@ mod tests {
             (None, 60, Ok(1_060)),
             (Some(1_030), 60, Ok(1_030)),
             (Some(1_090), 60, Ok(1_060)),
-            (Some(1_000), 60, Err(KeyRefusal::Ended)),
-            (Some(999), 60, Err(KeyRefusal::Ended)),
+            (Some(1_000), 60, Err(KeyRejection::Ended)),
+            (Some(999), 60, Err(KeyRejection::Ended)),
         ];
         for (ends_at, overlap, expected) in rows {
             let agent = agent(vec![key(1, ends_at.map(secs)), key(2, None)]);
@@ -697,12 +700,12 @@ mod tests {
             let end = rotated.map(|agent| {
                 assert_eq!(agent.keys.len(), 3);
                 assert_eq!(agent.keys[1..], [key(2, None), key(3, None)]);
-                agent.key(KeyId(1)).unwrap().ends_at.unwrap().secs()
+                agent.find_key(KeyId(1)).unwrap().ends_at.unwrap().secs()
             });
             assert_eq!(end, expected, "{ends_at:?} {overlap}");
         }
         let unknown = agent(vec![]).with_rotated_key(KeyId(1), key(3, None), Duration::DAY, now);
-        assert_eq!(unknown, Err(KeyRefusal::Unknown));
+        assert_eq!(unknown, Err(KeyRejection::Unknown));
     }
 
     #[test]
@@ -712,7 +715,7 @@ mod tests {
             let revoked = agent(vec![key(1, ends_at.map(secs))])
                 .with_revoked_key(KeyId(1), now)
                 .unwrap();
-            let status = revoked.key(KeyId(1)).unwrap().status(now);
+            let status = revoked.find_key(KeyId(1)).unwrap().status(now);
             assert_eq!(
                 status,
                 KeyStatus::Ended {
@@ -720,7 +723,10 @@ mod tests {
                 }
             );
         }
-        assert_eq!(agent(vec![]).with_revoked_key(KeyId(1), now), Err(KeyRefusal::Unknown));
+        assert_eq!(
+            agent(vec![]).with_revoked_key(KeyId(1), now),
+            Err(KeyRejection::Unknown)
+        );
     }
 
     #[test]
@@ -733,7 +739,7 @@ mod tests {
             (2, 1_001, false),
             (3, 0, false),
         ] {
-            assert_eq!(agent.takes(KeyId(id), secs(at)), taken, "{id} {at}");
+            assert_eq!(agent.accepts_key(KeyId(id), secs(at)), taken, "{id} {at}");
         }
         let status = |index: usize, at| agent.keys[index].status(secs(at)).name();
         assert_eq!(
@@ -747,9 +753,9 @@ mod tests {
     fn an_agent_has_at_most_twenty_active_keys() {
         let now = secs(1_000);
         let full = agent((0..20).map(|id| key(id, None)).collect());
-        assert_eq!(full.clone().with_key(key(20, None), now), Err(KeyRefusal::TooMany));
+        assert_eq!(full.clone().with_key(key(20, None), now), Err(KeyRejection::TooMany));
         let rotate = |overlap| full.clone().with_rotated_key(KeyId(3), key(20, None), overlap, now);
-        assert_eq!(rotate(Duration::DAY), Err(KeyRefusal::TooMany));
+        assert_eq!(rotate(Duration::DAY), Err(KeyRejection::TooMany));
         assert!(rotate(Duration::from_secs_u32(0)).is_ok());
         assert_eq!(Agent::LONGEST_OVERLAP.secs(), 30 * 86_400);
     }
@@ -780,7 +786,7 @@ mod tests {
 
     #[test]
     fn a_digest_has_one_spelling() {
-        let digest = SecretDigest::digest("secret");
+        let digest = SecretDigest::from_secret("secret");
         let text = digest.to_hex();
         assert!(SecretDigest::from_hex(&text) == Some(digest));
         assert_eq!(format!("{digest:?}"), "SecretDigest(..)");

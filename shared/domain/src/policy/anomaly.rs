@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// The parameters of an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AnomalyBrake {
+pub struct AutomaticFreeze {
     /// The multiple of the usual amount above which an hour is unusual: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
     pub times: u32,
     /// The minimum sum of an unusual hour: at least one micro-USDC. An hour with a smaller sum is never unusual.
@@ -38,15 +38,15 @@ const BRAKE_HOURS_EXCLUDED: u32 = 24;
 pub struct Anomaly {
     /// The hour.
     pub hour: Hour,
-    /// The sum of the payments within about 60 minutes ([`AnomalyBrake::sum_within_an_hour`]).
+    /// The sum of the payments within about 60 minutes ([`AutomaticFreeze::sum_within_an_hour`]).
     pub sum: Amount,
     /// The sum of the busiest hour of a usual day, or zero if there were no payments.
     pub usual: Amount,
 }
 
-impl AnomalyBrake {
+impl AutomaticFreeze {
     /// Returns the automatic freeze among an agent's rules. An agent has at most one.
-    pub fn among(rules: &[Rule]) -> Option<Self> {
+    pub fn find_in_rules(rules: &[Rule]) -> Option<Self> {
         rules.iter().find_map(|rule| match &rule.kind {
             RuleKind::AnomalyBrake(brake) => Some(*brake),
             _ => None,
@@ -55,7 +55,7 @@ impl AnomalyBrake {
 
     /// Returns whether this sum within an hour is unusual. If there were no earlier payments, only the minimum sum
     /// decides.
-    pub fn is_tripped_by(self, sum: Amount, usual: Amount) -> bool {
+    pub fn trips_at(self, sum: Amount, usual: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
         let most = u128::from(self.times).saturating_mul(u128::from(usual.units()));
         sum >= self.at_least && u128::from(sum.units()) > most
@@ -65,7 +65,7 @@ impl AnomalyBrake {
     /// the hour before, as if the payments of that hour were spread evenly, rounded up. Therefore a burst across the
     /// full hour counts completely just after the full hour.
     pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
-        let passed = at.since(Hour::containing(at).start()).secs();
+        let passed = at.since(Hour::containing(at).start_time()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
         let share = u128::from(before.units())
             .saturating_mul(rest)
@@ -76,9 +76,9 @@ impl AnomalyBrake {
 
     /// Compares the sum within an hour with the sums of an agent's past hours. Hours before the last two weeks and the
     /// last 24 hours are left out.
-    pub fn compare(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
+    pub fn find_anomaly(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
         let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
-        for (hour, sum) in sums.range(hour.minus(BRAKE_HOURS)..hour.minus(BRAKE_HOURS_EXCLUDED)) {
+        for (hour, sum) in sums.range(hour.hours_earlier(BRAKE_HOURS)..hour.hours_earlier(BRAKE_HOURS_EXCLUDED)) {
             let of_day = busiest.entry(hour.day()).or_insert(Amount::ZERO);
             *of_day = sum.max(of_day).to_owned();
         }
@@ -86,7 +86,7 @@ impl AnomalyBrake {
         busiest.sort_unstable();
         let median = busiest.len().saturating_sub(1) / 2;
         let usual = busiest.get(median).copied().unwrap_or(Amount::ZERO);
-        self.is_tripped_by(sum, usual).then_some(Anomaly { hour, sum, usual })
+        self.trips_at(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
     /// Returns whether the rule freezes whenever `before` would.
@@ -98,7 +98,7 @@ impl AnomalyBrake {
 impl Anomaly {
     /// Returns the reason for the freeze, for the agent's owner. `None` only if the text were longer than a reason may
     /// be.
-    pub fn reason(&self) -> Option<EditReason> {
+    pub fn freeze_reason(&self) -> Option<EditReason> {
         let Self { hour, sum, usual } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
         // Two amounts of at most 24 characters and an hour of 31 characters keep the text below the 200 characters of a
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_brake_trips_above_both_limits() {
-        let brake = AnomalyBrake {
+        let brake = AutomaticFreeze {
             times: 10,
             at_least: units(50),
         };
@@ -143,29 +143,25 @@ mod tests {
             (Amount::MAX.units(), Amount::MAX.units(), false),
         ];
         for (sum, busiest, expected) in rows {
-            assert_eq!(
-                brake.is_tripped_by(units(sum), units(busiest)),
-                expected,
-                "{sum} {busiest}"
-            );
+            assert_eq!(brake.trips_at(units(sum), units(busiest)), expected, "{sum} {busiest}");
         }
     }
 
     /// In each row, every hour has ten times the sum of the hour before. At most one hour below the limit passes.
     #[test]
     fn ten_times_as_much_each_hour_is_frozen_at_the_second_step() {
-        let brake = AnomalyBrake {
+        let brake = AutomaticFreeze {
             times: 10,
             at_least: units(50_000),
         };
         for usual in [0, 49_999, 50_000] {
             let start = hour(20 * 24);
-            let mut sums = BTreeMap::from([(start.minus(100), units(usual))]);
+            let mut sums = BTreeMap::from([(start.hours_earlier(100), units(usual))]);
             let steps = [49_999_u64, 500_000, 5_000_000, 50_000_000];
             let frozen = steps.iter().enumerate().find_map(|(step, sum)| {
                 let hour = hour(20 * 24 + u32::try_from(step).unwrap());
                 sums.insert(hour, units(*sum));
-                brake.compare(hour, units(*sum), &sums).map(|_| step)
+                brake.find_anomaly(hour, units(*sum), &sums).map(|_| step)
             });
             assert_eq!(frozen, Some(if usual == 50_000 { 2 } else { 1 }), "{usual}");
         }
@@ -178,13 +174,13 @@ mod tests {
             sum: Amount::MAX,
             usual: Amount::MAX,
         };
-        assert!(anomaly.reason().is_some());
+        assert!(anomaly.freeze_reason().is_some());
         let usual = Anomaly {
             hour: Hour::containing(Timestamp::parse("2026-11-26T14:59:00Z").unwrap()),
             sum: units(31_200_000),
             usual: units(4_100_000),
         };
-        let reason = usual.reason().unwrap();
+        let reason = usual.freeze_reason().unwrap();
         let expected = "anomaly brake: $31.20 within an hour on 2026-11-26, 14:00 to 15:00 UTC, after at most $4.10 an hour \
             on a usual day";
         assert_eq!(reason.as_str(), expected);
@@ -204,27 +200,27 @@ mod tests {
         ) {
             let now = hour(20 * 24);
             let at_least = units(at_least);
-            let brake = AnomalyBrake { times, at_least };
+            let brake = AutomaticFreeze { times, at_least };
             let mut sums = BTreeMap::new();
             // The days 2 to 13 before now. Fewer of these days belong to the attack.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
             for (day, (at, sum)) in (first + 2..).zip(days) {
-                sums.insert(now.minus(u32::try_from(day).unwrap() * 24 - at), units(sum));
+                sums.insert(now.hours_earlier(u32::try_from(day).unwrap() * 24 - at), units(sum));
             }
             for (back, sum) in (1..).zip(&last) {
-                sums.insert(now.minus(back), units(*sum));
+                sums.insert(now.hours_earlier(back), units(*sum));
             }
             let most = usual.iter().max().unwrap() * u64::from(times);
-            prop_assert!(brake.compare(now, units(most + 1).max(at_least), &sums).is_some());
+            prop_assert!(brake.find_anomaly(now, units(most + 1).max(at_least), &sums).is_some());
         }
 
         /// The share of the hour before falls from the whole sum to zero.
         #[test]
         fn the_hour_before_counts_by_its_share(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
-            let sum = AnomalyBrake::sum_within_an_hour(at, units(now), units(before)).units();
+            let sum = AutomaticFreeze::sum_within_an_hour(at, units(now), units(before)).units();
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
@@ -235,10 +231,10 @@ mod tests {
             sum in 0_u64..1_000,
             busiest in 0_u64..100,
         ) {
-            let brake = |times, at_least| AnomalyBrake { times, at_least: units(at_least) };
+            let brake = |times, at_least| AutomaticFreeze { times, at_least: units(at_least) };
             let (now, before) = (brake(numbers.0, numbers.1), brake(numbers.2, numbers.3));
-            if now.is_as_strict_as(before) && before.is_tripped_by(units(sum), units(busiest)) {
-                prop_assert!(now.is_tripped_by(units(sum), units(busiest)));
+            if now.is_as_strict_as(before) && before.trips_at(units(sum), units(busiest)) {
+                prop_assert!(now.trips_at(units(sum), units(busiest)));
             }
         }
     }

@@ -15,7 +15,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
-    OperationSlug, RAISE_PAUSE, RaiseRequest, ServiceId, SettlementId, Timestamp, TransactionId,
+    LimitIncreaseRequest, OperationSlug, RAISE_PAUSE, ServiceId, SettlementId, Timestamp, TransactionId,
     catalog::service::named,
 };
 
@@ -50,7 +50,7 @@ pub struct Approval {
     /// other. Empty for a request for a limit increase.
     pub asking: Vec<AskingLimit>,
     /// The requested limit increase, if this is a request for one.
-    pub raise: Option<RaiseRequest>,
+    pub raise: Option<LimitIncreaseRequest>,
     /// The time of the request.
     pub created_at: Timestamp,
     /// The time at which the request expires.
@@ -62,13 +62,13 @@ pub struct Approval {
 impl Approval {
     /// Returns the fingerprint of an agent's requests for limit increases of this service. No payment has the same
     /// fingerprint.
-    pub fn fingerprint_of_raise(service: ServiceId) -> Fingerprint {
+    pub fn limit_increase_fingerprint(service: ServiceId) -> Fingerprint {
         Fingerprint::for_text(&format!("raise {service}"))
     }
 
     /// Returns whether this request for a limit increase stands in for another request to the same user and for the same
     /// service: while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
-    pub fn stands_for(&self, other: &RaiseRequest, now: Timestamp) -> bool {
+    pub fn stands_for(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
             .as_ref()
@@ -95,7 +95,7 @@ impl Approval {
     }
 
     /// Returns whether the approval is for this payment request, with the same amount and payee.
-    pub fn is_for(&self, intent: &Intent) -> bool {
+    pub fn covers_intent(&self, intent: &Intent) -> bool {
         self.fingerprint == intent.fingerprint
             && self.amount == intent.offer.amount()
             && self.pay_to == intent.offer.pay_to()
@@ -189,7 +189,7 @@ impl Approval {
 
     /// Returns whether this change was made at this time, as far as the row shows. A row does not distinguish a rejection
     /// from a withdrawal of an approval, and such a withdrawal replaces the time of the approval.
-    pub fn was_changed(&self, change: ApprovalChange, at: Timestamp) -> bool {
+    pub fn was_changed_at(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
             (ApprovalChange::Approved, Resolution::Approved(ruling) | Resolution::Executed { ruling, .. })
             | (ApprovalChange::Rejected | ApprovalChange::Withdrawn, Resolution::Rejected(ruling)) => ruling.at == at,
@@ -200,7 +200,7 @@ impl Approval {
     }
 
     /// Returns the user's decision, if there is one.
-    pub const fn ruling(&self) -> Option<&ApprovalResolution> {
+    pub const fn users_decision(&self) -> Option<&ApprovalResolution> {
         match &self.resolution {
             Resolution::Pending => None,
             Resolution::Approved(ruling) | Resolution::Rejected(ruling) | Resolution::Executed { ruling, .. } => {
@@ -211,7 +211,7 @@ impl Approval {
 
     /// Returns the approval request as the agent's present owner sees it. A request that was no longer open when the
     /// ownership was transferred stays with the earlier owner, and so does the earlier owner's note.
-    pub fn seen_by(mut self, owner: &str, now: Timestamp) -> Option<Self> {
+    pub fn for_current_owner(mut self, owner: &str, now: Timestamp) -> Option<Self> {
         if self.owner != owner && !self.status(now).is_open() {
             return None;
         }
@@ -228,11 +228,11 @@ impl Approval {
 
     /// Returns the time of the user's decision.
     pub fn resolved_at(&self) -> Option<Timestamp> {
-        self.ruling().map(|ruling| ruling.at)
+        self.users_decision().map(|ruling| ruling.at)
     }
 
     /// Returns the settlement of the payment that used the approval.
-    pub const fn settlement(&self) -> Option<SettlementId> {
+    pub const fn settlement_id(&self) -> Option<SettlementId> {
         match self.resolution {
             Resolution::Executed { settlement, .. } => Some(settlement),
             Resolution::Pending | Resolution::Approved(_) | Resolution::Rejected(_) => None,
@@ -243,7 +243,7 @@ impl Approval {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Duration, Metadata, Offer, ProviderRequest, RaisedCaps, Url};
+    use crate::{Duration, IncreasedCaps, Metadata, Offer, ProviderRequest, Url};
     use uuid::Uuid;
 
     /// Returns a pending approval request for an amount of zero.
@@ -282,8 +282,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_request_for_a_raise_expires_with_the_person_who_was_asked() {
-        let raise = |asked_of: &str| RaiseRequest {
-            caps: RaisedCaps::default(),
+        let raise = |asked_of: &str| LimitIncreaseRequest {
+            caps: IncreasedCaps::default(),
             until: Timestamp::EPOCH.after(Duration::DAY),
             reason: "more pages".to_owned(),
             asked_of: asked_of.to_owned(),
@@ -341,7 +341,7 @@ pub(crate) mod tests {
             let is_pending = approval.resolution == Resolution::Pending;
             assert_eq!(approval.resolved_at(), (!is_pending).then_some(created));
             let is_executed = before == ApprovalStatus::Executed;
-            assert_eq!(approval.settlement(), is_executed.then_some(settlement));
+            assert_eq!(approval.settlement_id(), is_executed.then_some(settlement));
             assert_eq!((before.is_open(), after.is_open()), (before != after, false));
         }
     }
@@ -358,9 +358,9 @@ pub(crate) mod tests {
             metadata: Metadata::default(),
             fingerprint: Fingerprint::for_text(text),
         };
-        assert!(approval().is_for(&intent("x", 0, 0)));
+        assert!(approval().covers_intent(&intent("x", 0, 0)));
         for other in [intent("y", 0, 0), intent("x", 1, 0), intent("x", 0, 1)] {
-            assert!(!approval().is_for(&other), "{other:?}");
+            assert!(!approval().covers_intent(&other), "{other:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A backtest: what proposed limits would have decided about an agent's recorded decisions.
 //!
 //! A [`Backtest`] processes the decisions in the order of time. The engine evaluates each decision as a replay does
-//! ([`crate::replay`]), but with the proposed limits instead of the recorded limits. Whatever the proposal does not
+//! ([`crate::replay_with_recorded_limits`]), but with the proposed limits instead of the recorded limits. Whatever the proposal does not
 //! change stays as it was recorded at the time.
 //!
 //! A changed decision affects every later window. Therefore the windows are computed for the proposal: the recorded
@@ -9,7 +9,7 @@
 //! decision records the use of the day. Of several budgets, count limits or intervals, a decision records only the rule
 //! with the least remaining amount, so the other rules had at least as much remaining. The use of a window that the
 //! agent did not have is computed from the real payments. Therefore payments before the tested range are
-//! [counted](Backtest::count) first.
+//! [counted](Backtest::count_earlier_payment) first.
 //!
 //! What a rule remembers of recent payments ([`RecentPayments`]) is rebuilt in the same way, once from the real
 //! payments and once from the payments of the proposal. If a rule was active and both agree, the recorded memory is
@@ -36,7 +36,8 @@ use crate::{
     PayeePrefix, Purchase, RecentPayments, RecordedDecision, ReplayInputs, Rule, RuleId, RuleKind, ServiceId,
     ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
     policy::replay::{
-        EvaluationResult, JudgedRecent, Limits, RecordedFacts, Tightest, check_of, rules_of, tightest_of,
+        EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
+        recorded_tightest_rule, rules_of_check,
     },
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +45,7 @@ use std::iter;
 
 /// The proposed limits to test. A field that is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Candidate {
+pub struct ProposedLimits {
     /// All rules of the agent.
     pub rules: Option<Vec<Rule>>,
     /// Whether the agent is active or frozen. An archived agent is frozen.
@@ -53,36 +54,36 @@ pub struct Candidate {
     pub policies: BTreeMap<ServiceId, EnabledService>,
 }
 
-impl Candidate {
+impl ProposedLimits {
     /// Returns how long before the tested range payments matter, because they count in a window or because a rule
     /// remembers them. `present` are the agent's current rules.
-    pub fn warm_up(&self, present: &[Rule]) -> Duration {
+    pub fn lookback(&self, present: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(present).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
-            _ if rule.kind.remembers() => BUDGET_WINDOW_MAX,
+            _ if rule.kind.needs_recent_payments() => BUDGET_WINDOW_MAX,
             // The use of the agent's own windows is recorded in the decisions.
             _ if self.rules.is_none() => Duration::DAY,
-            _ => rule.kind.counts().map_or(Duration::DAY, |(.., length)| length),
+            _ => rule.kind.counted_limit().map_or(Duration::DAY, |(.., length)| length),
         });
         lengths.fold(Duration::DAY, Duration::max)
     }
 
     /// Returns whether a decision about this operation may depend on the agent's call: on the page that the call
     /// fetches, or on a duplicate guard that the recorded rules did not have.
-    pub fn judges_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
+    pub fn depends_on_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
         let policies = [inputs.enabled, self.policies.get(&service.id)];
         let limits = |enabled: &EnabledService| !enabled.policy.allows_any_domain();
         let judges_target =
-            service.operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits);
-        judges_target || self.compares_calls(inputs.agent, Some(&service.slug))
+            service.find_operation(operation).is_some_and(fetches) && policies.into_iter().flatten().any(limits);
+        judges_target || self.adds_duplicate_guard(inputs.agent, Some(&service.slug))
     }
 
     /// Returns whether a duplicate guard that the agent did not have applies to payments to this service, or to any
     /// service.
-    pub fn compares_calls(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
+    pub fn adds_duplicate_guard(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
         let is_new = |rule: &Rule| {
             let mut known = recorded.rules.iter();
             !known.any(|known| known.id == rule.id && known.kind == rule.kind)
@@ -96,18 +97,18 @@ impl Candidate {
     }
 
     /// Returns whether a proposed rule counts only the payments to some services.
-    pub fn names_services(&self) -> bool {
+    pub fn counts_by_service(&self) -> bool {
         let mut rules = self.rules.iter().flatten();
-        rules.any(|rule| rule.kind.counts().is_some() && rule.kind.services().is_some())
+        rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.service_slugs().is_some())
     }
 
     /// Whether a rule may remember payments. If the rules are the recorded rules, a rule may.
-    fn remembers(&self) -> bool {
-        let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.remembers());
+    fn uses_recent_payments(&self) -> bool {
+        let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.needs_recent_payments());
         self.rules.as_ref().is_none_or(remember)
     }
 
-    fn agent(&self, recorded: &Agent) -> Agent {
+    fn apply_to_agent(&self, recorded: &Agent) -> Agent {
         Agent {
             rules: self.rules.as_ref().unwrap_or(&recorded.rules).clone(),
             status: self.status.unwrap_or(recorded.status),
@@ -147,7 +148,7 @@ impl PastPayment {
             at: terms.authorized_at,
             released_at: is_released.then_some(terms.valid_before),
             payee: PayeePrefix::from_address(terms.pay_to),
-            operation: OperationDigest::digest(&purchase.operation),
+            operation: OperationDigest::from_slug(&purchase.operation),
             call: None,
         })
     }
@@ -164,7 +165,7 @@ impl PastPayment {
     }
 
     /// Returns the time from which the payment no longer counts in a window of this duration.
-    fn leaves(&self, length: Duration) -> Timestamp {
+    fn leaves_window_at(&self, length: Duration) -> Timestamp {
         let end = self.at.after(length);
         self.released_at.map_or(end, |released| released.min(end))
     }
@@ -189,7 +190,7 @@ pub struct BacktestDecision<'a> {
 
 impl BacktestDecision<'_> {
     /// Returns the payment that the decision is about.
-    fn payment(&self, facts: &RecordedFacts<'_>) -> PastPayment {
+    fn past_payment(&self, facts: &RecordedInputs<'_>) -> PastPayment {
         let decision = self.decision;
         let operation = decision.operation.as_ref();
         PastPayment {
@@ -199,8 +200,8 @@ impl BacktestDecision<'_> {
             released_at: self.released_at,
             payee: PayeePrefix::from_address(decision.pay_to),
             // A decision without an operation never allows a payment.
-            operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::digest),
-            call: facts.call().filter(|_| self.has_call),
+            operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::from_slug),
+            call: facts.call_digest().filter(|_| self.has_call),
         }
     }
 }
@@ -212,7 +213,7 @@ pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
     /// The changed decisions, grouped by the two results and the reason.
-    pub flips: BTreeMap<FlipKind, Flips>,
+    pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
     /// The number of denials with the same result but a different reason.
     pub other_reasons: u64,
     /// The sum of the payments that the proposal does not make, in micro-USDC.
@@ -223,7 +224,7 @@ pub struct Differences {
 
 /// The key by which changed decisions are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FlipKind {
+pub struct ChangedDecisionKind {
     /// The recorded result. In a preview, the result under the current limits.
     pub recorded: DecisionResult,
     /// The result under the proposed limits.
@@ -234,18 +235,18 @@ pub struct FlipKind {
 
 /// The changed decisions of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Flips {
+pub struct ChangedDecisions {
     /// The number of decisions.
     pub count: u64,
     /// The sum of the amounts, in micro-USDC.
     pub amount: u64,
     /// The newest decision of the group.
-    pub example: FlipExample,
+    pub example: ChangedDecisionExample,
 }
 
 /// A changed decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlipExample {
+pub struct ChangedDecisionExample {
     /// The agent.
     pub agent: AgentId,
     /// The decision.
@@ -271,7 +272,7 @@ impl Differences {
     }
 
     /// Returns the number of changed decisions.
-    pub fn count_flipped(&self) -> u64 {
+    pub fn count_changed(&self) -> u64 {
         self.flips
             .values()
             .fold(0, |sum, flips| sum.saturating_add(flips.count))
@@ -283,14 +284,14 @@ impl Differences {
             *sum = sum.saturating_add(*count);
         }
         for (kind, flips) in &other.flips {
-            self.add_flips(kind.clone(), flips.clone());
+            self.add_changed_decisions(kind.clone(), flips.clone());
         }
         self.other_reasons = self.other_reasons.saturating_add(other.other_reasons);
         self.saved = self.saved.saturating_add(other.saved);
         self.added = self.added.saturating_add(other.added);
     }
 
-    fn add_flips(&mut self, mut kind: FlipKind, flips: Flips) {
+    fn add_changed_decisions(&mut self, mut kind: ChangedDecisionKind, flips: ChangedDecisions) {
         if self.flips.len() >= Self::MAX_KINDS && !self.flips.contains_key(&kind) {
             Self::OTHER_REASON.clone_into(&mut kind.reason);
         }
@@ -306,7 +307,7 @@ impl Differences {
     }
 
     /// Adds the difference between two decisions about the same request.
-    fn note(&mut self, of: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
+    fn add_difference(&mut self, of: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
         let units = of.decision.amount.units();
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
@@ -328,15 +329,15 @@ impl Differences {
             DecisionResult::Allow => &before.reason,
             _ => &after.reason,
         };
-        let kind = FlipKind {
+        let kind = ChangedDecisionKind {
             recorded: before.result,
             tested: after.result,
             reason: reason.clone(),
         };
-        let flips = Flips {
+        let flips = ChangedDecisions {
             count: 1,
             amount: units,
-            example: FlipExample {
+            example: ChangedDecisionExample {
                 agent: of.inputs.agent.id,
                 transaction: of.transaction,
                 at: of.decision.at,
@@ -344,7 +345,7 @@ impl Differences {
                 amount: of.decision.amount,
             },
         };
-        self.add_flips(kind, flips);
+        self.add_changed_decisions(kind, flips);
     }
 }
 
@@ -423,9 +424,9 @@ pub struct Backtest {
 
 impl Backtest {
     /// Creates a backtest that compares these proposed limits with the recorded decisions.
-    pub fn new(candidate: Candidate) -> Self {
+    pub fn new(candidate: ProposedLimits) -> Self {
         Self {
-            remembers: candidate.remembers(),
+            remembers: candidate.uses_recent_payments(),
             proposed: Simulation::new(candidate),
             current: None,
             services: BTreeMap::new(),
@@ -437,16 +438,16 @@ impl Backtest {
 
     /// Creates a backtest that compares the proposed limits with the current limits over the same decisions. Equal limits
     /// have no difference, whatever was recorded.
-    pub fn for_update(current: Candidate, proposed: Candidate) -> Self {
+    pub fn for_update(current: ProposedLimits, proposed: ProposedLimits) -> Self {
         Self {
-            remembers: current.remembers() || proposed.remembers(),
+            remembers: current.uses_recent_payments() || proposed.uses_recent_payments(),
             current: Some(Simulation::new(current)),
             ..Self::new(proposed)
         }
     }
 
     /// Returns the proposed limits and, in a preview, the current limits.
-    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+    pub fn compared_limits(&self) -> impl Iterator<Item = &ProposedLimits> {
         iter::once(&self.proposed)
             .chain(&self.current)
             .map(|one| &one.candidate)
@@ -454,7 +455,7 @@ impl Backtest {
 
     /// Registers a service's slug, because rules name services by slug and payments from before the range have only the
     /// id.
-    pub fn know(&mut self, service: ServiceId, slug: &ServiceSlug) {
+    pub fn register_service(&mut self, service: ServiceId, slug: &ServiceSlug) {
         if self.services.get(slug) != Some(&service) {
             self.services.insert(slug.clone(), service);
         }
@@ -462,8 +463,11 @@ impl Backtest {
 
     /// Takes over what the recorded decision implies about payments that were not counted: payees already paid, and
     /// last calls.
-    fn learn(&mut self, facts: &RecordedFacts<'_>, payment: &PastPayment) {
-        let (recorded, real) = (facts.recent(), self.remembered.for_service(payment.service));
+    fn infer_earlier_payments(&mut self, facts: &RecordedInputs<'_>, payment: &PastPayment) {
+        let (recorded, real) = (
+            facts.recorded_recent_payments(),
+            self.remembered.payments_to_service(payment.service),
+        );
         let payee = recorded.has_paid(payment.payee) && !real.has_paid(payment.payee);
         let payee = payee.then_some((payment.payee, payment.at));
         let call = payment.call.filter(|call| real.last_call(*call).is_none());
@@ -471,70 +475,70 @@ impl Backtest {
         if payee.is_none() && call.is_none() {
             return;
         }
-        for remembered in self.all_remembered() {
+        for remembered in self.remembered_payments() {
             let recent = remembered.0.entry(payment.service).or_default();
             recent.payees.extend(payee);
             recent.calls.extend(call);
         }
     }
 
-    fn all_remembered(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
+    fn remembered_payments(&mut self) -> impl Iterator<Item = &mut RememberedPayments> {
         let simulations = iter::once(&mut self.proposed).chain(&mut self.current);
         let tracks = simulations.flat_map(|one| [&mut one.declined.remembered, &mut one.approved.remembered]);
         iter::once(&mut self.remembered).chain(tracks)
     }
 
     /// Counts a payment from before the tested range. Payments must be added in the order of time.
-    pub fn count(&mut self, payment: PastPayment) {
+    pub fn count_earlier_payment(&mut self, payment: PastPayment) {
         self.real.add(payment);
         if self.remembers {
-            for remembered in self.all_remembered() {
+            for remembered in self.remembered_payments() {
                 remembered.add(&payment);
             }
         }
     }
 
     /// Records a decision that can't be tested. If the decision allowed a payment, the payment counts.
-    pub fn skip(&mut self, allowed: Option<PastPayment>) {
+    pub fn skip_decision(&mut self, allowed: Option<PastPayment>) {
         self.result.untested = self.result.untested.saturating_add(1);
         if let Some(payment) = allowed {
-            self.count(payment);
+            self.count_earlier_payment(payment);
         }
     }
 
     /// Tests a decision. Decisions must be tested in the order of time.
-    pub fn test(&mut self, of: &BacktestDecision<'_>) {
+    pub fn test_decision(&mut self, of: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = of.inputs;
-        let (mut facts, replayed) = RecordedFacts::replay(of.decision, &of.inputs);
-        let payment = of.payment(&facts);
+        let (mut facts, replayed) = RecordedInputs::replay_with_recorded_limits(of.decision, &of.inputs);
+        let payment = of.past_payment(&facts);
         let allowed = (of.decision.result == DecisionResult::Allow).then_some(payment);
-        self.know(service.id, &service.slug);
+        self.register_service(service.id, &service.slug);
         if !replayed.is_as_recorded(of.decision) {
-            return self.skip(allowed);
+            return self.skip_decision(allowed);
         }
         self.result.decisions = self.result.decisions.saturating_add(1);
         if allowed.is_some() && of.approval.is_some() {
-            facts.approve();
+            facts.set_approved();
         }
         if self.remembers {
-            self.learn(&facts, &payment);
+            self.infer_earlier_payments(&facts, &payment);
         }
-        let recorded = Recorded {
+        let recorded = SimulatedRecord {
             of,
             facts: &facts,
             payment,
             tightest: [CheckName::Budget, CheckName::Count, CheckName::Interval]
-                .map(|name| (name, tightest_of(of.decision, agent, service, name))),
+                .map(|name| (name, recorded_tightest_rule(of.decision, agent, service, name))),
             services: &self.services,
             remembered: self.remembers.then_some(&self.remembered),
         };
         let [declined, approved] = match &mut self.current {
-            Some(current) => current.decide(&recorded, &mut self.real),
+            Some(current) => current.simulate_decision(&recorded, &mut self.real),
             None => [(); 2].map(|()| Outcome::from_recorded(of.decision)),
         };
-        let [if_declined, if_approved] = self.proposed.decide(&recorded, &mut self.real);
-        self.result.if_declined.note(of, &declined, &if_declined);
-        self.result.if_approved.note(of, &approved, &if_approved);
+        let [if_declined, if_approved] = self.proposed.simulate_decision(&recorded, &mut self.real);
+        self.result.if_declined.add_difference(of, &declined, &if_declined);
+        self.result.if_approved.add_difference(of, &approved, &if_approved);
         if let Some(payment) = allowed {
             self.result.authorized = self.result.authorized.saturating_add(payment.amount.units());
             self.real.add(payment);
@@ -545,7 +549,7 @@ impl Backtest {
     }
 
     /// The result so far.
-    pub fn result(&self) -> BacktestResult {
+    pub fn current_result(&self) -> BacktestResult {
         self.result.clone()
     }
 }
@@ -553,56 +557,59 @@ impl Backtest {
 /// Limits, and the payments that these limits would have changed.
 #[derive(Clone, Debug)]
 struct Simulation {
-    candidate: Candidate,
+    candidate: ProposedLimits,
     /// The agent with these limits, for the last recorded agent.
     agent: Option<Agent>,
-    declined: Track,
-    approved: Track,
+    declined: SimulationTrack,
+    approved: SimulationTrack,
 }
 
 impl Simulation {
-    fn new(candidate: Candidate) -> Self {
+    fn new(candidate: ProposedLimits) -> Self {
         Self {
             candidate,
             agent: None,
-            declined: Track::default(),
-            approved: Track {
+            declined: SimulationTrack::default(),
+            approved: SimulationTrack {
                 is_approved: true,
-                ..Track::default()
+                ..SimulationTrack::default()
             },
         }
     }
 
     /// Evaluates a recorded decision by these limits, once with declined and once with granted approval requests.
-    fn decide(&mut self, recorded: &Recorded<'_>, real: &mut Payments) -> [Outcome; 2] {
+    fn simulate_decision(&mut self, recorded: &SimulatedRecord<'_>, real: &mut Payments) -> [Outcome; 2] {
         let inputs = &recorded.of.inputs;
         let agent = match self.agent.take() {
             Some(agent) if agent.version == inputs.agent.version => agent,
-            _ => self.candidate.agent(inputs.agent),
+            _ => self.candidate.apply_to_agent(inputs.agent),
         };
         let policy = self.candidate.policies.get(&inputs.service.id);
-        let given = CandidateDecision {
+        let given = ProposedDecision {
             recorded,
             agent: &agent,
             enabled: policy.or(inputs.enabled),
         };
-        let outcomes = [self.declined.test(&given, real), self.approved.test(&given, real)];
+        let outcomes = [
+            self.declined.evaluate_candidate(&given, real),
+            self.approved.evaluate_candidate(&given, real),
+        ];
         self.agent = Some(agent);
         outcomes
     }
 }
 
 /// A recorded decision with the simulated limits.
-struct CandidateDecision<'a> {
-    recorded: &'a Recorded<'a>,
+struct ProposedDecision<'a> {
+    recorded: &'a SimulatedRecord<'a>,
     agent: &'a Agent,
     enabled: Option<&'a EnabledService>,
 }
 
 /// A recorded decision with the inputs for its evaluation.
-struct Recorded<'a> {
+struct SimulatedRecord<'a> {
     of: &'a BacktestDecision<'a>,
-    facts: &'a RecordedFacts<'a>,
+    facts: &'a RecordedInputs<'a>,
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
@@ -610,21 +617,21 @@ struct Recorded<'a> {
     remembered: Option<&'a RememberedPayments>,
 }
 
-impl Recorded<'_> {
+impl SimulatedRecord<'_> {
     /// Returns how much of a window was used in reality, without the changes by the simulated limits.
-    fn used_amount(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
+    fn recorded_usage(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
-        let name = check_of(&rule.rule.kind);
+        let name = check_of_rule(&rule.rule.kind);
         let is_same = |one: &CountingRule<'_>| {
             one.rule.id == rule.rule.id
                 && one.length == rule.length
-                && one.rule.kind.services() == rule.rule.kind.services()
+                && one.rule.kind.service_slugs() == rule.rule.kind.service_slugs()
         };
-        let recorded = || rules_of(inputs.agent, inputs.service, name);
+        let recorded = || rules_of_check(inputs.agent, inputs.service, name);
         let own = recorded().enumerate().find(|(_, one)| is_same(one));
         let tightest = self.tightest.iter().find(|(of, _)| *of == name);
         let (Some((place, own)), Some(tightest)) = (own, tightest.and_then(|(_, tightest)| *tightest)) else {
-            return self.sum(rule, real, at);
+            return self.window_sum(rule, real, at);
         };
         if own.rule.id == tightest.rule {
             return tightest.used;
@@ -634,24 +641,25 @@ impl Recorded<'_> {
         let is_later = recorded()
             .position(|one| one.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
-        let left = tightest.limit.above(tightest.used);
+        let left = tightest.limit.saturating_minus(tightest.used);
         let left = if is_later { left } else { left.plus(ONE).unwrap_or(left) };
-        self.sum(rule, real, at).min(own.limit.above(left))
+        self.window_sum(rule, real, at).min(own.limit.saturating_minus(left))
     }
 
     /// Returns how much these payments use of a rule's window.
-    fn sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
-        let span = |service| Span {
+    fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
+        let span = |service| WindowSpan {
             service,
             length: rule.length,
             counted: rule.counted,
         };
-        let Some(slugs) = rule.rule.kind.services() else {
-            return payments.sum(span(None), at);
+        let Some(slugs) = rule.rule.kind.service_slugs() else {
+            return payments.window_sum(span(None), at);
         };
         let services = slugs.iter().filter_map(|slug| self.services.get(slug));
         services.fold(Amount::ZERO, |sum, service| {
-            sum.plus(payments.sum(span(Some(*service)), at)).unwrap_or(Amount::MAX)
+            sum.plus(payments.window_sum(span(Some(*service)), at))
+                .unwrap_or(Amount::MAX)
         })
     }
 }
@@ -664,7 +672,7 @@ const ONE: Amount = match Amount::from_units(1) {
 /// What the proposal does under one of the two assumptions: users approve, or users decline, what only the proposal
 /// escalates.
 #[derive(Clone, Debug, Default)]
-struct Track {
+struct SimulationTrack {
     is_approved: bool,
     /// The payments that only the proposal makes.
     added: Payments,
@@ -677,35 +685,36 @@ struct Track {
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 
-impl Track {
-    fn test(&mut self, given: &CandidateDecision<'_>, real: &mut Payments) -> Outcome {
-        let CandidateDecision { recorded, agent, .. } = given;
-        let Recorded { of, payment, .. } = recorded;
+impl SimulationTrack {
+    fn evaluate_candidate(&mut self, given: &ProposedDecision<'_>, real: &mut Payments) -> Outcome {
+        let ProposedDecision { recorded, agent, .. } = given;
+        let SimulatedRecord { of, payment, .. } = recorded;
         let (decision, service) = (of.decision, of.inputs.service);
         let day = decision.daily_usage();
-        let day_span = Span::day(service.id);
-        let day = day.unwrap_or_else(|| real.sum(day_span, decision.at));
-        let changed =
-            |used: Amount, added: Amount, left_out: Amount| used.plus(added).unwrap_or(Amount::MAX).above(left_out);
+        let day_span = WindowSpan::daily_cap(service.id);
+        let day = day.unwrap_or_else(|| real.window_sum(day_span, decision.at));
+        let changed = |used: Amount, added: Amount, left_out: Amount| {
+            used.plus(added).unwrap_or(Amount::MAX).saturating_minus(left_out)
+        };
         let rules = agent.counting_rules();
         let windows = rules.filter(|rule| rule.applies_to(&service.slug)).map(|rule| {
-            let used = recorded.used_amount(&rule, real);
-            let added = recorded.sum(&rule, &mut self.added, decision.at);
-            let left_out = recorded.sum(&rule, &mut self.left_out, decision.at);
+            let used = recorded.recorded_usage(&rule, real);
+            let added = recorded.window_sum(&rule, &mut self.added, decision.at);
+            let left_out = recorded.window_sum(&rule, &mut self.left_out, decision.at);
             (rule.rule.id, changed(used, added, left_out))
         });
         let windows: Vec<(RuleId, Amount)> = windows.collect();
         let recent = recorded
             .remembered
-            .map(|real| self.recent(given, real))
+            .map(|real| self.recent_payments(given, real))
             .unwrap_or_default();
         let limits = Limits {
             agent,
             enabled: given.enabled,
             day: changed(
                 day,
-                self.added.sum(day_span, decision.at),
-                self.left_out.sum(day_span, decision.at),
+                self.added.window_sum(day_span, decision.at),
+                self.left_out.window_sum(day_span, decision.at),
             ),
             windows: &windows,
             recent: Some(&recent),
@@ -721,7 +730,7 @@ impl Track {
                 ..Outcome::from_recorded(decision)
             };
         }
-        let EvaluationResult { result, reason, .. } = recorded.facts.judge(&limits);
+        let EvaluationResult { result, reason, .. } = recorded.facts.evaluate_under(&limits);
         // A request without the target that the policy needs is rejected without a recorded decision.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
@@ -757,7 +766,7 @@ impl Track {
 
     /// Returns what the rules remember for this decision: the recorded memory if a rule was active and no changed
     /// decision affected it, otherwise the rebuilt memory.
-    fn recent(&self, given: &CandidateDecision<'_>, real: &RememberedPayments) -> JudgedRecent {
+    fn recent_payments(&self, given: &ProposedDecision<'_>, real: &RememberedPayments) -> ReplayedRecentPayments {
         let PastPayment {
             service,
             payee,
@@ -767,15 +776,15 @@ impl Track {
             ..
         } = given.recorded.payment;
         let (recorded, real, own) = (
-            given.recorded.facts.recent(),
-            real.for_service(service),
-            self.remembered.for_service(service),
+            given.recorded.facts.recorded_recent_payments(),
+            real.payments_to_service(service),
+            self.remembered.payments_to_service(service),
         );
         let slug = &given.recorded.of.inputs.service.slug;
         let were_in_force = |is_of_kind: fn(&RuleKind) -> bool| {
             let mut rules = given.agent.rules.iter();
             rules.all(|rule| {
-                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.recorded.facts.is_recorded(rule)
+                !is_of_kind(&rule.kind) || !rule.kind.applies_to(slug) || given.recorded.facts.is_rule_recorded(rule)
             })
         };
         let mut payments = RecentPayments::default();
@@ -799,14 +808,14 @@ impl Track {
                     ..
                 }
             )
-        }) && real.prices_of(operation) == own.prices_of(operation);
+        }) && real.operation_prices(operation) == own.operation_prices(operation);
         if has_recorded_prices {
             payments.prices.clone_from(&recorded.prices);
         } else {
             let prices = own.prices.iter().filter(|(known, _)| *known == operation);
             payments.prices.extend(prices.cloned());
         }
-        JudgedRecent {
+        ReplayedRecentPayments {
             payments,
             has_recorded_prices,
         }
@@ -818,7 +827,7 @@ impl Track {
 struct RememberedPayments(BTreeMap<ServiceId, RecentPayments>);
 
 impl RememberedPayments {
-    fn for_service(&self, service: ServiceId) -> &RecentPayments {
+    fn payments_to_service(&self, service: ServiceId) -> &RecentPayments {
         self.0.get(&service).unwrap_or(RecentPayments::NONE)
     }
 
@@ -826,22 +835,22 @@ impl RememberedPayments {
         let recent = self.0.entry(payment.service).or_default();
         let call = payment.call.map(|call| CallMark { call, not_after: None });
         let price = (payment.operation, payment.amount);
-        let update = recent.update(payment.at, call, Some(payment.payee), Some(price));
-        recent.remember(&update);
+        let update = recent.update_for_payment(payment.at, call, Some(payment.payee), Some(price));
+        recent.apply_update(&update);
     }
 }
 
 /// Which payments count in a window, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Span {
+struct WindowSpan {
     service: Option<ServiceId>,
     length: Duration,
     counted: WindowMeasure,
 }
 
-impl Span {
+impl WindowSpan {
     /// Returns the window for the daily cap of a service.
-    const fn day(service: ServiceId) -> Self {
+    const fn daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
             length: Duration::DAY,
@@ -849,7 +858,7 @@ impl Span {
         }
     }
 
-    fn counts(&self, payment: &PastPayment) -> bool {
+    fn includes(&self, payment: &PastPayment) -> bool {
         self.service.is_none_or(|service| service == payment.service)
     }
 }
@@ -858,7 +867,7 @@ impl Span {
 #[derive(Clone, Debug, Default)]
 struct Payments {
     recent: VecDeque<PastPayment>,
-    sums: BTreeMap<Span, RollingSum>,
+    sums: BTreeMap<WindowSpan, RollingSum>,
 }
 
 impl Payments {
@@ -867,24 +876,24 @@ impl Payments {
         while self.recent.pop_front_if(|oldest| oldest.at <= cut).is_some() {}
         self.recent.push_back(payment);
         for (span, sum) in &mut self.sums {
-            sum.expire(payment.at);
-            if span.counts(&payment) {
+            sum.remove_expired(payment.at);
+            if span.includes(&payment) {
                 sum.add(&payment, *span);
             }
         }
     }
 
     /// Returns the sum of the window at this time.
-    fn sum(&mut self, span: Span, at: Timestamp) -> Amount {
+    fn window_sum(&mut self, span: WindowSpan, at: Timestamp) -> Amount {
         let recent = &self.recent;
         let sum = self.sums.entry(span).or_insert_with(|| {
             let mut sum = RollingSum::default();
-            for payment in recent.iter().filter(|payment| span.counts(payment)) {
+            for payment in recent.iter().filter(|payment| span.includes(payment)) {
                 sum.add(payment, span);
             }
             sum
         });
-        sum.expire(at);
+        sum.remove_expired(at);
         sum.total()
     }
 }
@@ -899,14 +908,15 @@ struct RollingSum {
 }
 
 impl RollingSum {
-    fn add(&mut self, payment: &PastPayment, span: Span) {
-        let counted = span.counted.units(payment.amount);
-        self.leaving.insert((payment.leaves(span.length), self.next), counted);
+    fn add(&mut self, payment: &PastPayment, span: WindowSpan) {
+        let counted = span.counted.to_units(payment.amount);
+        self.leaving
+            .insert((payment.leaves_window_at(span.length), self.next), counted);
         self.next = self.next.saturating_add(1);
         self.units = self.units.saturating_add(counted.units().into());
     }
 
-    fn expire(&mut self, at: Timestamp) {
+    fn remove_expired(&mut self, at: Timestamp) {
         while let Some(first) = self.leaving.first_entry() {
             if first.key().0 > at {
                 break;

@@ -5,15 +5,15 @@
 //! to agent.
 
 use crate::{
-    Agent, AgentId, AgentStatus, BacktestId, BacktestResult, Candidate, EnabledService, PersonId, PolicyEdit, Rule,
-    RuleId, RuleKind, ServiceId, SpendPolicy, Timestamp,
+    Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
+    RuleId, RuleKind, ServiceId, SpendPolicy, Timestamp, UserId,
 };
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
 
 /// The proposed limits, for every agent. A field that is `None` or absent stays as it was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BacktestTerms {
+pub struct TestedLimits {
     /// All rules.
     pub rules: Option<Vec<RuleKind>>,
     /// Whether the agents are frozen.
@@ -28,7 +28,7 @@ pub struct PolicyChange {
     /// Whether the service is enabled.
     pub enabled: Option<bool>,
     /// The changed fields. The other fields come from the current policy, or from the defaults if there is no policy.
-    pub policy: PolicyEdit,
+    pub policy: PolicyUpdate,
 }
 
 impl PolicyChange {
@@ -38,7 +38,7 @@ impl PolicyChange {
         let (own, other) = (self.policy, general.policy);
         Self {
             enabled: self.enabled.or(general.enabled),
-            policy: PolicyEdit {
+            policy: PolicyUpdate {
                 max_per_call: own.max_per_call.or(other.max_per_call),
                 max_per_day: own.max_per_day.or(other.max_per_day),
                 require_approval_above: own.require_approval_above.or(other.require_approval_above),
@@ -49,7 +49,7 @@ impl PolicyChange {
     }
 }
 
-impl BacktestTerms {
+impl TestedLimits {
     /// Estimates the DynamoDB read units for this number of decisions: eventually consistent reads of rows of about 900
     /// bytes, the versions of the inputs, and the calls if a rule is a duplicate guard.
     pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
@@ -65,7 +65,7 @@ impl BacktestTerms {
     }
 
     /// Returns the proposed limits for an agent with these current policies.
-    pub fn candidate(&self, agent: &Agent, present: &[EnabledService]) -> Candidate {
+    pub fn proposed_limits(&self, agent: &Agent, present: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let present = present.iter().find(|policy| policy.service == *service);
             let enabled = change.enabled.or(present.map(|present| present.enabled))?;
@@ -78,8 +78,8 @@ impl BacktestTerms {
             };
             Some((*service, record))
         });
-        Candidate {
-            rules: self.rules.as_ref().map(|kinds| number_rules(agent, kinds)),
+        ProposedLimits {
+            rules: self.rules.as_ref().map(|kinds| assign_rule_numbers(agent, kinds)),
             status: self.status,
             policies: policies.collect(),
         }
@@ -87,33 +87,37 @@ impl BacktestTerms {
 }
 
 /// Returns the proposed rules of an agent. The ids of new rules are numbers.
-fn number_rules(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
+fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
-    match rules_of(agent, kinds, numbered) {
+    match assign_rule_ids(agent, kinds, numbered) {
         Ok(rules) => rules,
         Err(never) => match never {},
     }
 }
 
 impl Agent {
-    /// Replaces the agent's rules by these: see [`BacktestTerms::rules`]. `new_id` creates the ids of new rules.
-    pub fn with_rules<E>(self, kinds: &[RuleKind], mut new_id: impl FnMut() -> Result<RuleId, E>) -> Result<Self, E> {
-        let rules = rules_of(&self, kinds, |_| new_id())?;
+    /// Replaces the agent's rules by these: see [`TestedLimits::rules`]. `new_id` creates the ids of new rules.
+    pub fn with_replaced_rules<E>(
+        self,
+        kinds: &[RuleKind],
+        mut new_id: impl FnMut() -> Result<RuleId, E>,
+    ) -> Result<Self, E> {
+        let rules = assign_rule_ids(&self, kinds, |_| new_id())?;
         Ok(Self { rules, ..self })
     }
 }
 
 /// Returns the proposed rules of an agent. An unchanged rule keeps its id. A rule that counts the same payments over
 /// the same duration also keeps the id, because the recorded use applies to both.
-fn rules_of<E>(
+fn assign_rule_ids<E>(
     agent: &Agent,
     kinds: &[RuleKind],
     mut new_id: impl FnMut(u128) -> Result<RuleId, E>,
 ) -> Result<Vec<Rule>, E> {
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
     let window = |kind: &RuleKind| {
-        let (counted, _, length) = kind.counts()?;
-        Some((kind.name(), counted, length, kind.services().map(<[_]>::to_vec)))
+        let (counted, _, length) = kind.counted_limit()?;
+        Some((kind.name(), counted, length, kind.service_slugs().map(<[_]>::to_vec)))
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
@@ -150,7 +154,7 @@ pub struct BacktestRun {
     /// The run's id.
     pub id: BacktestId,
     /// The user who started the run.
-    pub owner: PersonId,
+    pub owner: UserId,
     /// The number of writes.
     pub version: u64,
     /// The time at which the run was requested.
@@ -160,7 +164,7 @@ pub struct BacktestRun {
     /// The end of the tested time range.
     pub to: Timestamp,
     /// The proposed limits.
-    pub terms: BacktestTerms,
+    pub terms: TestedLimits,
     /// The agents, in the order in which they are tested.
     pub agents: Vec<AgentId>,
     /// The number of decisions in the decision history when the run was requested.
@@ -209,7 +213,7 @@ impl BacktestRun {
 
     /// Adds the result of the next agent and increments the version.
     #[must_use]
-    pub fn after(mut self, tested: &AgentTested) -> Self {
+    pub fn with_tested_agent(mut self, tested: &AgentTested) -> Self {
         self.done = self.done.saturating_add(1);
         self.version = self.version.saturating_add(1);
         match tested {

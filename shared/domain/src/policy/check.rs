@@ -1,9 +1,9 @@
 //! The checks of a decision, their results, and the reasons for denials.
 
 use crate::{
-    Address, Amount, ApprovalId, CallFacts, Category, DecisionResult, DomainPattern, Duration, Facts, Freeze,
-    LimitAction, Operation, OperationSlug, ProviderRequest, RetryAt, RuleId, RuleKind, ServiceSlug, SpendPolicy,
-    Timestamp, Unpayable, catalog::service::named,
+    Address, Amount, ApprovalId, CallInputs, Category, DecisionResult, DomainPattern, Duration, EvaluationInputs,
+    Freeze, LimitAction, Operation, OperationSlug, ProviderRequest, RetryAt, RuleId, RuleKind, ServiceSlug,
+    SpendPolicy, Timestamp, Unpayable, catalog::service::named,
 };
 
 /// Why a payment is denied or escalated, with the context that `docs/spec.md` §7 specifies for each slug.
@@ -95,7 +95,7 @@ impl UnlistedCall {
     /// The maximum number of operations in a response.
     const MAX: usize = 3;
 
-    pub(super) fn from_facts(facts: &CallFacts<'_>) -> Self {
+    pub(super) fn from_inputs(facts: &CallInputs<'_>) -> Self {
         let ProviderRequest { method, url, .. } = facts.request;
         let operations = &facts.service.operations;
         let is_at_path = |operation: &&Operation| operation.endpoint.is_called_at(url);
@@ -248,12 +248,12 @@ pub enum Block {
 
 impl Block {
     /// Returns the `decision.reason` of the response.
-    pub fn reason(&self) -> String {
+    pub fn reason_text(&self) -> String {
         match self {
-            Self::AgentFrozen(freeze) => freeze.reason().to_owned(),
+            Self::AgentFrozen(freeze) => freeze.reason_text().to_owned(),
             Self::Category(category) => format!("category_block:{}", category.name()),
             Self::Vendor(service) => format!("vendor_allowlist:{service}"),
-            Self::Unpayable(unpayable) => format!("{}:{}", self.rule(), unpayable.name()),
+            Self::Unpayable(unpayable) => format!("{}:{}", self.triggered_rule(), unpayable.name()),
             Self::PayeeNotInCatalog => "catalog_payee:pay_to_not_in_catalog".to_owned(),
             Self::PayeeTooYoung { .. } => "catalog_payee:pay_to_not_yet_accepted".to_owned(),
             Self::PayeeIsPayer => "catalog_payee:pay_to_is_own_wallet".to_owned(),
@@ -263,7 +263,7 @@ impl Block {
             | Self::Count { rule, .. }
             | Self::Interval { rule, .. }
             | Self::Duplicate { rule, .. }
-            | Self::PriceAboveUsual { rule, .. } => format!("{}:{rule}", self.rule()),
+            | Self::PriceAboveUsual { rule, .. } => format!("{}:{rule}", self.triggered_rule()),
             Self::ApprovalRejected => "approval_rejected".to_owned(),
             Self::ApprovalExpired => "approval_expired".to_owned(),
             Self::ApprovalMismatch => "approval_request_mismatch".to_owned(),
@@ -272,7 +272,7 @@ impl Block {
     }
 
     /// Returns the `decision.rule_triggered` of the response.
-    pub const fn rule(&self) -> &'static str {
+    pub const fn triggered_rule(&self) -> &'static str {
         match self {
             Self::AgentFrozen(_) => "agent_frozen",
             Self::Category(_) => RuleKind::CATEGORY_BLOCK,
@@ -311,22 +311,22 @@ impl Reason {
 
     /// Returns the `decision.reason` of the response, which is also the `reason` of a preflight: the reason of a
     /// [`Block`], otherwise the slug.
-    pub fn text(&self) -> String {
+    pub fn reason_text(&self) -> String {
         match self {
-            Self::PolicyBlocked(block) => block.reason(),
+            Self::PolicyBlocked(block) => block.reason_text(),
             other => other.slug().to_owned(),
         }
     }
 
     /// Returns the `decision.rule_triggered` of the response: the check or rule that denied the payment.
-    pub fn rule(&self) -> &'static str {
+    pub fn triggered_rule(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_enabled",
             Self::OperationNotEnabled { .. } => "enabled_operations",
             Self::DomainNotAllowed { .. } => "allowed_domains",
             Self::AmountExceedsMax { .. } => "max_payment_units",
             Self::PerCallLimit { .. } => "max_per_call_units",
-            Self::PolicyBlocked(block) => block.rule(),
+            Self::PolicyBlocked(block) => block.triggered_rule(),
             Self::DailyLimit { .. } => "max_per_day_units",
             Self::ApprovalRequired { asking, .. } => match asking.first() {
                 Some(limit) => limit.kind.name(),
@@ -445,7 +445,7 @@ impl AskingKind {
 
 impl CheckName {
     /// Returns whether every evaluation makes this check, even if the agent has no rule of the kind.
-    pub const fn is_always_made(self) -> bool {
+    pub const fn is_unconditional(self) -> bool {
         match self {
             Self::Schedule | Self::Count | Self::Interval | Self::Duplicate | Self::Price | Self::Payee => false,
             Self::ServiceEnabled
@@ -530,7 +530,7 @@ pub(super) struct FirstFailure {
 
 impl FirstFailure {
     /// Records whether a check passed.
-    pub(super) fn note(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
+    pub(super) fn record_check(&mut self, name: CheckName, holds: bool, finding: impl FnOnce() -> Finding) -> Check {
         if holds {
             return Check::passed(name);
         }
@@ -541,25 +541,25 @@ impl FirstFailure {
     }
 
     /// Records a payment beyond a limit: as a denial or as a required approval, depending on the rule's action.
-    pub(super) fn limit(
+    pub(super) fn record_limit_check(
         &mut self,
         name: CheckName,
         action: LimitAction,
-        facts: &Facts<'_>,
+        facts: &EvaluationInputs<'_>,
         asking: impl Iterator<Item = AskingLimit>,
         block: impl FnOnce() -> Block,
     ) -> Check {
         match action {
-            LimitAction::Block => self.note(name, false, || block().into()),
-            LimitAction::Ask => self.ask(name, facts, asking),
+            LimitAction::Block => self.record_check(name, false, || block().into()),
+            LimitAction::Ask => self.record_asking_rule(name, facts, asking),
         }
     }
 
     /// Records that limits require an approval. The check is waived if an approval was given for all limits of this check.
-    pub(super) fn ask(
+    pub(super) fn record_asking_rule(
         &mut self,
         name: CheckName,
-        facts: &Facts<'_>,
+        facts: &EvaluationInputs<'_>,
         asking: impl Iterator<Item = AskingLimit>,
     ) -> Check {
         let mut asking = asking.filter(|limit| limit.kind.check() == name).peekable();
@@ -573,9 +573,9 @@ impl FirstFailure {
     }
 
     /// Requires an approval of all limits that ask for one, if no check blocks the payment.
-    pub(super) fn escalate(
+    pub(super) fn escalate_if_asked(
         &mut self,
-        facts: &Facts<'_>,
+        facts: &EvaluationInputs<'_>,
         policy: Option<&SpendPolicy>,
         asking: impl Iterator<Item = AskingLimit>,
     ) {
@@ -594,7 +594,7 @@ impl FirstFailure {
 
     /// Records whether `amount` fits into the remaining part of `(limit, used)`. The result is unknown if there is no
     /// limit.
-    pub(super) fn compare(
+    pub(super) fn record_comparison(
         &mut self,
         name: CheckName,
         amount: Amount,
@@ -608,8 +608,8 @@ impl FirstFailure {
         Check {
             limit: Some(limit),
             used: Some(used),
-            remaining: Some(limit.above(used)),
-            ..self.note(name, fits, || finding(limit, used))
+            remaining: Some(limit.saturating_minus(used)),
+            ..self.record_check(name, fits, || finding(limit, used))
         }
     }
 }

@@ -14,8 +14,8 @@ use crate::{
     RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
     WindowMeasure,
     policy::{
-        limits::highest_price,
-        replay::{EvaluationResult, JudgedRecent, Limits, RecordedFacts},
+        limits::max_usual_price,
+        replay::{EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments},
     },
 };
 use std::collections::BTreeSet;
@@ -30,14 +30,14 @@ pub struct AgentLimits<'a> {
 }
 
 impl AgentLimits<'_> {
-    fn policy(&self, service: ServiceId) -> Option<&EnabledService> {
+    fn find_policy(&self, service: ServiceId) -> Option<&EnabledService> {
         self.policies.iter().find(|policy| policy.service == service)
     }
 
     /// Returns whether these limits may allow a request that `before` denied.
     fn widens(&self, before: &Self) -> bool {
         let policies = self.policies.iter();
-        let mut policies = policies.map(|policy| policy.widens(before.policy(policy.service)));
+        let mut policies = policies.map(|policy| policy.widens(before.find_policy(policy.service)));
         self.agent.widens(before.agent) || policies.any(|widens| widens)
     }
 }
@@ -117,10 +117,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    fn from_judged(judged: EvaluationResult) -> Option<Self> {
+    fn from_evaluation(judged: EvaluationResult) -> Option<Self> {
         Some(Self {
             result: judged.result?,
-            check: judged.first_failed(),
+            check: judged.first_failed_check(),
             reason: judged.reason,
         })
     }
@@ -137,7 +137,7 @@ impl Verdict {
 
 /// Compares an agent's limits before and after an update. The example requests call these services on this network at
 /// this time.
-pub fn compare(
+pub fn compare_limits(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
     services: &[&Service],
@@ -153,13 +153,13 @@ pub fn compare(
     let mut left = MAX_REQUESTS;
     for service in services {
         for operation in &service.operations {
-            let place = Place {
+            let place = CallContext {
                 service,
                 operation,
                 network,
                 at,
             };
-            search(before, now, &place, &mut comparison, &mut left);
+            search_counterexamples(before, now, &place, &mut comparison, &mut left);
             let is_done = (!comparison.widens || comparison.widened.is_some())
                 && (!comparison.narrows || comparison.narrowed.is_some());
             if is_done || left == 0 {
@@ -174,7 +174,7 @@ pub fn compare(
 const MAX_REQUESTS: u32 = 10_000;
 
 /// The called operation, the network and the time of an example request.
-struct Place<'a> {
+struct CallContext<'a> {
     service: &'a Service,
     operation: &'a Operation,
     network: Network,
@@ -203,7 +203,7 @@ struct Boundaries {
 impl Boundaries {
     fn between(before: &AgentLimits<'_>, now: &AgentLimits<'_>, service: &Service, at: Timestamp) -> Self {
         let mut found = Self::default();
-        let policies = [before.policy(service.id), now.policy(service.id)];
+        let policies = [before.find_policy(service.id), now.find_policy(service.id)];
         for policy in policies.into_iter().flatten().map(|enabled| &enabled.policy) {
             found.amounts.insert(policy.max_per_call);
             found.amounts.insert(policy.require_approval_above);
@@ -217,7 +217,7 @@ impl Boundaries {
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
         let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(&service.slug)).collect();
         for rule in &changed {
-            if let Some((counted, limit, length)) = rule.kind.counts() {
+            if let Some((counted, limit, length)) = rule.kind.counted_limit() {
                 match counted {
                     WindowMeasure::Amounts => found.sums.insert(limit),
                     WindowMeasure::Payments => found.counts.insert(limit),
@@ -316,25 +316,28 @@ fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Ve
     found.into_iter().flatten().collect()
 }
 
-fn search(
+fn search_counterexamples(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
-    place: &Place<'_>,
+    place: &CallContext<'_>,
     comparison: &mut Comparison,
     left: &mut u32,
 ) {
-    let Place {
+    let CallContext {
         service,
         operation,
         network,
         at,
     } = *place;
-    let Ok(payable) = operation.payable(network, at) else {
+    let Ok(payable) = operation.payable_limit(network, at) else {
         return;
     };
     let boundaries = Boundaries::between(before, now, service, at);
-    let price = operation.price(at);
-    let highest = boundaries.percents.iter().map(|percent| highest_price(price, *percent));
+    let price = operation.expected_price(at);
+    let highest = boundaries
+        .percents
+        .iter()
+        .map(|percent| max_usual_price(price, *percent));
     let at_limits = boundaries
         .amounts
         .iter()
@@ -348,8 +351,8 @@ fn search(
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
         .collect();
-    let policies = [before.policy(service.id), now.policy(service.id)];
-    let hosts = hosts(service, operation, policies.into_iter().flatten());
+    let policies = [before.find_policy(service.id), now.find_policy(service.id)];
+    let hosts = distinguishing_hosts(service, operation, policies.into_iter().flatten());
     for host in &hosts {
         for amount in &amounts {
             let histories = boundaries.histories(*amount, price).into_iter();
@@ -368,7 +371,7 @@ fn search(
                     history,
                     at,
                 };
-                let Some((before, now)) = request.judge(before).zip(request.judge(now)) else {
+                let Some((before, now)) = request.evaluate(before).zip(request.evaluate(now)) else {
                     continue;
                 };
                 let found = if now.strictness() < before.strictness() && comparison.widens {
@@ -378,7 +381,7 @@ fn search(
                 } else {
                     continue;
                 };
-                found.get_or_insert_with(|| request.counterexample(before, now));
+                found.get_or_insert_with(|| request.to_counterexample(before, now));
             }
         }
     }
@@ -390,7 +393,7 @@ const ONE: Amount = match Amount::from_units(1) {
 };
 
 /// Returns hosts that the policies may treat differently. The only element is `None` if the operation fetches no page.
-fn hosts<'a>(
+fn distinguishing_hosts<'a>(
     service: &Service,
     operation: &Operation,
     policies: impl Iterator<Item = &'a EnabledService>,
@@ -411,7 +414,7 @@ fn hosts<'a>(
 }
 
 struct Request<'a> {
-    place: &'a Place<'a>,
+    place: &'a CallContext<'a>,
     pay_to: crate::Address,
     amount: Amount,
     host: Option<&'a Target>,
@@ -421,8 +424,8 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn judge(&self, limits: &AgentLimits<'_>) -> Option<Verdict> {
-        let Place {
+    fn evaluate(&self, limits: &AgentLimits<'_>) -> Option<Verdict> {
+        let CallContext {
             service,
             operation,
             network,
@@ -439,7 +442,7 @@ impl Request<'_> {
             network,
             call: CallDescription {
                 target_url: self.host.map(|target| target.url().clone()),
-                ..CallDescription::plain(operation)
+                ..CallDescription::without_agent_data(operation)
             },
             at,
             policy_version: None,
@@ -455,14 +458,14 @@ impl Request<'_> {
         let windows = limits.agent.counting_rules();
         let windows = windows.map(|rule| (rule.rule.id, used(rule.counted, rule.length)));
         let windows: Vec<(RuleId, Amount)> = windows.collect();
-        let facts = RecordedFacts::possible(&decision, service, operation);
-        let recent = JudgedRecent {
+        let facts = RecordedInputs::for_possible_call(&decision, service, operation);
+        let recent = ReplayedRecentPayments {
             payments: self.recent(&facts, at),
             has_recorded_prices: false,
         };
-        Verdict::from_judged(facts.judge(&Limits {
+        Verdict::from_evaluation(facts.evaluate_under(&Limits {
             agent: limits.agent,
-            enabled: limits.policy(service.id),
+            enabled: limits.find_policy(service.id),
             day: used(WindowMeasure::Amounts, Duration::DAY),
             windows: &windows,
             recent: Some(&recent),
@@ -470,7 +473,7 @@ impl Request<'_> {
     }
 
     /// Returns what the rules remember of the history.
-    fn recent(&self, facts: &RecordedFacts<'_>, at: Timestamp) -> RecentPayments {
+    fn recent(&self, facts: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
         let ExampleHistory {
             is_repeated,
             ago,
@@ -479,11 +482,14 @@ impl Request<'_> {
             ..
         } = self.history;
         let payee = (!is_new_payee).then(|| (PayeePrefix::from_address(self.pay_to), at));
-        let call = facts.call().filter(|_| is_repeated).map(|call| (call, at.before(ago)));
+        let call = facts
+            .call_digest()
+            .filter(|_| is_repeated)
+            .map(|call| (call, at.before(ago)));
         let prices = usual_price.map(|price| {
             let prices = vec![price; MAX_RECENT_PRICES];
             (
-                OperationDigest::digest(&self.place.operation.slug),
+                OperationDigest::from_slug(&self.place.operation.slug),
                 PaidPrices { at, prices },
             )
         });
@@ -495,7 +501,7 @@ impl Request<'_> {
         }
     }
 
-    fn counterexample(&self, before: Verdict, now: Verdict) -> Counterexample {
+    fn to_counterexample(&self, before: Verdict, now: Verdict) -> Counterexample {
         Counterexample {
             service: self.place.service.slug.clone(),
             operation: self.place.operation.slug.clone(),
@@ -749,7 +755,7 @@ mod tests {
             policies,
         };
         let (before, now) = (limits(0, before.1), limits(1, now.1));
-        compare(
+        compare_limits(
             &before,
             &now,
             &[&service()],

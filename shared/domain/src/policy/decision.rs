@@ -2,7 +2,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, KeyId, OperationSlug, Purpose, Reason,
-    ServiceId, Settlement, SettlementId, Timestamp, TransactionId, TransferGone, TxHash, catalog::service::named,
+    ServiceId, Settlement, SettlementId, Timestamp, TransactionId, TxHash, VanishedTransfer, catalog::service::named,
 };
 use std::fmt;
 use uuid::Uuid;
@@ -110,7 +110,7 @@ pub enum LoggedDecision {
     /// A payment was authorized. The settlement is the record.
     Allowed(Settlement),
     /// A payment was denied or escalated.
-    Refused(LoggedRefusal),
+    Refused(LoggedDenial),
     /// The confirmation of a payment was reverted.
     ConfirmationReverted(ConfirmationReverted),
     /// The owner withdrew money. The settlement is the record.
@@ -119,13 +119,13 @@ pub enum LoggedDecision {
 
 /// A block or an escalation in the decision log, with the reason as text as the caller received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoggedRefusal {
+pub struct LoggedDenial {
     /// The decision's transaction id.
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
     /// The number of the agent's ownership transfers before the decision, which determines the owner
-    /// ([`Agent::owner_then`](crate::Agent::owner_then)).
+    /// ([`Agent::owner_at`](crate::Agent::owner_at)).
     pub transfers: u32,
     /// The key of the request.
     pub key: KeyId,
@@ -199,7 +199,7 @@ impl ConfirmationReverted {
     /// Creates the record for the reverted confirmation of this settlement.
     pub fn new(
         settlement: &Settlement,
-        transfer_gone: &TransferGone,
+        transfer_gone: &VanishedTransfer,
         transaction: TransactionId,
         at: Timestamp,
     ) -> Self {
@@ -233,7 +233,7 @@ impl LoggedDecision {
 
     /// Returns the line's position in the log: a `UUIDv7` of the decision's time, which is unique across agents. The
     /// text order of positions is the time order.
-    pub const fn place(&self) -> Uuid {
+    pub const fn log_position(&self) -> Uuid {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.id.uuid(),
             Self::Refused(refusal) => refusal.transaction.uuid(),
@@ -242,7 +242,7 @@ impl LoggedDecision {
     }
 
     /// Returns the decision's transaction id.
-    pub const fn transaction(&self) -> TransactionId {
+    pub const fn transaction_id(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transaction,
             Self::Refused(refusal) => refusal.transaction,
@@ -251,7 +251,7 @@ impl LoggedDecision {
     }
 
     /// Returns the agent.
-    pub const fn agent(&self) -> AgentId {
+    pub const fn agent_id(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.agent,
             Self::Refused(refusal) => refusal.agent,
@@ -261,7 +261,7 @@ impl LoggedDecision {
 
     /// Returns the number of the agent's ownership transfers before the decision. A reverted confirmation has the
     /// number of its payment, because it belongs to the payment's owner.
-    pub const fn transfers(&self) -> u32 {
+    pub const fn transfer_count(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,
             Self::Refused(refusal) => refusal.transfers,
@@ -270,7 +270,7 @@ impl LoggedDecision {
     }
 
     /// Returns the recorded time of the decision.
-    pub const fn at(&self) -> Timestamp {
+    pub const fn decided_at(&self) -> Timestamp {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.authorized_at,
             Self::Refused(refusal) => refusal.at,
@@ -279,7 +279,7 @@ impl LoggedDecision {
     }
 
     /// Returns the service, or `None` for a withdrawal.
-    pub fn service(&self) -> Option<ServiceId> {
+    pub fn service_id(&self) -> Option<ServiceId> {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => {
                 settlement.terms.purchase().map(|purchase| purchase.service)

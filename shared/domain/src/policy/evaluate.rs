@@ -1,6 +1,6 @@
 //! Decides whether an agent may make a payment now.
 //!
-//! [`evaluate`] is a pure function of the [`Facts`]. It makes every check in the order of `docs/errors.md` §4:
+//! [`evaluate`] is a pure function of the [`EvaluationInputs`]. It makes every check in the order of `docs/errors.md` §4:
 //! identity, scope, price, times and budgets, approval, funds. Therefore cheap checks and permanent denials come first.
 //! The result of each check is returned, so that a denied agent sees every failed check in one response. The first
 //! failed check determines the decision. An approval waives only the limits that the user was shown and that require an
@@ -18,10 +18,10 @@ use super::{
     limits,
 };
 use crate::{
-    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallFacts, Category, Charge, Check, CheckName,
-    CheckOutcome, EnabledService, Facts, Freeze, InputVersions, NextPricing, Operation, OperationSlug, Payable, Reason,
-    RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy, Target, Timestamp, UnlistedCall,
-    Vendor, Window, WindowMeasure,
+    Address, Agent, AgentId, Amount, ApprovalId, Block, CallDescription, CallInputs, Category, Charge, Check,
+    CheckName, CheckOutcome, EnabledService, EvaluationInputs, Freeze, InputVersions, NextPricing, Operation,
+    OperationSlug, Payable, Reason, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Service, ServiceId, SpendPolicy,
+    Target, Timestamp, UnlistedCall, Vendor, Window, WindowMeasure,
 };
 
 /// The result of the evaluation.
@@ -42,7 +42,7 @@ pub enum Decision<'a> {
 /// The permission to reserve exactly this payment. Only [`evaluate`] creates a grant.
 #[derive(Clone, Debug)]
 pub struct Grant<'a> {
-    facts: Facts<'a>,
+    facts: EvaluationInputs<'a>,
     operation: &'a Operation,
     enabled: &'a EnabledService,
     checks: Checks,
@@ -50,19 +50,19 @@ pub struct Grant<'a> {
 
 impl<'a> Grant<'a> {
     /// Returns the recorded time, which is the settlement's `authorized_at`.
-    pub const fn at(&self) -> Timestamp {
+    pub const fn authorized_at(&self) -> Timestamp {
         self.facts.at
     }
     /// Returns the agent's id.
-    pub const fn agent(&self) -> AgentId {
+    pub const fn agent_id(&self) -> AgentId {
         self.facts.agent.id
     }
     /// Returns the service's id.
-    pub const fn service(&self) -> ServiceId {
+    pub const fn service_id(&self) -> ServiceId {
         self.facts.service.id
     }
     /// Returns the operation's slug.
-    pub const fn operation(&self) -> &'a OperationSlug {
+    pub const fn operation_slug(&self) -> &'a OperationSlug {
         &self.operation.slug
     }
     /// Returns the amount of the payment.
@@ -70,7 +70,7 @@ impl<'a> Grant<'a> {
         self.facts.intent.offer.amount()
     }
     /// Returns the call as the agent described it.
-    pub fn call(&self) -> CallDescription {
+    pub fn call_description(&self) -> CallDescription {
         CallDescription::new(
             self.facts.intent,
             self.facts.operation,
@@ -87,20 +87,20 @@ impl<'a> Grant<'a> {
         self.enabled.version
     }
     /// Returns the versions of the other inputs.
-    pub const fn inputs(&self) -> InputVersions {
+    pub const fn input_versions(&self) -> InputVersions {
         self.facts.input_versions()
     }
     /// Returns the charge that the reservation adds to each window, the daily window first. The evaluation has checked
     /// that every window is known and every charge fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
-        charges(self.facts, self.enabled).flatten()
+        window_charges(self.facts, self.enabled).flatten()
     }
     /// Returns the approval that the reservation uses up.
-    pub fn approval(&self) -> Option<ApprovalId> {
+    pub fn approval_id(&self) -> Option<ApprovalId> {
         self.facts.approval.map(|approval| approval.id)
     }
     /// Returns what is remembered of the payment once it is paid, or `None` if no rule needs it. The reservation writes only
-    /// the part [`RecentUpdate::only_call`].
+    /// the part [`RecentUpdate::call_only`].
     pub fn recent_update(&self) -> Option<RecentUpdate> {
         limits::recent_update(&self.facts, self.operation)
     }
@@ -131,13 +131,13 @@ pub struct Denial {
 
 impl Denial {
     /// Returns whether the payment escalates to a user.
-    pub const fn escalates(&self) -> bool {
+    pub const fn requires_approval(&self) -> bool {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
     /// Returns whether the decision depends on the content of a window, and is therefore only valid while the window is
     /// unchanged.
-    pub const fn rests_on_windows(&self) -> bool {
+    pub const fn depends_on_windows(&self) -> bool {
         matches!(
             self.reason,
             Reason::DailyLimit { .. }
@@ -170,7 +170,7 @@ pub enum UnpaidDecision {
 
 /// The denial of a call without a payment, as returned to the caller. The denial is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnpaidRefusal {
+pub struct UnpaidDenial {
     /// The reason.
     pub reason: Reason,
     /// All checks in the order of evaluation.
@@ -179,7 +179,7 @@ pub struct UnpaidRefusal {
     pub latency_ms: u64,
 }
 
-impl UnpaidRefusal {
+impl UnpaidDenial {
     /// Creates the denial of a frozen agent's call, without an evaluation.
     pub fn for_freeze(freeze: Freeze, latency_ms: u64) -> Self {
         Self {
@@ -233,43 +233,43 @@ impl Checks {
 }
 
 /// Decides whether an agent may make a payment. The module documentation describes the rules.
-pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
+pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
     let amount = facts.intent.offer.amount();
-    let call = CallFacts::from(facts);
+    let call = CallInputs::from(facts);
     let policy = find_policy(&call).map(|enabled| &enabled.policy);
 
-    let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, &call);
+    let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, &call);
 
     let ceiling = Some((facts.intent.max_payment, Amount::ZERO));
-    let max_payment = failure.compare(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
+    let max_payment = failure.record_comparison(CheckName::MaxPayment, amount, ceiling, |max_payment, _| {
         Reason::AmountExceedsMax { amount, max_payment }.into()
     });
     let caps = policy.map(|policy| policy.caps(&facts.agent.owner, facts.at));
     let cap = caps.map(|caps| (caps.per_call, Amount::ZERO));
-    let per_call = failure.compare(CheckName::PerCall, amount, cap, |max_per_call, _| {
+    let per_call = failure.record_comparison(CheckName::PerCall, amount, cap, |max_per_call, _| {
         Reason::PerCallLimit { amount, max_per_call }.into()
     });
 
-    let category = category(&mut failure, &call);
-    let vendor = vendor(&mut failure, facts);
-    let schedule = limits::schedule(&mut failure, facts);
-    let budget = budget(&mut failure, facts);
-    let count = limits::count(&mut failure, facts);
-    let interval = limits::interval(&mut failure, facts);
+    let category = check_category(&mut failure, &call);
+    let vendor = check_vendors(&mut failure, facts);
+    let schedule = limits::check_schedules(&mut failure, facts);
+    let budget = check_budgets(&mut failure, facts);
+    let count = limits::check_counts(&mut failure, facts);
+    let interval = limits::check_intervals(&mut failure, facts);
 
-    let day = caps.map(|caps| (caps.per_day, facts.day.live(facts.at)));
-    let day = failure.compare(CheckName::Day, amount, day, |max_per_day, spend_today| {
-        let retry_at = facts.day.fits(amount, max_per_day, facts.at);
-        daily_limit(facts, spend_today, max_per_day, retry_at).into()
+    let day = caps.map(|caps| (caps.per_day, facts.day.spent_at(facts.at)));
+    let day = failure.record_comparison(CheckName::Day, amount, day, |max_per_day, spend_today| {
+        let retry_at = facts.day.first_fitting_time(amount, max_per_day, facts.at);
+        daily_limit_reason(facts, spend_today, max_per_day, retry_at).into()
     });
-    let duplicate = limits::duplicate(&mut failure, facts);
-    let price = limits::price(&mut failure, facts);
-    let payee = limits::payee(&mut failure, facts);
-    let approval = approval(&mut failure, facts, policy);
-    failure.escalate(facts, policy, limits::asking(facts));
+    let duplicate = limits::check_duplicate(&mut failure, facts);
+    let price = limits::check_price(&mut failure, facts);
+    let payee = limits::check_payee(&mut failure, facts);
+    let approval = check_approval(&mut failure, facts, policy);
+    failure.escalate_if_asked(facts, policy, limits::asking(facts));
     let balance = facts.balance.map(|balance| (balance, Amount::ZERO));
-    let balance = failure.compare(CheckName::Balance, amount, balance, |balance, _| {
+    let balance = failure.record_comparison(CheckName::Balance, amount, balance, |balance, _| {
         let (required, wallet) = (amount, facts.agent.wallet.address);
         Reason::InsufficientBalance {
             balance,
@@ -299,19 +299,21 @@ pub fn evaluate<'a>(facts: &Facts<'a>) -> Decision<'a> {
         Some(approval),
         Some(balance),
     ]);
-    decide(failure, &checks, facts)
+    conclude(failure, &checks, facts)
 }
 
 /// Decides whether an agent may make a call without a payment. The function makes the checks of [`evaluate`] that need
 /// neither an amount nor a payee from payment requirements, in the same order.
-pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
+pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
-    let [service_enabled, agent_active, operation, domain] = first_checks(&mut failure, call);
-    let category = category(&mut failure, call);
+    let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, call);
+    let category = check_category(&mut failure, call);
     // An operation without a payment has no payee.
-    let payment = call.operation.and_then(|operation| operation.pricing(call.at).payment);
-    let is_listed = is_listed(call.agent, call.service, payment.map(|payment| payment.pay_to));
-    let vendor = failure.note(CheckName::Vendor, is_listed, || {
+    let payment = call
+        .operation
+        .and_then(|operation| operation.pricing_at(call.at).payment);
+    let is_listed = is_vendor_listed(call.agent, call.service, payment.map(|payment| payment.pay_to));
+    let vendor = failure.record_check(CheckName::Vendor, is_listed, || {
         Block::Vendor(call.service.slug.clone()).into()
     });
     let checks = [service_enabled, agent_active, operation, domain, category, vendor];
@@ -326,26 +328,26 @@ pub fn evaluate_unpaid(call: &CallFacts<'_>) -> UnpaidDecision {
 }
 
 /// Returns the agent's policy for the service, if the service is enabled.
-fn find_policy<'a>(call: &CallFacts<'a>) -> Option<&'a EnabledService> {
+fn find_policy<'a>(call: &CallInputs<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
 /// Makes checks 1 to 4, which concern the call and not the price.
-fn first_checks(failure: &mut FirstFailure, call: &CallFacts<'_>) -> [Check; 4] {
+fn check_call(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
-    let service_enabled = failure.note(CheckName::ServiceEnabled, enabled.is_some(), || {
-        service_not_enabled(call.service).into()
+    let service_enabled = failure.record_check(CheckName::ServiceEnabled, enabled.is_some(), || {
+        service_not_enabled_reason(call.service).into()
     });
-    let freeze = Freeze::effective(call.agent, call.frozen_by_operators);
+    let freeze = Freeze::effective_freeze(call.agent, call.frozen_by_operators);
     let frozen = || Block::AgentFrozen(freeze.unwrap_or(Freeze::Own)).into();
-    let agent_active = failure.note(CheckName::AgentActive, freeze.is_none(), frozen);
-    let operation = operation(failure, call, policy);
-    let domain = domain(failure, call, policy);
+    let agent_active = failure.record_check(CheckName::AgentActive, freeze.is_none(), frozen);
+    let operation = check_operation(failure, call, policy);
+    let domain = check_domain(failure, call, policy);
     [service_enabled, agent_active, operation, domain]
 }
 
-fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Decision<'a> {
+fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs<'a>) -> Decision<'a> {
     let refuse = |reason| {
         Decision::Refuse(Denial {
             reason,
@@ -363,17 +365,22 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
     // All checks passed, so there are a policy and an operation, and every charge fits. If anything were missing
     // nevertheless, the payment would be denied.
     let Some(enabled) = facts.enabled else {
-        return refuse(service_not_enabled(facts.service));
+        return refuse(service_not_enabled_reason(facts.service));
     };
     let Some(operation) = facts.operation else {
-        return refuse(operation_not_enabled(&facts.into(), &enabled.policy));
+        return refuse(operation_not_enabled_reason(&facts.into(), &enabled.policy));
     };
-    if !charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.fits())) {
+    if !window_charges(*facts, enabled).all(|charge| charge.is_some_and(|charge| charge.is_within_cap())) {
         let (live, caps) = (
-            facts.day.live(facts.at),
+            facts.day.spent_at(facts.at),
             enabled.policy.caps(&facts.agent.owner, facts.at),
         );
-        return refuse(daily_limit(facts, live, caps.per_day, RetryAt::NotBefore(facts.at)));
+        return refuse(daily_limit_reason(
+            facts,
+            live,
+            caps.per_day,
+            RetryAt::NotBefore(facts.at),
+        ));
     }
     Decision::Allow(Grant {
         facts: *facts,
@@ -385,10 +392,13 @@ fn decide<'a>(failure: FirstFailure, checks: &Checks, facts: &Facts<'a>) -> Deci
 
 /// Returns the charge that a payment adds to each window, the daily window first. `None` for a rule whose window is
 /// missing from the inputs.
-fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<Item = Option<Charge<'a>>> {
+fn window_charges<'a>(
+    facts: EvaluationInputs<'a>,
+    enabled: &'a EnabledService,
+) -> impl Iterator<Item = Option<Charge<'a>>> {
     let amount = facts.intent.offer.amount();
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
-        window.charge(counted.units(amount), cap, facts.at, facts.eviction)
+        window.charge(counted.to_units(amount), cap, facts.at, facts.eviction)
     };
     // The write to the daily window is conditional on the version of the policy that was read, not on the version that
     // is stored with the window.
@@ -402,16 +412,21 @@ fn charges<'a>(facts: Facts<'a>, enabled: &'a EnabledService) -> impl Iterator<I
     };
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.applies_to(&facts.service.slug));
-    let rules = rules.map(move |rule| Some(charge(rule.window(facts.budgets)?, rule.counted, rule.limit)));
+    let rules = rules.map(move |rule| Some(charge(rule.find_window(facts.budgets)?, rule.counted, rule.limit)));
     std::iter::once(Some(day)).chain(rules)
 }
 
-fn service_not_enabled(service: &Service) -> Reason {
+fn service_not_enabled_reason(service: &Service) -> Reason {
     let service = service.slug.clone();
     Reason::ServiceNotEnabled { service }
 }
 
-fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retry_at: RetryAt) -> Reason {
+fn daily_limit_reason(
+    facts: &EvaluationInputs<'_>,
+    spend_today: Amount,
+    max_per_day: Amount,
+    retry_at: RetryAt,
+) -> Reason {
     Reason::DailyLimit {
         spend_today,
         amount: facts.intent.offer.amount(),
@@ -420,30 +435,30 @@ fn daily_limit(facts: &Facts<'_>, spend_today: Amount, max_per_day: Amount, retr
     }
 }
 
-fn operation_not_enabled(facts: &CallFacts<'_>, policy: &SpendPolicy) -> Reason {
+fn operation_not_enabled_reason(facts: &CallInputs<'_>, policy: &SpendPolicy) -> Reason {
     let called = facts.operation.map(|operation| &operation.slug);
     Reason::OperationNotEnabled {
         operation: called.or(facts.named).cloned(),
         enabled: policy.enabled_operations.clone(),
-        unlisted: called.is_none().then(|| Box::new(UnlistedCall::from_facts(facts))),
+        unlisted: called.is_none().then(|| Box::new(UnlistedCall::from_inputs(facts))),
     }
 }
 
 /// Makes check 3: the service lists an operation for the call, and the policy enables the operation.
-fn operation(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn check_operation(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::OperationEnabled);
     };
     let in_scope = |operation: &Operation| policy.allows_operation(&operation.slug);
-    failure.note(
+    failure.record_check(
         CheckName::OperationEnabled,
         facts.operation.is_some_and(in_scope),
-        || operation_not_enabled(facts, policy).into(),
+        || operation_not_enabled_reason(facts, policy).into(),
     )
 }
 
 /// Makes check 4: the policy allows the host of the page that a scrape or crawl operation fetches.
-fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn check_domain(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
     };
@@ -457,12 +472,12 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
             return Some(target.host().to_owned());
         }
         // A provider fetches the page that the call names, whatever target the agent declares.
-        facts.request.targets(operation).find_map(|named| match named {
+        facts.request.named_targets(operation).find_map(|named| match named {
             Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
         })
     });
-    failure.note(
+    failure.record_check(
         CheckName::Domain,
         target.is_some() && refused.is_none(),
         || match refused {
@@ -476,19 +491,19 @@ fn domain(failure: &mut FirstFailure, facts: &CallFacts<'_>, policy: Option<&Spe
 }
 
 /// Makes check 7: no rule blocks the categories.
-fn category(failure: &mut FirstFailure, facts: &CallFacts<'_>) -> Check {
+fn check_category(failure: &mut FirstFailure, facts: &CallInputs<'_>) -> Check {
     let blocked = facts
         .agent
         .rules
         .iter()
         .find_map(|rule| find_blocked_category(rule, facts));
-    failure.note(CheckName::Category, blocked.is_none(), || {
+    failure.record_check(CheckName::Category, blocked.is_none(), || {
         Block::Category(blocked.unwrap_or(facts.service.category)).into()
     })
 }
 
 /// Returns the first category that the rule blocks.
-fn find_blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category> {
+fn find_blocked_category(rule: &Rule, facts: &CallInputs<'_>) -> Option<Category> {
     let RuleKind::CategoryBlock { categories: blocked } = &rule.kind else {
         return None;
     };
@@ -497,18 +512,18 @@ fn find_blocked_category(rule: &Rule, facts: &CallFacts<'_>) -> Option<Category>
 
 /// Makes check 8: every vendor allowlist contains the vendor, and the payment goes to the operation's own payee and is
 /// at most the operation's maximum price.
-fn vendor(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+fn check_vendors(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
     };
-    let wrong = wrong_vendor(facts, operation);
-    failure.note(CheckName::Vendor, wrong.is_none(), || {
+    let wrong = vendor_mismatch(facts, operation);
+    failure.record_check(CheckName::Vendor, wrong.is_none(), || {
         wrong.unwrap_or(Block::PayeeNotInCatalog).into()
     })
 }
 
 /// Returns whether every vendor allowlist of the agent contains the service or the payee.
-fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
+fn is_vendor_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool {
     agent.rules.iter().all(|rule| match &rule.kind {
         RuleKind::VendorAllowlist { vendors } => vendors.iter().any(|vendor| match vendor {
             Vendor::Service(slug) => *slug == service.slug,
@@ -527,15 +542,15 @@ fn is_listed(agent: &Agent, service: &Service, pay_to: Option<Address>) -> bool 
     })
 }
 
-fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
+fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<Block> {
     let pay_to = facts.intent.offer.pay_to();
-    if !is_listed(facts.agent, facts.service, Some(pay_to)) {
+    if !is_vendor_listed(facts.agent, facts.service, Some(pay_to)) {
         return Some(Block::Vendor(facts.service.slug.clone()));
     }
     if pay_to == facts.agent.wallet.address {
         return Some(Block::PayeeIsPayer);
     }
-    let payable = match operation.payable(facts.network, facts.at) {
+    let payable = match operation.payable_limit(facts.network, facts.at) {
         Ok(payable) => payable,
         Err(unpayable) => return Some(Block::Unpayable(unpayable)),
     };
@@ -547,7 +562,7 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
     }
     // A provider may already require the next payee or price before the catalog puts it into effect.
     let next = operation.next.as_ref().and_then(NextPricing::effective_from);
-    let next = next.filter(|from| facts.at < *from && operation.payable(facts.network, *from).is_ok_and(allows));
+    let next = next.filter(|from| facts.at < *from && operation.payable_limit(facts.network, *from).is_ok_and(allows));
     Some(match next {
         Some(retry_at) => Block::PayeeTooYoung { retry_at },
         None if pay_to != payable.pay_to => Block::PayeeNotInCatalog,
@@ -556,33 +571,33 @@ fn wrong_vendor(facts: &Facts<'_>, operation: &Operation) -> Option<Block> {
 }
 
 /// Makes check 9: the budgets. The check records the budget with the least remaining.
-fn budget(failure: &mut FirstFailure, facts: &Facts<'_>) -> Check {
+fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
     let amount = facts.intent.offer.amount();
-    let tightest = limits::tightest(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
+    let tightest = limits::tightest_rule(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
     let Some((budget, window)) = tightest else {
         return Check::passed(CheckName::Budget);
     };
-    let used = window.live(facts.at);
-    failure.compare(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
+    let used = window.spent_at(facts.at);
+    failure.record_comparison(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
         Block::Budget {
             rule: budget.rule.id,
             limit,
             used,
-            retry_at: window.fits(amount, limit, facts.at),
+            retry_at: window.first_fitting_time(amount, limit, facts.at),
         }
         .into()
     })
 }
 
 /// Makes check 11: the approval threshold, then the rules that require an approval.
-fn approval(failure: &mut FirstFailure, facts: &Facts<'_>, policy: Option<&SpendPolicy>) -> Check {
+fn check_approval(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let Some(policy) = policy else {
         return Check::unknown(CheckName::Approval);
     };
     let first = limits::asking(facts).find(|limit| limit.kind.check() == CheckName::Approval);
     let check = match first {
         None => Check::passed(CheckName::Approval),
-        Some(_) => failure.ask(CheckName::Approval, facts, limits::asking(facts)),
+        Some(_) => failure.record_asking_rule(CheckName::Approval, facts, limits::asking(facts)),
     };
     Check {
         limit: Some(first.map_or(policy.require_approval_above, |limit| limit.above)),

@@ -8,7 +8,7 @@ use crate::{
 
 /// The inputs of a decision about a payment.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct EvaluationInputs<'a> {
     /// The agent.
     pub agent: &'a Agent,
     /// The request.
@@ -29,7 +29,7 @@ pub struct Facts<'a> {
     pub budgets: &'a [(RuleId, Window)],
     /// The agent's recent payments to the service, as far as the agent's rules need them.
     pub recent: &'a RecentPayments,
-    /// The operators' freeze that applies to the agent: see [`crate::Freezes::for_agent`].
+    /// The operators' freeze that applies to the agent: see [`crate::Freezes::widest_for_agent`].
     pub frozen_by_operators: Option<Freeze>,
     /// The approval that the request names, if the approval was given and is for this request.
     pub approval: Option<GivenApproval<'a>>,
@@ -52,7 +52,7 @@ pub struct GivenApproval<'a> {
 
 /// The inputs of a decision about a call that do not depend on the payment.
 #[derive(Clone, Copy, Debug)]
-pub struct CallFacts<'a> {
+pub struct CallInputs<'a> {
     /// The agent.
     pub agent: &'a Agent,
     /// The call to the provider.
@@ -73,7 +73,7 @@ pub struct CallFacts<'a> {
     pub at: Timestamp,
 }
 
-impl CallFacts<'_> {
+impl CallInputs<'_> {
     /// Returns the categories that rules apply to: the operation's category, then the service's category.
     pub(super) fn categories(&self) -> impl Iterator<Item = Category> + use<> {
         let of_operation = self.operation.map(|operation| operation.category);
@@ -81,7 +81,7 @@ impl CallFacts<'_> {
     }
 }
 
-impl Facts<'_> {
+impl EvaluationInputs<'_> {
     /// Returns whether the approval waives this limit.
     pub(super) fn is_waived(&self, limit: &AskingLimit) -> bool {
         self.approval.is_some_and(|approval| limit.is_among(approval.asking))
@@ -97,8 +97,8 @@ impl Facts<'_> {
     }
 }
 
-impl<'a> From<&Facts<'a>> for CallFacts<'a> {
-    fn from(facts: &Facts<'a>) -> Self {
+impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
+    fn from(facts: &EvaluationInputs<'a>) -> Self {
         Self {
             agent: facts.agent,
             request: &facts.intent.request,
@@ -113,8 +113,10 @@ impl<'a> From<&Facts<'a>> for CallFacts<'a> {
     }
 }
 
-/// Returns the time that a decision at `now` records. The time is never earlier than the [`Window::earliest`] of any of
+/// Returns the time that a decision at `now` records. The time is never earlier than the [`Window::earliest_record_time`] of any of
 /// the windows.
 pub fn decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
-    windows.into_iter().fold(now, |at, window| at.max(window.earliest(now)))
+    windows
+        .into_iter()
+        .fold(now, |at, window| at.max(window.earliest_record_time(now)))
 }

@@ -4,7 +4,7 @@
 //! Every decision reads these freezes. They are stored apart from the agent's record, because operators can't write
 //! that record. The owner's own freeze is in the agent's record: [`Agent::is_frozen`].
 
-use crate::{Agent, AgentId, Members, OperatorName, PersonId, Timestamp, value::line::line};
+use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
 use std::collections::BTreeSet;
 
 /// What an operator froze.
@@ -13,7 +13,7 @@ pub enum FreezeTarget {
     /// One agent.
     Agent(AgentId),
     /// All agents of an owner, including future agents.
-    Owner(PersonId),
+    Owner(UserId),
     /// Every agent.
     Deployment,
 }
@@ -24,13 +24,13 @@ impl FreezeTarget {
         match freeze {
             Freeze::Own => None,
             Freeze::Agent => Some(Self::Agent(agent.id)),
-            Freeze::Owner => PersonId::parse(&agent.owner).map(Self::Owner),
+            Freeze::Owner => UserId::parse(&agent.owner).map(Self::Owner),
             Freeze::Deployment => Some(Self::Deployment),
         }
     }
 
     /// Returns the scope of the freeze: `agent`, `owner` or `deployment`.
-    pub const fn scope(&self) -> &'static str {
+    pub const fn scope_name(&self) -> &'static str {
         match self {
             Self::Agent(_) => "agent",
             Self::Owner(_) => "owner",
@@ -53,14 +53,14 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::for_agent`]. An
+    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::widest_for_agent`]. An
     /// operators' freeze takes precedence, because the owner can't end it.
-    pub fn effective(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
+    pub fn effective_freeze(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or(agent.is_frozen().then_some(Self::Own))
     }
 
     /// Returns the `decision.reason` of payments that this freeze blocks.
-    pub const fn reason(self) -> &'static str {
+    pub const fn reason_text(self) -> &'static str {
         match self {
             Self::Own => "agent_frozen",
             Self::Agent => "agent_frozen:by_operator",
@@ -72,7 +72,7 @@ impl Freeze {
     /// Returns the freeze with this `decision.reason`, if there is one.
     pub fn from_reason(reason: &str) -> Option<Self> {
         let all = [Self::Own, Self::Agent, Self::Owner, Self::Deployment];
-        all.into_iter().find(|freeze| freeze.reason() == reason)
+        all.into_iter().find(|freeze| freeze.reason_text() == reason)
     }
 }
 
@@ -84,7 +84,7 @@ pub struct Freezes {
     /// The frozen agents: at most [`Freezes::MAX`].
     pub agents: BTreeSet<AgentId>,
     /// The frozen owners: at most [`Freezes::MAX`].
-    pub owners: BTreeSet<PersonId>,
+    pub owners: BTreeSet<UserId>,
 }
 
 impl Freezes {
@@ -94,7 +94,7 @@ impl Freezes {
     pub const MAX: usize = 40;
 
     /// Returns the operators' freeze with the widest scope that applies to the agent.
-    pub fn for_agent(&self, agent: &Agent) -> Option<Freeze> {
+    pub fn widest_for_agent(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
         } else if self.owners.contains(agent.owner.as_str()) {
@@ -122,7 +122,7 @@ pub struct OperatorFreeze {
 
 impl OperatorFreeze {
     /// Returns the fields of a freeze for the audit log.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let members = [
             ("reason", Some(self.reason.as_str())),
             ("operator", Some(self.by.as_str())),
@@ -149,7 +149,7 @@ pub enum FreezeAuthority {
 impl OperatorName {
     /// Returns the authority of freezes by this operator.
     pub fn freeze_authority(&self) -> FreezeAuthority {
-        if self.is_in_browser() {
+        if self.acted_in_browser() {
             FreezeAuthority::Browser
         } else {
             FreezeAuthority::Token
@@ -173,8 +173,8 @@ pub struct StrongerFreeze;
 impl FreezeChange {
     /// Freezes the target. The new freeze replaces a stored freeze of the same or a weaker authority, including a
     /// request to end that freeze.
-    pub fn begin(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
-        may_change(stored.as_ref(), &freeze.by)?;
+    pub fn begin_freeze(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
+        require_authority(stored.as_ref(), &freeze.by)?;
         Ok(Self {
             target: freeze.target.clone(),
             before: stored,
@@ -184,13 +184,13 @@ impl FreezeChange {
 
     /// Ends the freeze of a target, if there is one. If a second operator is needed, the first operator's call only
     /// stores a request.
-    pub fn end(
+    pub fn end_freeze(
         target: FreezeTarget,
         stored: Option<OperatorFreeze>,
         by: &OperatorName,
         needs_second: bool,
     ) -> Result<Self, StrongerFreeze> {
-        may_change(stored.as_ref(), by)?;
+        require_authority(stored.as_ref(), by)?;
         let is_second = |freeze: &OperatorFreeze| {
             let first = freeze.end_asked_by.as_ref();
             first.is_some_and(|first| !first.is_same_operator(by))
@@ -214,17 +214,17 @@ impl FreezeChange {
     }
 
     /// Returns the stored freeze that the change is based on.
-    pub const fn before(&self) -> Option<&OperatorFreeze> {
+    pub const fn stored_freeze(&self) -> Option<&OperatorFreeze> {
         self.before.as_ref()
     }
 
     /// Returns the freeze after the change, or `None` if the target is no longer frozen.
-    pub const fn after(&self) -> Option<&OperatorFreeze> {
+    pub const fn new_freeze(&self) -> Option<&OperatorFreeze> {
         self.after.as_ref()
     }
 }
 
-fn may_change(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), StrongerFreeze> {
+fn require_authority(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Result<(), StrongerFreeze> {
     match stored {
         Some(freeze) if freeze.by.freeze_authority() > by.freeze_authority() => Err(StrongerFreeze),
         _ => Ok(()),
@@ -270,11 +270,11 @@ mod tests {
         {
             let is_weaker =
                 by.starts_with("browser:") && stored.as_ref().is_some_and(|freeze| freeze.by == name(token));
-            let begun = FreezeChange::begin(stored.clone(), freeze(by, None));
+            let begun = FreezeChange::begin_freeze(stored.clone(), freeze(by, None));
             assert_eq!(begun.is_err(), is_weaker, "{stored:?} {by}");
-            let after = begun.ok().map(|change| change.after().cloned());
+            let after = begun.ok().map(|change| change.new_freeze().cloned());
             assert!(after.is_none_or(|after| after == Some(freeze(by, None))));
-            let ended = FreezeChange::end(FreezeTarget::Deployment, stored.clone(), &name(by), needs_second);
+            let ended = FreezeChange::end_freeze(FreezeTarget::Deployment, stored.clone(), &name(by), needs_second);
             assert_eq!(ended.is_err(), is_weaker, "{stored:?} {by}");
             let Ok(ended) = ended else { continue };
             let first = stored.as_ref().and_then(|freeze| freeze.end_asked_by.as_ref());
@@ -285,7 +285,7 @@ mod tests {
                 ..stored
             });
             assert_eq!(
-                (ended.before(), ended.after()),
+                (ended.stored_freeze(), ended.new_freeze()),
                 (stored.as_ref(), asked.as_ref()),
                 "{by}"
             );
@@ -295,7 +295,7 @@ mod tests {
     /// The widest freeze is reported, and an operators' freeze takes precedence over the owner's.
     #[test]
     fn a_frozen_agent_is_told_the_widest_freeze() {
-        let owner = PersonId::derive("issuer", "subject");
+        let owner = UserId::derive("issuer", "subject");
         let agent = Agent {
             owner: owner.to_string(),
             ..agent()
@@ -328,11 +328,11 @@ mod tests {
             ..agent.clone()
         };
         for (freezes, freeze, target, scope) in rows {
-            assert_eq!(freezes.for_agent(&agent), freeze);
-            assert_eq!(Freeze::effective(&agent, freeze), freeze);
-            assert_eq!(Freeze::effective(&frozen, freeze), freeze.or(Some(Freeze::Own)));
+            assert_eq!(freezes.widest_for_agent(&agent), freeze);
+            assert_eq!(Freeze::effective_freeze(&agent, freeze), freeze);
+            assert_eq!(Freeze::effective_freeze(&frozen, freeze), freeze.or(Some(Freeze::Own)));
             let of = freeze.and_then(|freeze| FreezeTarget::new(freeze, &agent));
-            assert_eq!(of.as_ref().map_or("", FreezeTarget::scope), scope);
+            assert_eq!(of.as_ref().map_or("", FreezeTarget::scope_name), scope);
             assert_eq!(of, target);
         }
         assert_eq!(FreezeTarget::new(Freeze::Own, &agent), None);

@@ -1,14 +1,14 @@
 //! Ownership transfer: an operator offers an agent to a user, and the user accepts the agent.
 
-use crate::{AgentId, Duration, OperatorName, OperatorReason, PersonId, Timestamp};
+use crate::{AgentId, Duration, OperatorName, OperatorReason, Timestamp, UserId};
 
 /// An operator's offer of an agent to a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Handover {
+pub struct OwnershipOffer {
     /// The agent.
     pub agent: AgentId,
     /// The user to whom the agent is offered.
-    pub to: PersonId,
+    pub to: UserId,
     /// The reason, which is shown to the new owner.
     pub reason: OperatorReason,
     /// The operator who offered it.
@@ -20,7 +20,7 @@ pub struct Handover {
     pub ends_at: Timestamp,
 }
 
-impl Handover {
+impl OwnershipOffer {
     /// How long an offer can be accepted.
     pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
 
@@ -30,7 +30,7 @@ impl Handover {
     }
 
     /// Returns whether the user may accept the offer at `now`.
-    pub fn is_open_to(&self, person: &PersonId, now: Timestamp) -> bool {
+    pub fn is_open_to(&self, person: &UserId, now: Timestamp) -> bool {
         self.to == *person && now < self.ends_at
     }
 }
@@ -42,11 +42,11 @@ mod tests {
 
     #[test]
     fn an_offer_is_open_to_one_person_until_its_end() {
-        let [ann, bob] = ["ann", "bob"].map(|name| PersonId::derive("issuer", name));
+        let [ann, bob] = ["ann", "bob"].map(|name| UserId::derive("issuer", name));
         let at = Timestamp::EPOCH;
-        let ends_at = at.after(Handover::OPEN_FOR);
-        assert_eq!(Handover::OPEN_FOR.secs(), 7 * 86_400);
-        let offer = Handover {
+        let ends_at = at.after(OwnershipOffer::OPEN_FOR);
+        assert_eq!(OwnershipOffer::OPEN_FOR.secs(), 7 * 86_400);
+        let offer = OwnershipOffer {
             agent: AgentId::from_uuid(Uuid::nil()),
             to: ann.clone(),
             reason: OperatorReason::parse("left").unwrap(),
@@ -64,6 +64,6 @@ mod tests {
             assert_eq!(offer.is_open_to(person, now), is_open, "{person:?} {now}");
         }
         assert!(!offer.awaits_second());
-        assert!(Handover { ends_at: at, ..offer }.awaits_second());
+        assert!(OwnershipOffer { ends_at: at, ..offer }.awaits_second());
     }
 }

@@ -5,8 +5,8 @@
 //! The scope is set when the key is created, rotation copies the scope to the new key, and nothing changes a scope.
 
 use crate::{
-    Catalog, ErrorKind, Problem, Result, ServiceId, Timestamp, catalog::service::named, policy::rule::at_least_one,
-    policy::rule::listed,
+    Catalog, ErrorKind, Result, ServiceId, Timestamp, ValidationError, catalog::service::named,
+    policy::rule::at_least_one, policy::rule::list_errors,
 };
 use ipnet::IpNet;
 use std::{fmt, net::IpAddr};
@@ -90,7 +90,7 @@ impl KeyScope {
 
     /// Rejects a service outside the scope.
     pub fn check_service(&self, service: ServiceId) -> Result<()> {
-        if self.covers(service) {
+        if self.includes_service(service) {
             Ok(())
         } else {
             Err(ErrorKind::from(KeyLack::Service).into())
@@ -98,7 +98,7 @@ impl KeyScope {
     }
 
     /// Returns whether the key may be used for this service.
-    pub fn covers(&self, service: ServiceId) -> bool {
+    pub fn includes_service(&self, service: ServiceId) -> bool {
         self.services
             .as_ref()
             .is_none_or(|services| services.contains(&service))
@@ -112,7 +112,7 @@ impl KeyScope {
 
 /// A scope as a user requests it, not validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AskedScope {
+pub struct RequestedScope {
     /// The same as [`KeyScope::permissions`].
     pub permissions: Option<Vec<Permission>>,
     /// The services, each by slug or UUID.
@@ -123,18 +123,18 @@ pub struct AskedScope {
     pub expires_at: Option<Timestamp>,
 }
 
-impl AskedScope {
+impl RequestedScope {
     /// Validates the scope. The error has every validation error with its JSON Pointer. Services must be in the
     /// catalog, so that typing errors are found.
-    pub fn check(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<Problem>> {
+    pub fn validate(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<ValidationError>> {
         let mut problems = Vec::new();
         if let Some(permissions) = &self.permissions {
             let most = Permission::ALL.len();
-            problems.extend(listed("/permissions", permissions, at_least_one, most, |_| None));
+            problems.extend(list_errors("/permissions", permissions, at_least_one, most, |_| None));
         }
         let services = self.services.map(|references| {
             let found = references.into_iter().map(|reference| {
-                let service = catalog.by_reference(&reference).map(|service| service.id);
+                let service = catalog.find_by_reference(&reference).map(|service| service.id);
                 service.ok_or(reference)
             });
             let found: Vec<Result<ServiceId, String>> = found.collect();
@@ -142,15 +142,15 @@ impl AskedScope {
             // slug.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let most = KeyScope::MAX_SERVICES;
-            problems.extend(listed("/services", &found, at_least_one, most, unknown));
+            problems.extend(list_errors("/services", &found, at_least_one, most, unknown));
             found.into_iter().filter_map(Result::ok).collect()
         });
         if let Some(networks) = &self.networks {
             let most = KeyScope::MAX_NETWORKS;
-            problems.extend(listed("/networks", networks, at_least_one, most, |_| None));
+            problems.extend(list_errors("/networks", networks, at_least_one, most, |_| None));
         }
         if self.expires_at.is_some_and(|at| at <= now) {
-            problems.push(Problem::at("/expires_at", "must be in the future"));
+            problems.push(ValidationError::at_path("/expires_at", "must be in the future"));
         }
         if problems.is_empty() {
             Ok(KeyScope {
@@ -177,7 +177,7 @@ impl SourceNetwork {
     /// Parses a CIDR block. Returns the validation error for any other text. Bits beyond the prefix are rejected,
     /// because either the address or the prefix is mistyped.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let block = Self::read(text).ok_or(Self::FORM)?;
+        let block = Self::parse_cidr(text).ok_or(Self::FORM)?;
         let exact = block.trunc();
         if block != exact {
             return Err(format!(
@@ -196,7 +196,7 @@ impl SourceNetwork {
         Ok(Self(block))
     }
 
-    fn read(text: &str) -> Option<IpNet> {
+    fn parse_cidr(text: &str) -> Option<IpNet> {
         let (address, length) = text.split_once('/')?;
         // The standard library accepts a single spelling of an IPv4 address, but it also accepts `+24` and `024` as a
         // number.
@@ -375,13 +375,13 @@ mod tests {
     fn every_problem_of_a_requested_scope_is_reported() {
         let now = Timestamp::EPOCH.after(Duration::DAY);
         let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
-        let asked = AskedScope {
+        let asked = RequestedScope {
             permissions: Some(vec![Permission::Pay, Permission::Pay]),
             services: texts(&["no-such", "no-such", "none"]),
             networks: Some(networks(&["10.0.0.0/8", "10.0.0.0/8"])),
             expires_at: Some(now),
         };
-        let paths = |judged: Result<KeyScope, Vec<Problem>>| -> Vec<String> {
+        let paths = |judged: Result<KeyScope, Vec<ValidationError>>| -> Vec<String> {
             judged.unwrap_err().into_iter().map(|problem| problem.path).collect()
         };
         let catalog = Catalog::new(vec![]);
@@ -393,18 +393,21 @@ mod tests {
             "/networks/1",
             "/expires_at",
         ];
-        assert_eq!(paths(asked.check(&catalog, now)), expected);
-        let empty = AskedScope {
+        assert_eq!(paths(asked.validate(&catalog, now)), expected);
+        let empty = RequestedScope {
             permissions: Some(vec![]),
             services: Some(vec![]),
             networks: Some(vec![]),
             expires_at: Some(now.after(Duration::DAY)),
         };
         assert_eq!(
-            paths(empty.check(&catalog, now)),
+            paths(empty.validate(&catalog, now)),
             ["/permissions", "/services", "/networks"]
         );
-        assert_eq!(AskedScope::default().check(&catalog, now), Ok(KeyScope::default()));
+        assert_eq!(
+            RequestedScope::default().validate(&catalog, now),
+            Ok(KeyScope::default())
+        );
     }
 
     proptest! {

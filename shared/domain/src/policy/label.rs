@@ -4,7 +4,7 @@
 //! most [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend
 //! on labels.
 
-use crate::{Fields, Problem, is_readable, value::line::line};
+use crate::{Fields, ValidationError, is_readable, value::line::line};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,28 +64,28 @@ impl Labels {
     /// too long.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
-        let fits = labels.0.len() <= Self::MAX && labels.bytes() <= Self::MAX_BYTES;
+        let fits = labels.0.len() <= Self::MAX && labels.size_in_bytes() <= Self::MAX_BYTES;
         fits.then_some(labels)
     }
 
     /// Parses a JSON object whose fields are the labels, at the JSON Pointer `path`. The error has every validation
     /// error.
-    pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<Problem>> {
+    pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<ValidationError>> {
         let mut fields = Fields::new(value, path).map_err(|problem| vec![problem])?;
         let mut pairs = Vec::new();
         for (name, member) in value.as_object().into_iter().flatten() {
             let key = LabelKey::parse(name);
             let value = member.as_str().and_then(LabelValue::parse);
             if key.is_none() {
-                fields.wrong(name, format!("its key {}", LabelKey::FORM));
+                fields.add_error(name, format!("its key {}", LabelKey::FORM));
             }
             if value.is_none() {
-                fields.wrong(name, LabelValue::FORM);
+                fields.add_error(name, LabelValue::FORM);
             }
             pairs.extend(key.zip(value));
         }
         fields.finish()?;
-        Self::from_pairs(pairs).ok_or_else(|| vec![Problem::at(path, Self::FORM)])
+        Self::from_pairs(pairs).ok_or_else(|| vec![ValidationError::at_path(path, Self::FORM)])
     }
 
     /// Parses the JSON object of stored labels. Old values may contain characters that new values may not have.
@@ -97,7 +97,7 @@ impl Labels {
 
     /// Adds labels. A label of `added` replaces the label with the same key. Returns `None` if the result is too many
     /// or too long.
-    pub fn with(&self, added: &Self) -> Option<Self> {
+    pub fn with_added(&self, added: &Self) -> Option<Self> {
         let both = self.0.iter().chain(&added.0);
         Self::from_pairs(both.map(|(key, value)| (key.clone(), value.clone())))
     }
@@ -110,7 +110,7 @@ impl Labels {
     }
 
     /// Returns the value of the label with this key.
-    pub fn get(&self, key: &LabelKey) -> Option<&LabelValue> {
+    pub fn find(&self, key: &LabelKey) -> Option<&LabelValue> {
         self.0.get(key)
     }
 
@@ -138,7 +138,7 @@ impl Labels {
         Value::Object(members.collect())
     }
 
-    fn bytes(&self) -> usize {
+    fn size_in_bytes(&self) -> usize {
         let sizes = self
             .0
             .iter()
@@ -187,8 +187,8 @@ impl LabelFilter {
     }
 
     /// Returns whether the labels match the filter.
-    pub fn accepts(&self, labels: &Labels) -> bool {
-        let found = labels.get(&self.key);
+    pub fn matches(&self, labels: &Labels) -> bool {
+        let found = labels.find(&self.key);
         match &self.value {
             Some(_) => found == self.value.as_ref(),
             None => found.is_some(),
@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     fn parse(value: &Value) -> Result<Labels, Vec<String>> {
-        let paths = |problems: Vec<Problem>| problems.into_iter().map(|problem| problem.path).collect();
+        let paths = |problems: Vec<ValidationError>| problems.into_iter().map(|problem| problem.path).collect();
         Labels::parse(value, "/labels").map_err(paths)
     }
 
@@ -270,7 +270,7 @@ mod tests {
         assert!(pairs.eq([("env", "prod"), ("team", "search")]));
         assert_eq!(Labels::default().to_string(), "");
         let changed = labels
-            .with(&parse(&json!({"team": "ads", "cost": "7"})).unwrap())
+            .with_added(&parse(&json!({"team": "ads", "cost": "7"})).unwrap())
             .unwrap();
         assert_eq!(changed.to_string(), "cost=7, env=prod, team=ads");
         let keys = ["env", "other"].map(|key| LabelKey::parse(key).unwrap());
@@ -295,7 +295,7 @@ mod tests {
         for (text, expected) in rows {
             let filter = LabelFilter::parse(text);
             assert_eq!(
-                filter.as_ref().map(|filter| filter.accepts(&labels)),
+                filter.as_ref().map(|filter| filter.matches(&labels)),
                 expected,
                 "{text:?}"
             );

@@ -4,32 +4,32 @@
 //! agents' decisions, and decisions before these kinds existed, have the same checks as before. A rule that blocks
 //! fails in the order of the checks. A rule that requires approval also fails its check, but the approval is requested
 //! only if no other check blocks, so that no user is asked about a payment that is denied anyway
-//! ([`FirstFailure::escalate`]).
+//! ([`FirstFailure::escalate_if_asked`]).
 //!
 //! The numbers of each check have their own unit, which a replay needs: payments for a count limit or an interval,
 //! seconds for a duplicate, micro-USDC for a price.
 
 use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{
-    Amount, CallDigest, CallFacts, CallMark, Category, CountingRule, Duration, Facts, LimitAction, Operation,
-    OperationDigest, PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp, UsualPrice,
-    Window, WindowMeasure,
+    Amount, CallDigest, CallInputs, CallMark, Category, CountingRule, Duration, EvaluationInputs, LimitAction,
+    Operation, OperationDigest, PayeePrefix, RecentUpdate, RetryAt, Rule, RuleId, RuleKind, Schedule, Timestamp,
+    UsualPrice, Window, WindowMeasure,
 };
 
 /// Returns the agent's rules that apply to payments to the service.
-fn rules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
+fn applicable_rules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = &'a Rule> + use<'a> {
     let slug = &facts.service.slug;
     facts.agent.rules.iter().filter(|rule| rule.kind.applies_to(slug))
 }
 
 /// Checks that all schedules allow payments at this time.
-pub(super) fn schedule(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let mut schedules = schedules(facts).peekable();
+pub(super) fn check_schedules(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut schedules = applicable_schedules(facts).peekable();
     schedules.peek()?;
     let closed = schedules.find(|(_, schedule)| !schedule.is_open(facts.at));
     Some(match closed {
         None => Check::passed(CheckName::Schedule),
-        Some((rule, _)) => failure.note(CheckName::Schedule, false, || {
+        Some((rule, _)) => failure.record_check(CheckName::Schedule, false, || {
             let retry_at = next_opening(facts);
             Block::Schedule { rule, retry_at }.into()
         }),
@@ -37,7 +37,7 @@ pub(super) fn schedule(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<
 }
 
 /// Returns the limits that require an approval for the payment: the policy's threshold, then the agent's rules.
-pub(super) fn asking<'a>(facts: &Facts<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
+pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = AskingLimit> + use<'a> {
     let (facts, amount) = (*facts, facts.intent.offer.amount());
     let policy = facts
         .enabled
@@ -49,7 +49,7 @@ pub(super) fn asking<'a>(facts: &Facts<'a>) -> impl Iterator<Item = AskingLimit>
         above,
         kind: AskingKind::Threshold,
     });
-    let rules = rules(&facts).filter_map(move |rule| {
+    let rules = applicable_rules(&facts).filter_map(move |rule| {
         let (kind, above) = exceeded_amount(&rule.kind, &facts)?;
         Some(AskingLimit {
             rule: Some(rule.id),
@@ -62,7 +62,7 @@ pub(super) fn asking<'a>(facts: &Facts<'a>) -> impl Iterator<Item = AskingLimit>
 
 /// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
 /// this payment. The amount is zero if the rule does not depend on the amount.
-fn exceeded_amount(rule: &RuleKind, facts: &Facts<'_>) -> Option<(AskingKind, Amount)> {
+fn exceeded_amount(rule: &RuleKind, facts: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = facts.intent.offer.amount();
     match rule {
         RuleKind::ApprovalRequired {
@@ -71,7 +71,7 @@ fn exceeded_amount(rule: &RuleKind, facts: &Facts<'_>) -> Option<(AskingKind, Am
             ..
         } => {
             let is_listed = |listed: &Vec<Category>| {
-                CallFacts::from(facts)
+                CallInputs::from(facts)
                     .categories()
                     .any(|category| listed.contains(&category))
             };
@@ -93,7 +93,7 @@ fn exceeded_amount(rule: &RuleKind, facts: &Facts<'_>) -> Option<(AskingKind, Am
             action: LimitAction::Ask,
             ..
         } => {
-            let most = highest_price(usual_price(facts, facts.operation?, *over)?, *percent);
+            let most = max_usual_price(usual_price(facts, facts.operation?, *over)?, *percent);
             (amount > most).then_some((AskingKind::PriceAboveUsual, most))
         }
         RuleKind::NewPayee { .. } => (!is_known_payee(facts)).then_some((AskingKind::NewPayee, Amount::ZERO)),
@@ -101,20 +101,20 @@ fn exceeded_amount(rule: &RuleKind, facts: &Facts<'_>) -> Option<(AskingKind, Am
     }
 }
 
-fn schedules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
-    rules(facts).filter_map(|rule| match &rule.kind {
+fn applicable_schedules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = (RuleId, &'a Schedule)> + use<'a> {
+    applicable_rules(facts).filter_map(|rule| match &rule.kind {
         RuleKind::Schedule { schedule, .. } => Some((rule.id, schedule)),
         _ => None,
     })
 }
 
 /// Returns the first time at which all schedules allow the payment.
-fn next_opening(facts: &Facts<'_>) -> RetryAt {
+fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
     /// The maximum number of passes over the schedules. After the last pass, the result is a lower bound.
     const ROUNDS: u8 = 32;
     let mut at = facts.at;
     for _ in 0..ROUNDS {
-        let next = schedules(facts).try_fold(at, |at, (_, schedule)| schedule.opens_at(at));
+        let next = applicable_schedules(facts).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
         match next {
             None => return RetryAt::Never,
             Some(next) if next == at => return RetryAt::At(at),
@@ -125,54 +125,58 @@ fn next_opening(facts: &Facts<'_>) -> RetryAt {
 }
 
 /// Returns the counting rule of this kind with the least remaining, and the rule's window.
-pub(super) fn tightest<'a>(
-    facts: &Facts<'a>,
+pub(super) fn tightest_rule<'a>(
+    facts: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&facts.service.slug));
     rules
-        .filter_map(|rule| Some((rule, rule.window(facts.budgets)?)))
-        .min_by_key(|(rule, window)| window.remaining(rule.limit, facts.at))
+        .filter_map(|rule| Some((rule, rule.find_window(facts.budgets)?)))
+        .min_by_key(|(rule, window)| window.remaining_at(rule.limit, facts.at))
 }
 
 /// Checks the number of payments within a duration.
-pub(super) fn count(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
-    let numbers = Some((rule.limit, window.live(facts.at)));
-    Some(failure.compare(CheckName::Count, Amount::ONE, numbers, |count, used| {
-        let retry_at = window.fits(Amount::ONE, count, facts.at);
-        let rule = rule.rule.id;
-        let block = Block::Count {
-            rule,
-            count,
-            used,
-            retry_at,
-        };
-        block.into()
-    }))
+pub(super) fn check_counts(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let (rule, window) = tightest_rule(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
+    let numbers = Some((rule.limit, window.spent_at(facts.at)));
+    Some(
+        failure.record_comparison(CheckName::Count, Amount::ONE, numbers, |count, used| {
+            let retry_at = window.first_fitting_time(Amount::ONE, count, facts.at);
+            let rule = rule.rule.id;
+            let block = Block::Count {
+                rule,
+                count,
+                used,
+                retry_at,
+            };
+            block.into()
+        }),
+    )
 }
 
 /// Checks the time since the last payment.
-pub(super) fn interval(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let (rule, window) = tightest(facts, |kind| matches!(kind, RuleKind::MinimumInterval { .. }))?;
-    let numbers = Some((rule.limit, window.live(facts.at)));
-    Some(failure.compare(CheckName::Interval, Amount::ONE, numbers, |limit, _| {
-        let retry_at = window.fits(Amount::ONE, limit, facts.at);
-        let (rule, interval) = (rule.rule.id, rule.length);
-        let block = Block::Interval {
-            rule,
-            interval,
-            retry_at,
-        };
-        block.into()
-    }))
+pub(super) fn check_intervals(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let (rule, window) = tightest_rule(facts, |kind| matches!(kind, RuleKind::MinimumInterval { .. }))?;
+    let numbers = Some((rule.limit, window.spent_at(facts.at)));
+    Some(
+        failure.record_comparison(CheckName::Interval, Amount::ONE, numbers, |limit, _| {
+            let retry_at = window.first_fitting_time(Amount::ONE, limit, facts.at);
+            let (rule, interval) = (rule.rule.id, rule.length);
+            let block = Block::Interval {
+                rule,
+                interval,
+                retry_at,
+            };
+            block.into()
+        }),
+    )
 }
 
 /// Checks that the call does not repeat a recent call. A failed check has the guard's duration and the age of the last
 /// authorization, in seconds.
-pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let mut guards = rules(facts)
+pub(super) fn check_duplicate(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut guards = applicable_rules(facts)
         .filter_map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => Some((rule.id, within, action)),
             _ => None,
@@ -198,26 +202,26 @@ pub(super) fn duplicate(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option
         retry_at: last.after(within),
     };
     Some(Check {
-        limit: seconds(within),
-        used: seconds(age),
-        ..failure.limit(CheckName::Duplicate, action, facts, asking(facts), block)
+        limit: duration_as_amount(within),
+        used: duration_as_amount(age),
+        ..failure.record_limit_check(CheckName::Duplicate, action, facts, asking(facts), block)
     })
 }
 
-fn last_call(facts: &Facts<'_>, operation: &Operation) -> Option<Timestamp> {
+fn last_call(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<Timestamp> {
     facts
         .recent
-        .last_call(CallDigest::digest(facts.intent, &operation.slug))
+        .last_call(CallDigest::from_intent(facts.intent, &operation.slug))
 }
 
-fn seconds(length: Duration) -> Option<Amount> {
+fn duration_as_amount(length: Duration) -> Option<Amount> {
     Amount::from_units(length.secs())
 }
 
 /// Checks that the price is not too far above the usual price. The check's limit is the maximum price that no rule
 /// blocks or escalates.
-pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    let mut limits = rules(facts)
+pub(super) fn check_price(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let mut limits = applicable_rules(facts)
         .filter_map(|rule| match rule.kind {
             RuleKind::PriceAboveUsual {
                 percent, over, action, ..
@@ -231,7 +235,7 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     };
     let amount = facts.intent.offer.amount();
     let judged = limits.filter_map(|(rule, percent, over, action)| {
-        let most = highest_price(usual_price(facts, operation, over)?, percent);
+        let most = max_usual_price(usual_price(facts, operation, over)?, percent);
         Some((rule, most, action))
     });
     // Rules that block come before rules that require approval.
@@ -242,7 +246,7 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     let check = if amount <= most {
         Check::passed(CheckName::Price)
     } else {
-        failure.limit(CheckName::Price, action, facts, asking(facts), || {
+        failure.record_limit_check(CheckName::Price, action, facts, asking(facts), || {
             Block::PriceAboveUsual { rule, most }
         })
     };
@@ -252,17 +256,17 @@ pub(super) fn price(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Che
     })
 }
 
-fn usual_price(facts: &Facts<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
+fn usual_price(facts: &EvaluationInputs<'_>, operation: &Operation, over: UsualPrice) -> Option<Amount> {
     match over {
-        UsualPrice::Catalog => Some(operation.price(facts.at)),
+        UsualPrice::Catalog => Some(operation.expected_price(facts.at)),
         UsualPrice::Median(count) => facts
             .recent
-            .usual_price(OperationDigest::digest(&operation.slug), count),
+            .usual_price(OperationDigest::from_slug(&operation.slug), count),
     }
 }
 
 /// Returns the maximum price that is at most `percent` percent above the usual price, rounded down.
-pub(super) fn highest_price(usual: Amount, percent: u32) -> Amount {
+pub(super) fn max_usual_price(usual: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
     let most = u128::from(usual.units()).saturating_mul(hundredths) / 100;
     let most = u64::try_from(most).ok().and_then(Amount::from_units);
@@ -270,36 +274,36 @@ pub(super) fn highest_price(usual: Amount, percent: u32) -> Amount {
 }
 
 /// Returns the lowest usual price that results in this maximum price, or `None` if no usual price does. The inverse of
-/// [`highest_price`].
-pub(super) fn usual_price_of(most: Amount, percent: u32) -> Option<Amount> {
+/// [`max_usual_price`].
+pub(super) fn usual_price_for_max(most: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(most.units()).saturating_mul(100).div_ceil(hundredths);
     let usual = u64::try_from(usual).ok().and_then(Amount::from_units)?;
-    (highest_price(usual, percent) == most).then_some(usual)
+    (max_usual_price(usual, percent) == most).then_some(usual)
 }
 
 /// Checks that the payee was paid before, if a rule requires approval for new payees.
-pub(super) fn payee(failure: &mut FirstFailure, facts: &Facts<'_>) -> Option<Check> {
-    rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
+pub(super) fn check_payee(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    applicable_rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
     if is_known_payee(facts) {
         return Some(Check::passed(CheckName::Payee));
     }
-    Some(failure.ask(CheckName::Payee, facts, asking(facts)))
+    Some(failure.record_asking_rule(CheckName::Payee, facts, asking(facts)))
 }
 
-fn is_known_payee(facts: &Facts<'_>) -> bool {
+fn is_known_payee(facts: &EvaluationInputs<'_>) -> bool {
     facts
         .recent
         .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
 }
 
 /// Returns what is remembered of an allowed payment once it is paid, or `None` if no rule needs it.
-pub(super) fn recent_update(facts: &Facts<'_>, operation: &Operation) -> Option<RecentUpdate> {
+pub(super) fn recent_update(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
     let mut payee = None;
     let mut price = None;
-    for rule in rules(facts) {
+    for rule in applicable_rules(facts) {
         match rule.kind {
             RuleKind::DuplicateGuard { within, action, .. } => {
                 guarded = true;
@@ -316,20 +320,23 @@ pub(super) fn recent_update(facts: &Facts<'_>, operation: &Operation) -> Option<
             RuleKind::PriceAboveUsual {
                 over: UsualPrice::Median(_),
                 ..
-            } => price = Some((OperationDigest::digest(&operation.slug), facts.intent.offer.amount())),
+            } => price = Some((OperationDigest::from_slug(&operation.slug), facts.intent.offer.amount())),
             _ => {}
         }
     }
     let call = guarded.then(|| CallMark {
-        call: CallDigest::digest(facts.intent, &operation.slug),
+        call: CallDigest::from_intent(facts.intent, &operation.slug),
         not_after: forbidden.map(|within| Timestamp::before(facts.at, within)),
     });
     let is_needed = call.is_some() || payee.is_some() || price.is_some();
-    is_needed.then(|| facts.recent.update(facts.at, call, payee, price))
+    is_needed.then(|| facts.recent.update_for_payment(facts.at, call, payee, price))
 }
 
 /// Returns the counting rules of this kind that an allowed payment counts for.
-pub(super) fn counting_rules(facts: Facts<'_>, counted: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'_> {
+pub(super) fn counting_rules(
+    facts: EvaluationInputs<'_>,
+    counted: WindowMeasure,
+) -> impl Iterator<Item = RuleId> + use<'_> {
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.counted == counted && rule.applies_to(&facts.service.slug));
     rules.map(|rule| rule.rule.id)

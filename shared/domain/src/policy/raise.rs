@@ -8,7 +8,7 @@ use crate::{Amount, ApprovalId, Duration, Timestamp};
 
 /// The caps that replace a policy's caps where they are higher. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RaisedCaps {
+pub struct IncreasedCaps {
     /// The per-call cap.
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
@@ -17,9 +17,9 @@ pub struct RaisedCaps {
 
 /// A temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Raise {
+pub struct LimitIncrease {
     /// The higher caps.
-    pub caps: RaisedCaps,
+    pub caps: IncreasedCaps,
     /// The time from which the increase applies: the time of the approval.
     pub from: Timestamp,
     /// The time from which the increase no longer applies.
@@ -30,17 +30,17 @@ pub struct Raise {
     pub approval: ApprovalId,
 }
 
-impl Raise {
+impl LimitIncrease {
     /// The maximum duration of an increase that an agent can request.
     pub const LONGEST: Duration = Duration::from_secs_u32(7 * 86_400);
 
     /// Returns whether the increase applies to an agent of this owner at this time.
-    pub fn applies(&self, owner: &str, at: Timestamp) -> bool {
+    pub fn applies_at(&self, owner: &str, at: Timestamp) -> bool {
         self.by == owner && self.from <= at && at < self.until
     }
 
     /// Returns whether the increase allows nothing that `other` does not allow, whatever the policy's caps are.
-    pub(super) fn is_within(&self, other: &Self) -> bool {
+    pub(super) fn is_at_most(&self, other: &Self) -> bool {
         self.by == other.by
             && self.from >= other.from
             && self.until <= other.until
@@ -52,9 +52,9 @@ impl Raise {
 /// An agent's request for a temporary limit increase. The service and the agent are in the approval that contains the
 /// request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RaiseRequest {
+pub struct LimitIncreaseRequest {
     /// The requested caps.
-    pub caps: RaisedCaps,
+    pub caps: IncreasedCaps,
     /// The time until which the increase is requested.
     pub until: Timestamp,
     /// The agent's reason for the request: at most [`RAISE_REASON_MAX`] characters.
@@ -70,10 +70,10 @@ pub const RAISE_PAUSE: Duration = Duration::DAY;
 /// The maximum length of the reason for a limit increase, in characters.
 pub const RAISE_REASON_MAX: usize = 500;
 
-impl RaiseRequest {
+impl LimitIncreaseRequest {
     /// Creates the increase that was granted at `at`. `approval` is the approval with this request.
-    pub fn grant(&self, approval: ApprovalId, at: Timestamp) -> Raise {
-        Raise {
+    pub fn granted_at(&self, approval: ApprovalId, at: Timestamp) -> LimitIncrease {
+        LimitIncrease {
             caps: self.caps,
             from: at,
             until: self.until,

@@ -35,7 +35,7 @@ pub struct CallDigest(pub [u8; 8]);
 impl CallDigest {
     /// Computes the digest of a call. Only calls to the same service are compared, so the service is not part of the
     /// digest.
-    pub fn digest(intent: &Intent, operation: &OperationSlug) -> Self {
+    pub fn from_intent(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
         Self::for_parts(operation, intent.offer.amount(), &intent.request, target)
     }
@@ -91,7 +91,7 @@ pub struct OperationDigest(pub [u8; 8]);
 
 impl OperationDigest {
     /// Computes the digest of this slug.
-    pub fn digest(operation: &OperationSlug) -> Self {
+    pub fn from_slug(operation: &OperationSlug) -> Self {
         Self(
             Sha256::digest(operation.as_str())
                 .first_chunk()
@@ -164,7 +164,7 @@ pub struct RecentUpdate {
 impl RecentUpdate {
     /// Returns the part that is remembered at the authorization: only the call, because the payee is not paid yet. `None`
     /// if there is no call to remember.
-    pub fn only_call(mut self) -> Option<Self> {
+    pub fn call_only(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
         self.call.is_some().then_some(self)
@@ -191,7 +191,7 @@ impl RecentPayments {
     }
 
     /// Returns the operation's remembered prices, oldest first.
-    pub fn prices_of(&self, operation: OperationDigest) -> &[Amount] {
+    pub fn operation_prices(&self, operation: OperationDigest) -> &[Amount] {
         let paid = self.prices.iter().find(|(known, _)| *known == operation);
         paid.map_or(&[], |(_, paid)| &paid.prices)
     }
@@ -199,7 +199,7 @@ impl RecentPayments {
     /// Returns the median of an operation's last `count` prices, or `None` if fewer are remembered. For an even number,
     /// the lower middle price is returned.
     pub fn usual_price(&self, operation: OperationDigest, count: u8) -> Option<Amount> {
-        let prices = self.prices_of(operation);
+        let prices = self.operation_prices(operation);
         let first = prices.len().checked_sub(count.into())?;
         let mut last = [Amount::ZERO; MAX_RECENT_PRICES];
         let last = last.get_mut(..count.into())?;
@@ -209,7 +209,7 @@ impl RecentPayments {
     }
 
     /// Returns the changes that remember a payment.
-    pub fn update(
+    pub fn update_for_payment(
         &self,
         at: Timestamp,
         call: Option<CallMark>,
@@ -219,21 +219,25 @@ impl RecentPayments {
         let mut forget = Vec::new();
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
-            forget.extend(oldest(calls, mark.call, MAX_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)));
+            forget.extend(
+                surplus_entries(calls, mark.call, MAX_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)),
+            );
         }
         if let Some(payee) = payee {
             let payees = self.payees.iter().map(|(payee, at)| (*payee, *at));
-            forget.extend(oldest(payees, payee, MAX_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)));
+            forget.extend(
+                surplus_entries(payees, payee, MAX_RECENT_PAYEES).map(|(payee, at)| (RecentKey::Payee(payee), at)),
+            );
         }
         if let Some((operation, _)) = price {
             let prices = self.prices.iter().map(|(operation, paid)| (*operation, paid.at));
             forget.extend(
-                oldest(prices, operation, MAX_PRICED_OPERATIONS)
+                surplus_entries(prices, operation, MAX_PRICED_OPERATIONS)
                     .map(|(operation, at)| (RecentKey::Operation(operation), at)),
             );
         }
         let prices = price.map(|(operation, price)| {
-            let known = self.prices_of(operation);
+            let known = self.operation_prices(operation);
             let dropped = known.len().saturating_sub(MAX_RECENT_PRICES.saturating_sub(1));
             let kept = known.get(dropped..).unwrap_or_default();
             (operation, kept.iter().copied().chain([price]).collect())
@@ -249,7 +253,7 @@ impl RecentPayments {
     }
 
     /// Applies the changes, as the store does.
-    pub fn remember(&mut self, update: &RecentUpdate) {
+    pub fn apply_update(&mut self, update: &RecentUpdate) {
         self.is_stored = true;
         for (key, _) in &update.forget {
             match key {
@@ -278,7 +282,7 @@ impl RecentPayments {
 }
 
 /// Returns the least recently used entries that exceed the maximum once `new` is remembered.
-fn oldest<K: Copy + PartialEq>(
+fn surplus_entries<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
     most: usize,
@@ -375,8 +379,8 @@ mod tests {
                 let (byte, time) = (*call, at(u64::try_from(time).unwrap()));
                 let mark = CallMark { call: CallDigest([byte; 8]), not_after: None };
                 let price = (OperationDigest([byte; 8]), units(byte.into()));
-                let update = recent.update(time, Some(mark), Some(PayeePrefix([byte; 12])), Some(price));
-                recent.remember(&update);
+                let update = recent.update_for_payment(time, Some(mark), Some(PayeePrefix([byte; 12])), Some(price));
+                recent.apply_update(&update);
             }
             let mut latest: Vec<u8> = Vec::new();
             for call in calls.iter().rev() {
@@ -387,7 +391,7 @@ mod tests {
             for (index, call) in latest.iter().enumerate() {
                 prop_assert_eq!(recent.last_call(CallDigest([*call; 8])).is_some(), index < MAX_RECENT_CALLS);
                 prop_assert_eq!(recent.has_paid(PayeePrefix([*call; 12])), index < MAX_RECENT_PAYEES);
-                let prices = recent.prices_of(OperationDigest([*call; 8]));
+                let prices = recent.operation_prices(OperationDigest([*call; 8]));
                 prop_assert_eq!(!prices.is_empty(), index < MAX_PRICED_OPERATIONS);
                 prop_assert!(prices.len() <= MAX_RECENT_PRICES);
             }

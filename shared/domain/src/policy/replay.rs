@@ -20,10 +20,10 @@
 use super::limits;
 use crate::{
     ALLOWED_REASON, Agent, Amount, ApprovalId, AskingLimit, Block, CallDescription, CallDigest, Check, CheckName,
-    CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, Eviction, Facts,
-    Fingerprint, Freeze, GivenApproval, InputVersions, Intent, LimitAction, LoggedRefusal, Network, Offer, Operation,
-    OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId, RuleKind,
-    Service, Settlement, Target, Terms, Timestamp, UsualPrice, Window, WindowScope, evaluate,
+    CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, EvaluationInputs,
+    Eviction, Fingerprint, Freeze, GivenApproval, InputVersions, Intent, LimitAction, LoggedDenial, Network, Offer,
+    Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId,
+    RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowScope, evaluate,
 };
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ impl RecordedDecision {
     }
 
     /// Like [`Self::from_settlement`], for a settlement that is not stored yet.
-    pub fn from_terms(terms: &Terms, call: CallDescription) -> Option<Self> {
+    pub fn from_terms(terms: &SettlementTerms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
         };
@@ -86,7 +86,7 @@ impl RecordedDecision {
     pub fn from_record(record: &DecisionRecord, network: Network) -> Self {
         Self {
             result: record.reason.result(),
-            reason: record.reason.text(),
+            reason: record.reason.reason_text(),
             checks: record.checks.clone(),
             operation: record.operation.clone(),
             amount: record.amount,
@@ -100,7 +100,7 @@ impl RecordedDecision {
     }
 
     /// Creates the decision for a logged block or escalation, on the deployment's network.
-    pub fn from_refusal(refusal: LoggedRefusal, network: Network) -> Self {
+    pub fn from_denial(refusal: LoggedDenial, network: Network) -> Self {
         Self {
             result: refusal.result,
             reason: refusal.reason,
@@ -118,20 +118,20 @@ impl RecordedDecision {
 
     /// Returns the amount that counted against the daily cap, if the service had a policy.
     pub(super) fn daily_usage(&self) -> Option<Amount> {
-        self.check(CheckName::Day).and_then(|check| check.used)
+        self.find_check(CheckName::Day).and_then(|check| check.used)
     }
 
-    fn check(&self, name: CheckName) -> Option<&Check> {
+    fn find_check(&self, name: CheckName) -> Option<&Check> {
         self.checks.iter().find(|check| check.name == name)
     }
 
     /// Returns whether the reason names this rule.
-    fn names(&self, rule: RuleId) -> bool {
+    fn names_rule(&self, rule: RuleId) -> bool {
         self.reason.ends_with(&rule.to_string())
     }
 
     fn has_failed(&self, name: CheckName) -> bool {
-        self.check(name)
+        self.find_check(name)
             .is_some_and(|check| check.outcome == CheckOutcome::Failed)
     }
 }
@@ -159,9 +159,9 @@ pub struct ReplayDifference {
 }
 
 /// Replays a recorded decision and returns the differences. An empty list means the same decision.
-pub fn replay(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
-    let (_, replayed) = RecordedFacts::replay(decision, inputs);
-    replayed.differences(decision)
+pub fn replay_decision(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
+    let (_, replayed) = RecordedInputs::replay_with_recorded_limits(decision, inputs);
+    replayed.differences_from(decision)
 }
 
 /// The limits for the replay of a decision.
@@ -175,12 +175,12 @@ pub(super) struct Limits<'a> {
     /// How much of each counting rule was used.
     pub(super) windows: &'a [(RuleId, Amount)],
     /// What the rules remember of recent payments. `None` means the recorded memory.
-    pub(super) recent: Option<&'a JudgedRecent>,
+    pub(super) recent: Option<&'a ReplayedRecentPayments>,
 }
 
 /// What the rules remember of recent payments, as far as a decision needs it.
 #[derive(Default)]
-pub(super) struct JudgedRecent {
+pub(super) struct ReplayedRecentPayments {
     /// The remembered payments.
     pub(super) payments: RecentPayments,
     /// Whether the prices are the recorded prices, which are known for a single rule about a median only.
@@ -188,7 +188,7 @@ pub(super) struct JudgedRecent {
 }
 
 /// The inputs of a recorded decision that do not depend on the agent's limits.
-pub(super) struct RecordedFacts<'a> {
+pub(super) struct RecordedInputs<'a> {
     decision: &'a RecordedDecision,
     service: &'a Service,
     /// The agent's rules at the time of the decision.
@@ -202,9 +202,12 @@ pub(super) struct RecordedFacts<'a> {
     is_approved: bool,
 }
 
-impl<'a> RecordedFacts<'a> {
+impl<'a> RecordedInputs<'a> {
     /// Returns the inputs of a decision, and the replay with the recorded limits.
-    pub(super) fn replay(decision: &'a RecordedDecision, inputs: &ReplayInputs<'a>) -> (Self, EvaluationResult) {
+    pub(super) fn replay_with_recorded_limits(
+        decision: &'a RecordedDecision,
+        inputs: &ReplayInputs<'a>,
+    ) -> (Self, EvaluationResult) {
         let ReplayInputs {
             agent,
             service,
@@ -213,41 +216,45 @@ impl<'a> RecordedFacts<'a> {
         let called = |operation: &&Operation| {
             let request = &decision.call.request;
             Some(&operation.slug) == decision.operation.as_ref()
-                && operation.takes(&request.method)
+                && operation.accepts_method(&request.method)
                 && operation.endpoint.is_called_at(&request.url)
         };
         let mut waived = decision.checks.iter();
-        let intent = intent_of(decision);
+        let intent = recorded_intent(decision);
         let mut facts = Self {
             decision,
             service,
             recorded: &agent.rules,
-            recent: recent_of(decision, agent, service, &intent),
+            recent: rebuild_recent_payments(decision, agent, service, &intent),
             intent,
             operation: service.operations.iter().find(called),
             payee_from: None,
-            frozen_by_operators: freeze_of(decision, agent),
+            frozen_by_operators: recorded_freeze(decision, agent),
             is_approved: waived.any(|check| check.outcome == CheckOutcome::Waived),
         };
         let limits = Limits {
             agent,
             enabled,
             day: decision.daily_usage().unwrap_or(Amount::ZERO),
-            windows: &windows_of(decision, agent, service),
+            windows: &recorded_window_usage(decision, agent, service),
             recent: None,
         };
-        let judged = facts.judge(&limits);
+        let judged = facts.evaluate_under(&limits);
         // Only the delay for a new payee explains that the vendor check failed.
         if decision.has_failed(CheckName::Vendor) && !judged.has_failed(CheckName::Vendor) {
             facts.payee_from = Some(Timestamp::MAX);
-            let judged = facts.judge(&limits);
+            let judged = facts.evaluate_under(&limits);
             return (facts, judged);
         }
         (facts, judged)
     }
 
     /// Creates the inputs of a call that an agent could make. Only the limits can prevent the payment.
-    pub(super) fn possible(decision: &'a RecordedDecision, service: &'a Service, operation: &'a Operation) -> Self {
+    pub(super) fn for_possible_call(
+        decision: &'a RecordedDecision,
+        service: &'a Service,
+        operation: &'a Operation,
+    ) -> Self {
         Self {
             decision,
             service,
@@ -255,7 +262,7 @@ impl<'a> RecordedFacts<'a> {
             recent: RecentPayments::default(),
             intent: Intent {
                 max_payment: Amount::MAX,
-                ..intent_of(decision)
+                ..recorded_intent(decision)
             },
             operation: Some(operation),
             payee_from: None,
@@ -265,31 +272,31 @@ impl<'a> RecordedFacts<'a> {
     }
 
     /// Returns whether the agent had the same rule with the same parameters.
-    pub(super) fn is_recorded(&self, rule: &Rule) -> bool {
+    pub(super) fn is_rule_recorded(&self, rule: &Rule) -> bool {
         let mut recorded = self.recorded.iter();
         recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
     }
 
     /// Records that the payment used an approval. No check shows this if the recorded limits required no approval.
-    pub(super) const fn approve(&mut self) {
+    pub(super) const fn set_approved(&mut self) {
         self.is_approved = true;
     }
 
     /// Returns what the rules remembered of recent payments, as far as it was recorded.
-    pub(super) const fn recent(&self) -> &RecentPayments {
+    pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
 
     /// Returns the digest of the call, or `None` if the service lists no operation for the call.
-    pub(super) fn call(&self) -> Option<CallDigest> {
+    pub(super) fn call_digest(&self) -> Option<CallDigest> {
         let operation = self.operation?;
-        Some(CallDigest::digest(&self.intent, &operation.slug))
+        Some(CallDigest::from_intent(&self.intent, &operation.slug))
     }
 
     /// Returns whether a rule can be evaluated. From recorded data, a rule that depends on earlier payments, other than
     /// a budget, can be evaluated only if the agent had the rule with the same parameters. Of the rules about a median,
     /// only the rule with the recorded median can be evaluated.
-    fn can_judge(&self, rule: &Rule, recent: Option<&JudgedRecent>) -> bool {
+    fn can_evaluate(&self, rule: &Rule, recent: Option<&ReplayedRecentPayments>) -> bool {
         let is_median = matches!(
             rule.kind,
             RuleKind::PriceAboveUsual {
@@ -298,24 +305,24 @@ impl<'a> RecordedFacts<'a> {
             }
         );
         if is_median && recent.is_none_or(|recent| recent.has_recorded_prices) {
-            let recorded = median_of(self.decision, self.recorded, self.service).map(|(id, ..)| id);
-            return self.is_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
+            let recorded = recorded_median(self.decision, self.recorded, self.service).map(|(id, ..)| id);
+            return self.is_rule_recorded(rule) && recorded.is_none_or(|recorded| recorded == rule.id);
         }
-        recent.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_recorded(rule)
+        recent.is_some() || !rule.kind.depends_on_earlier_payments() || self.is_rule_recorded(rule)
     }
 
     /// Returns the agent without the rules that can't be evaluated.
-    fn replayable_agent<'b>(&self, agent: &'b Agent, recent: Option<&JudgedRecent>) -> Cow<'b, Agent> {
-        if agent.rules.iter().all(|rule| self.can_judge(rule, recent)) {
+    fn replayable_agent<'b>(&self, agent: &'b Agent, recent: Option<&ReplayedRecentPayments>) -> Cow<'b, Agent> {
+        if agent.rules.iter().all(|rule| self.can_evaluate(rule, recent)) {
             return Cow::Borrowed(agent);
         }
         let mut agent = agent.clone();
-        agent.rules.retain(|rule| self.can_judge(rule, recent));
+        agent.rules.retain(|rule| self.can_evaluate(rule, recent));
         Cow::Owned(agent)
     }
 
     /// Evaluates the decision under these limits.
-    pub(super) fn judge(&self, limits: &Limits<'_>) -> EvaluationResult {
+    pub(super) fn evaluate_under(&self, limits: &Limits<'_>) -> EvaluationResult {
         let Limits {
             agent,
             enabled,
@@ -327,7 +334,7 @@ impl<'a> RecordedFacts<'a> {
             agent: agent.id,
             service: self.service.id,
         };
-        let day = window(scope, Duration::DAY, day);
+        let day = window_with_usage(scope, Duration::DAY, day);
         let agent = &*self.replayable_agent(agent, recent);
         let used = |rule: &CountingRule<'_>| {
             let known = windows.iter().find(|(id, _)| *id == rule.rule.id);
@@ -335,11 +342,14 @@ impl<'a> RecordedFacts<'a> {
         };
         let windows = agent.counting_rules().filter_map(|rule| {
             let used = used(&rule)?;
-            Some((rule.rule.id, window(rule.scope(agent.id), rule.length, used)))
+            Some((
+                rule.rule.id,
+                window_with_usage(rule.window_scope(agent.id), rule.length, used),
+            ))
         });
         let budgets: Vec<(RuleId, Window)> = windows.collect();
         let decision = self.decision;
-        let facts = Facts {
+        let facts = EvaluationInputs {
             agent,
             intent: &self.intent,
             service: self.service,
@@ -352,7 +362,7 @@ impl<'a> RecordedFacts<'a> {
             recent: recent.map_or(&self.recent, |recent| &recent.payments),
             frozen_by_operators: self.frozen_by_operators,
             approval: None,
-            balance: decision.check(CheckName::Balance).and_then(|check| check.limit),
+            balance: decision.find_check(CheckName::Balance).and_then(|check| check.limit),
             at: decision.at,
             eviction: Eviction::Needed,
         };
@@ -363,17 +373,17 @@ impl<'a> RecordedFacts<'a> {
             id: ApprovalId::derive(agent.id, &self.intent.fingerprint, 0),
             asking: &asking,
         });
-        match evaluate(&Facts { approval, ..facts }) {
+        match evaluate(&EvaluationInputs { approval, ..facts }) {
             Decision::Allow(grant) => EvaluationResult {
                 result: Some(DecisionResult::Allow),
                 reason: ALLOWED_REASON.to_owned(),
                 checks: grant.checks().to_vec(),
             },
             Decision::Refuse(denial) => {
-                let reason = as_recorded(decision, denial.reason);
+                let reason = keep_recorded_approval_limit(decision, denial.reason);
                 EvaluationResult {
                     result: Some(reason.result()),
-                    reason: reason.text(),
+                    reason: reason.reason_text(),
                     checks: denial.checks,
                 }
             }
@@ -402,7 +412,7 @@ impl EvaluationResult {
     }
 
     /// Returns the first check that failed, which determined the decision's reason.
-    pub(super) fn first_failed(&self) -> Option<CheckName> {
+    pub(super) fn first_failed_check(&self) -> Option<CheckName> {
         let mut checks = self.checks.iter();
         let failed = checks.find(|check| check.outcome == CheckOutcome::Failed)?;
         Some(failed.name)
@@ -413,7 +423,7 @@ impl EvaluationResult {
         checks.any(|check| check.name == name && check.outcome == CheckOutcome::Failed)
     }
 
-    fn differences(&self, decision: &RecordedDecision) -> Vec<ReplayDifference> {
+    fn differences_from(&self, decision: &RecordedDecision) -> Vec<ReplayDifference> {
         let mut differences = Vec::new();
         let mut compare = |what, recorded: String, replayed: String| {
             if recorded != replayed {
@@ -431,7 +441,7 @@ impl EvaluationResult {
             let replayed = self.checks.iter().find(|check| check.name == *name);
             compare(
                 name.name(),
-                describe_check(decision.check(*name)),
+                describe_check(decision.find_check(*name)),
                 describe_check(replayed),
             );
         }
@@ -441,9 +451,9 @@ impl EvaluationResult {
 
 /// Returns the reason as it would be recorded. An escalation is recorded as a block if too many approval requests are
 /// pending, because that limit is checked after the evaluation.
-fn as_recorded(decision: &RecordedDecision, reason: Reason) -> Reason {
+fn keep_recorded_approval_limit(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
-    if reason.result() == DecisionResult::Escalate && decision.reason == too_many.text() {
+    if reason.result() == DecisionResult::Escalate && decision.reason == too_many.reason_text() {
         too_many
     } else {
         reason
@@ -466,8 +476,8 @@ fn describe_check(check: Option<&Check>) -> String {
 }
 
 /// Returns the part of the request that the evaluation uses.
-fn intent_of(decision: &RecordedDecision) -> Intent {
-    let max_payment = decision.check(CheckName::MaxPayment).and_then(|check| check.limit);
+fn recorded_intent(decision: &RecordedDecision) -> Intent {
+    let max_payment = decision.find_check(CheckName::MaxPayment).and_then(|check| check.limit);
     let target = decision.call.target_url.as_ref();
     Intent {
         offer: Offer::from_record(decision.amount, decision.pay_to),
@@ -481,7 +491,7 @@ fn intent_of(decision: &RecordedDecision) -> Intent {
     }
 }
 
-fn freeze_of(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
+fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze> {
     if !decision.has_failed(CheckName::AgentActive) {
         return None;
     }
@@ -504,7 +514,7 @@ pub(super) struct Tightest {
 }
 
 /// Returns the check that records the numbers of a counting rule.
-pub(super) const fn check_of(rule: &RuleKind) -> CheckName {
+pub(super) const fn check_of_rule(rule: &RuleKind) -> CheckName {
     match rule {
         RuleKind::MinimumInterval { .. } => CheckName::Interval,
         RuleKind::CountLimit { .. } => CheckName::Count,
@@ -513,36 +523,36 @@ pub(super) const fn check_of(rule: &RuleKind) -> CheckName {
 }
 
 /// Returns the agent's rules whose numbers this check can record.
-pub(super) fn rules_of<'a>(
+pub(super) fn rules_of_check<'a>(
     agent: &'a Agent,
     service: &'a Service,
     name: CheckName,
 ) -> impl Iterator<Item = CountingRule<'a>> {
     let rules = agent.counting_rules();
-    rules.filter(move |rule| check_of(&rule.rule.kind) == name && rule.applies_to(&service.slug))
+    rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(&service.slug))
 }
 
 /// Returns the rule whose numbers a check recorded. Of several rules with the recorded limit, this is the rule that the
 /// reason names, or else the first rule.
-pub(super) fn tightest_of(
+pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,
     service: &Service,
     name: CheckName,
 ) -> Option<Tightest> {
-    let check = decision.check(name)?;
+    let check = decision.find_check(name)?;
     let (limit, used) = check.limit.zip(check.used)?;
-    let alike = || rules_of(agent, service, name).filter(|rule| rule.limit == limit);
-    let named = alike().find(|rule| decision.names(rule.rule.id));
+    let alike = || rules_of_check(agent, service, name).filter(|rule| rule.limit == limit);
+    let named = alike().find(|rule| decision.names_rule(rule.rule.id));
     let rule = named.or_else(|| alike().next())?.rule.id;
     Some(Tightest { rule, limit, used })
 }
 
 /// Returns how much of each counting rule was used: the recorded use for the rule with the least remaining of each
 /// kind, and zero for the other rules.
-fn windows_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
+fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
     let used = |rule: CountingRule<'_>| {
-        let tightest = tightest_of(decision, agent, service, check_of(&rule.rule.kind));
+        let tightest = recorded_tightest_rule(decision, agent, service, check_of_rule(&rule.rule.kind));
         let tightest = tightest.filter(|tightest| tightest.rule == rule.rule.id);
         (rule.rule.id, tightest.map_or(Amount::ZERO, |tightest| tightest.used))
     };
@@ -552,8 +562,8 @@ fn windows_of(decision: &RecordedDecision, agent: &Agent, service: &Service) -> 
 /// Returns the rule about an operation's median price that has the recorded limit, and the median that results in this
 /// limit. Of several rules with the limit, this is the rule that the reason names, or else a rule that requires
 /// approval.
-fn median_of(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
-    let most = decision.check(CheckName::Price)?.limit?;
+fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
+    let most = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
     let mut operations = service.operations.iter();
     let operation = operations.find(|listed| Some(&listed.slug) == operation)?;
@@ -563,25 +573,30 @@ fn median_of(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> 
         } if rule.kind.applies_to(&service.slug) => {
             let median = match over {
                 UsualPrice::Catalog => {
-                    (limits::highest_price(operation.price(decision.at), percent) == most).then_some(None)?
+                    (limits::max_usual_price(operation.expected_price(decision.at), percent) == most).then_some(None)?
                 }
-                UsualPrice::Median(prices) => Some((prices, limits::usual_price_of(most, percent)?)),
+                UsualPrice::Median(prices) => Some((prices, limits::usual_price_for_max(most, percent)?)),
             };
             Some((rule.id, action, median))
         }
         _ => None,
     };
     let alike = || rules.iter().filter_map(with_limit);
-    let recorded = alike().find(|(rule, ..)| decision.names(*rule));
+    let recorded = alike().find(|(rule, ..)| decision.names_rule(*rule));
     let recorded = recorded.or_else(|| alike().find(|(_, action, _)| *action == LimitAction::Ask));
     let (rule, _, median) = recorded.or_else(|| alike().next())?;
     median.map(|(prices, median)| (rule, prices, median))
 }
 
 /// Returns what the rules remembered of the agent's recent payments to the service, as far as it was recorded.
-fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, intent: &Intent) -> RecentPayments {
+fn rebuild_recent_payments(
+    decision: &RecordedDecision,
+    agent: &Agent,
+    service: &Service,
+    intent: &Intent,
+) -> RecentPayments {
     let mut recent = RecentPayments::default();
-    if let Some(check) = decision.check(CheckName::Payee)
+    if let Some(check) = decision.find_check(CheckName::Payee)
         && check.outcome == CheckOutcome::Passed
     {
         recent
@@ -591,24 +606,24 @@ fn recent_of(decision: &RecordedDecision, agent: &Agent, service: &Service, inte
     let Some(operation) = &decision.operation else {
         return recent;
     };
-    let age = decision.check(CheckName::Duplicate).and_then(|check| check.used);
+    let age = decision.find_check(CheckName::Duplicate).and_then(|check| check.used);
     let age = age.and_then(|age| u32::try_from(age.units()).ok());
     if let Some(age) = age.map(Duration::from_secs_u32) {
         recent
             .calls
-            .push((CallDigest::digest(intent, operation), decision.at.before(age)));
+            .push((CallDigest::from_intent(intent, operation), decision.at.before(age)));
     }
-    if let Some((_, prices, median)) = median_of(decision, &agent.rules, service) {
+    if let Some((_, prices, median)) = recorded_median(decision, &agent.rules, service) {
         let paid = PaidPrices {
             at: decision.at,
             prices: vec![median; prices.into()],
         };
-        recent.prices.push((OperationDigest::digest(operation), paid));
+        recent.prices.push((OperationDigest::from_slug(operation), paid));
     }
     recent
 }
 
-fn window(scope: WindowScope, length: Duration, used: Amount) -> Window {
+fn window_with_usage(scope: WindowScope, length: Duration, used: Amount) -> Window {
     Window {
         scope,
         length,

@@ -1,8 +1,8 @@
 //! An agent's rules, which apply across all services (`docs/spec.md` §2.7, §7 `policy_blocked`).
 
 use crate::{
-    Address, Agent, AgentId, Amount, AnomalyBrake, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
-    Fingerprint, MAX_RECENT_PRICES, Problem, RuleId, Schedule, ServiceSlug, Window, WindowScope,
+    Address, Agent, AgentId, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
+    Fingerprint, MAX_RECENT_PRICES, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowScope,
     catalog::service::named,
 };
 
@@ -96,7 +96,7 @@ pub enum RuleKind {
         schedule: Schedule,
     },
     /// The agent is frozen after an unusually busy hour. The rule does not affect the decision about a payment.
-    AnomalyBrake(AnomalyBrake),
+    AnomalyBrake(AutomaticFreeze),
 }
 
 named! {
@@ -134,7 +134,7 @@ impl UsualPrice {
     }
 
     /// Returns the number of prices of a median.
-    pub const fn prices(self) -> Option<u8> {
+    pub const fn price_count(self) -> Option<u8> {
         match self {
             Self::Catalog => None,
             Self::Median(prices) => Some(prices),
@@ -183,7 +183,7 @@ pub enum WindowMeasure {
 
 impl WindowMeasure {
     /// Returns the number of units that a payment of `amount` adds to the window.
-    pub const fn units(self, amount: Amount) -> Amount {
+    pub const fn to_units(self, amount: Amount) -> Amount {
         match self {
             Self::Amounts => amount,
             Self::Payments => Amount::ONE,
@@ -206,7 +206,7 @@ pub struct CountingRule<'a> {
 
 impl CountingRule<'_> {
     /// Returns the scope of the rule's window.
-    pub const fn scope(&self, agent: AgentId) -> WindowScope {
+    pub const fn window_scope(&self, agent: AgentId) -> WindowScope {
         WindowScope::Budget {
             agent,
             rule: self.rule.id,
@@ -214,7 +214,7 @@ impl CountingRule<'_> {
     }
 
     /// Returns the rule's window among `windows`. If the window is missing, no payment is allowed.
-    pub fn window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
+    pub fn find_window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
     }
@@ -222,7 +222,7 @@ impl CountingRule<'_> {
     /// Returns a fingerprint of which payments the rule counts: the duration of the window and the services. With
     /// another fingerprint, the stored window may lack payments.
     pub fn coverage(&self) -> Fingerprint {
-        let services = self.rule.kind.services().map(|services| {
+        let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
             services.join(",")
         });
@@ -248,7 +248,7 @@ pub enum Vendor {
 
 impl Vendor {
     /// Returns the service, if the vendor is a service.
-    pub const fn service(&self) -> Option<&ServiceSlug> {
+    pub const fn service_slug(&self) -> Option<&ServiceSlug> {
         match self {
             Self::Service(slug) => Some(slug),
             Self::Wallet(_) => None,
@@ -256,7 +256,7 @@ impl Vendor {
     }
 
     /// Returns the wallet, if the vendor is a wallet.
-    pub const fn wallet(&self) -> Option<Address> {
+    pub const fn wallet_address(&self) -> Option<Address> {
         match self {
             Self::Service(_) => None,
             Self::Wallet(address) => Some(*address),
@@ -289,7 +289,7 @@ impl RuleKind {
     pub const PRICE_ABOVE_USUAL: &str = "price_above_usual";
     /// The name of [`RuleKind::Schedule`].
     pub const SCHEDULE: &str = "schedule";
-    /// The name of [`RuleKind::AnomalyBrake`].
+    /// The name of [`RuleKind::AutomaticFreeze`].
     pub const ANOMALY_BRAKE: &str = "anomaly_brake";
 
     /// Returns the kind's name in the API and in storage.
@@ -311,7 +311,7 @@ impl RuleKind {
 
     /// Returns what the rule counts, the limit, and the duration of the window. `None` if the rule does not count
     /// payments.
-    pub fn counts(&self) -> Option<(WindowMeasure, Amount, Duration)> {
+    pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, Duration)> {
         match *self {
             Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, limit, window)),
             Self::CountLimit { count, window, .. } => {
@@ -357,12 +357,12 @@ impl RuleKind {
     }
 
     /// Returns whether the rule needs the memory of an agent's recent payments to a service.
-    pub const fn remembers(&self) -> bool {
+    pub const fn needs_recent_payments(&self) -> bool {
         self.depends_on_earlier_payments() && !matches!(self, Self::CountLimit { .. } | Self::MinimumInterval { .. })
     }
 
     /// Returns the services that the rule applies to. `None` if the rule applies to all services.
-    pub fn services(&self) -> Option<&[ServiceSlug]> {
+    pub fn service_slugs(&self) -> Option<&[ServiceSlug]> {
         match self {
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
@@ -380,17 +380,17 @@ impl RuleKind {
 
     /// Returns whether the rule applies to payments to this service.
     pub fn applies_to(&self, service: &ServiceSlug) -> bool {
-        self.services().is_none_or(|services| services.contains(service))
+        self.service_slugs().is_none_or(|services| services.contains(service))
     }
 
     /// Checks that a budget may have a window of this duration. The error describes the valid durations.
     pub fn check_window(window: Duration) -> Result<(), String> {
-        Self::check_length(window, BUDGET_WINDOW_MIN)
+        Self::check_duration(window, BUDGET_WINDOW_MIN)
     }
 
     /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
     /// durations.
-    pub fn check_length(length: Duration, least: Duration) -> Result<(), String> {
+    pub fn check_duration(length: Duration, least: Duration) -> Result<(), String> {
         if (least..=BUDGET_WINDOW_MAX).contains(&length) {
             return Ok(());
         }
@@ -400,34 +400,34 @@ impl RuleKind {
 
     /// Returns the validation errors of the rule, each with a JSON Pointer. Services must be in the catalog, so that
     /// typing errors are found.
-    pub fn problems(&self, catalog: &Catalog) -> Vec<Problem> {
+    pub fn validation_errors(&self, catalog: &Catalog) -> Vec<ValidationError> {
         let unknown = |slug: &ServiceSlug| {
             let known = catalog
-                .by_reference(slug.as_str())
+                .find_by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
             // The message does not repeat the slug, because a key that was pasted here by mistake looks like a slug.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
             Self::CategoryBlock { categories } => {
-                listed("/categories", categories, at_least_one, Self::MAX_NAMED, |_| None)
+                list_errors("/categories", categories, at_least_one, Self::MAX_NAMED, |_| None)
             }
             Self::VendorAllowlist { vendors } => {
-                let services: Vec<_> = vendors.iter().filter_map(Vendor::service).collect();
-                let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet).collect();
-                let mut problems = listed("/services", &services, any_number, Self::MAX_NAMED, |slug| {
+                let services: Vec<_> = vendors.iter().filter_map(Vendor::service_slug).collect();
+                let wallets: Vec<_> = vendors.iter().filter_map(Vendor::wallet_address).collect();
+                let mut problems = list_errors("/services", &services, any_number, Self::MAX_NAMED, |slug| {
                     unknown(slug)
                 });
-                problems.extend(listed("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
+                problems.extend(list_errors("/wallets", &wallets, any_number, Self::MAX_NAMED, |_| None));
                 if vendors.is_empty() {
-                    problems.push(Problem::at("", "must name a service or a wallet at least"));
+                    problems.push(ValidationError::at_path("", "must name a service or a wallet at least"));
                 }
                 problems
             }
             Self::BudgetLimit { window, .. } => {
                 let wrong = Self::check_window(*window).err();
                 wrong
-                    .map(|message| Problem::at("/window_seconds", message))
+                    .map(|message| ValidationError::at_path("/window_seconds", message))
                     .into_iter()
                     .collect()
             }
@@ -436,12 +436,22 @@ impl RuleKind {
             } => {
                 let mut problems = Vec::new();
                 if let Some(services) = services {
-                    problems.extend(listed("/services", services, at_least_one, Self::MAX_NAMED, unknown));
+                    problems.extend(list_errors(
+                        "/services",
+                        services,
+                        at_least_one,
+                        Self::MAX_NAMED,
+                        unknown,
+                    ));
                 }
                 if let Some(categories) = categories {
-                    problems.extend(listed("/categories", categories, at_least_one, Self::MAX_NAMED, |_| {
-                        None
-                    }));
+                    problems.extend(list_errors(
+                        "/categories",
+                        categories,
+                        at_least_one,
+                        Self::MAX_NAMED,
+                        |_| None,
+                    ));
                 }
                 problems
             }
@@ -452,9 +462,15 @@ impl RuleKind {
             | Self::PriceAboveUsual { .. }
             | Self::Schedule { .. }
             | Self::AnomalyBrake(_) => {
-                let mut problems = self.problems_of_numbers();
-                if let Some(services) = self.services() {
-                    problems.extend(listed("/services", services, at_least_one, Self::MAX_NAMED, unknown));
+                let mut problems = self.number_errors();
+                if let Some(services) = self.service_slugs() {
+                    problems.extend(list_errors(
+                        "/services",
+                        services,
+                        at_least_one,
+                        Self::MAX_NAMED,
+                        unknown,
+                    ));
                 }
                 problems
             }
@@ -462,14 +478,14 @@ impl RuleKind {
     }
 
     /// Returns the validation errors of numbers and durations.
-    fn problems_of_numbers(&self) -> Vec<Problem> {
+    fn number_errors(&self) -> Vec<ValidationError> {
         let range = |path, number: u64, least: u64, most: u64| {
             let wrong = !(least..=most).contains(&number);
-            wrong.then(|| Problem::at(path, format!("must be a whole number from {least} to {most}")))
+            wrong.then(|| ValidationError::at_path(path, format!("must be a whole number from {least} to {most}")))
         };
         let length = |path, length, least| {
-            let wrong = Self::check_length(length, least).err();
-            wrong.map(|message| Problem::at(path, message))
+            let wrong = Self::check_duration(length, least).err();
+            wrong.map(|message| ValidationError::at_path(path, message))
         };
         let problems = match self {
             Self::CountLimit { count, window, .. } => [
@@ -487,15 +503,16 @@ impl RuleKind {
                 [range("/percent", (*percent).into(), 0, PERCENT_MAX.into()), of]
             }
             Self::Schedule { schedule, .. } => {
-                let days = listed("/days", &schedule.days, at_least_one, 7, |_| None);
+                let days = list_errors("/days", &schedule.days, at_least_one, 7, |_| None);
                 let is_empty = schedule.from == schedule.to || schedule.from == crate::TimeOfDay::END;
-                let empty =
-                    is_empty.then(|| Problem::at("/to", "must be another time than `from`, which is before 24:00"));
+                let empty = is_empty.then(|| {
+                    ValidationError::at_path("/to", "must be another time than `from`, which is before 24:00")
+                });
                 return days.into_iter().chain(empty).collect();
             }
             Self::AnomalyBrake(brake) => {
                 let none = brake.at_least.is_zero();
-                let none = none.then(|| Problem::at("/at_least_units", "must not be zero"));
+                let none = none.then(|| ValidationError::at_path("/at_least_units", "must not be zero"));
                 let (least, most) = (BRAKE_TIMES_MIN.into(), BRAKE_TIMES_MAX.into());
                 [range("/times", brake.times.into(), least, most), none]
             }
@@ -518,19 +535,22 @@ const fn any_number(_: usize) -> bool {
 }
 
 /// Returns the validation errors of a list in a rule or in a key's scope.
-pub(crate) fn listed<T: PartialEq>(
+pub(crate) fn list_errors<T: PartialEq>(
     path: &str,
     items: &[T],
     enough: fn(usize) -> bool,
     most: usize,
     wrong: impl Fn(&T) -> Option<String>,
-) -> Vec<Problem> {
+) -> Vec<ValidationError> {
     let mut problems = Vec::new();
     if !enough(items.len()) {
-        problems.push(Problem::at(path, "must have at least one entry"));
+        problems.push(ValidationError::at_path(path, "must have at least one entry"));
     }
     if items.len() > most {
-        problems.push(Problem::at(path, format!("must have at most {most} entries")));
+        problems.push(ValidationError::at_path(
+            path,
+            format!("must have at most {most} entries"),
+        ));
     }
     for (index, item) in items.iter().enumerate() {
         let repeated = items.iter().take(index).any(|earlier| earlier == item);
@@ -539,14 +559,14 @@ pub(crate) fn listed<T: PartialEq>(
         } else {
             wrong(item)
         };
-        problems.extend(message.map(|message| Problem::at(format!("{path}/{index}"), message)));
+        problems.extend(message.map(|message| ValidationError::at_path(format!("{path}/{index}"), message)));
     }
     problems
 }
 
 /// Why an agent's rules were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleRefusal {
+pub enum RuleRejection {
     /// The agent has no rule with this id.
     Unknown,
     /// The agent already has [`Agent::MAX_RULES`] rules.
@@ -569,7 +589,7 @@ impl Agent {
     /// Returns the agent's rules that count payments, in the order in which they were added.
     pub fn counting_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
         self.rules.iter().filter_map(|rule| {
-            let (counted, limit, length) = rule.kind.counts()?;
+            let (counted, limit, length) = rule.kind.counted_limit()?;
             Some(CountingRule {
                 rule,
                 counted,
@@ -580,39 +600,39 @@ impl Agent {
     }
 
     /// Returns the agent's budgets, in the order in which they were added.
-    pub fn budgets(&self) -> impl Iterator<Item = CountingRule<'_>> {
+    pub fn budget_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
         self.counting_rules()
             .filter(|rule| rule.counted == WindowMeasure::Amounts)
     }
 
     /// Adds a rule. If a rule with this id exists, an earlier attempt whose response was lost added the rule, and the
     /// agent is unchanged.
-    pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
+    pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
         }
         if self.rules.len() >= Self::MAX_RULES {
-            return Err(RuleRefusal::TooMany);
+            return Err(RuleRejection::TooMany);
         }
-        if kind.counts().is_some() && self.counting_rules().count() >= Self::MAX_BUDGETS {
-            return Err(RuleRefusal::TooManyBudgets);
+        if kind.counted_limit().is_some() && self.counting_rules().count() >= Self::MAX_BUDGETS {
+            return Err(RuleRejection::TooManyBudgets);
         }
-        if matches!(kind, RuleKind::AnomalyBrake(_)) && AnomalyBrake::among(&self.rules).is_some() {
-            return Err(RuleRefusal::SecondBrake);
+        if matches!(kind, RuleKind::AnomalyBrake(_)) && AutomaticFreeze::find_in_rules(&self.rules).is_some() {
+            return Err(RuleRejection::SecondBrake);
         }
         self.rules.push(Rule { id, version: 1, kind });
         Ok(self)
     }
 
     /// Changes a rule. An update with the same content keeps the version.
-    pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRefusal> {
+    pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         let rule = self
             .rules
             .iter_mut()
             .find(|rule| rule.id == id)
-            .ok_or(RuleRefusal::Unknown)?;
+            .ok_or(RuleRejection::Unknown)?;
         if rule.kind.name() != kind.name() {
-            return Err(RuleRefusal::OtherKind);
+            return Err(RuleRejection::OtherKind);
         }
         if rule.kind != kind {
             rule.kind = kind;
@@ -622,11 +642,11 @@ impl Agent {
     }
 
     /// Removes a rule.
-    pub fn without_rule(mut self, id: RuleId) -> Result<Self, RuleRefusal> {
+    pub fn without_rule(mut self, id: RuleId) -> Result<Self, RuleRejection> {
         let before = self.rules.len();
         self.rules.retain(|rule| rule.id != id);
         if self.rules.len() == before {
-            return Err(RuleRefusal::Unknown);
+            return Err(RuleRejection::Unknown);
         }
         Ok(self)
     }
@@ -688,19 +708,19 @@ pub(crate) mod tests {
         }
         assert_eq!(
             agent.clone().with_rule(id(99), budget(1)),
-            Err(RuleRefusal::TooManyBudgets)
+            Err(RuleRejection::TooManyBudgets)
         );
         for n in 10..50 {
             agent = agent.with_rule(id(n), block(Category::Ai)).unwrap();
         }
         for kind in [budget(1), block(Category::Ai)] {
-            assert_eq!(agent.clone().with_rule(id(99), kind), Err(RuleRefusal::TooMany));
+            assert_eq!(agent.clone().with_rule(id(99), kind), Err(RuleRejection::TooMany));
         }
     }
 
     /// Returns the JSON Pointers of a rule's validation errors, for an empty catalog.
     fn problems(kind: &RuleKind) -> Vec<String> {
-        let found = kind.problems(&Catalog::new(Vec::new())).into_iter();
+        let found = kind.validation_errors(&Catalog::new(Vec::new())).into_iter();
         found.map(|problem| problem.path).collect()
     }
 
@@ -729,7 +749,7 @@ pub(crate) mod tests {
             action: LimitAction::Ask,
         };
         let brake = |times, units| {
-            RuleKind::AnomalyBrake(AnomalyBrake {
+            RuleKind::AnomalyBrake(AutomaticFreeze {
                 times,
                 at_least: Amount::from_units(units).unwrap(),
             })
@@ -823,7 +843,7 @@ pub(crate) mod tests {
     #[test]
     fn an_agent_has_at_most_one_brake() {
         let brake = |times| {
-            RuleKind::AnomalyBrake(AnomalyBrake {
+            RuleKind::AnomalyBrake(AutomaticFreeze {
                 times,
                 at_least: Amount::ONE,
             })
@@ -831,7 +851,10 @@ pub(crate) mod tests {
         let agent = agent().with_rule(id(1), brake(2)).unwrap();
         // A repeated attempt adds nothing.
         assert_eq!(agent.clone().with_rule(id(1), brake(2)), Ok(agent.clone()));
-        assert_eq!(agent.clone().with_rule(id(2), brake(3)), Err(RuleRefusal::SecondBrake));
+        assert_eq!(
+            agent.clone().with_rule(id(2), brake(3)),
+            Err(RuleRejection::SecondBrake)
+        );
         assert!(agent.without_rule(id(1)).unwrap().with_rule(id(2), brake(3)).is_ok());
     }
 
@@ -852,11 +875,11 @@ pub(crate) mod tests {
         assert_eq!(changed.rules[0], expected);
         assert_eq!(changed.rules[1], agent.rules[1]);
         let refused = |n, kind| agent.clone().with_changed_rule(id(n), kind).err();
-        assert_eq!(refused(1, block(Category::Ai)), Some(RuleRefusal::OtherKind));
-        assert_eq!(refused(3, budget(1)), Some(RuleRefusal::Unknown));
+        assert_eq!(refused(1, block(Category::Ai)), Some(RuleRejection::OtherKind));
+        assert_eq!(refused(3, budget(1)), Some(RuleRejection::Unknown));
         let left = agent.clone().without_rule(id(1)).unwrap().rules;
         assert_eq!(left, agent.rules[1..]);
-        assert_eq!(agent.clone().without_rule(id(3)).err(), Some(RuleRefusal::Unknown));
+        assert_eq!(agent.clone().without_rule(id(3)).err(), Some(RuleRejection::Unknown));
     }
 
     #[test]
@@ -865,7 +888,7 @@ pub(crate) mod tests {
             (UsualPrice::Catalog, "catalog", None),
             (UsualPrice::Median(5), "median", Some(5)),
         ] {
-            assert_eq!((usual.name(), usual.prices()), (name, prices));
+            assert_eq!((usual.name(), usual.price_count()), (name, prices));
             assert_eq!(UsualPrice::from_name(name, prices), Some(usual));
         }
         for (name, prices) in [("catalog", Some(5)), ("median", None), ("other", None)] {

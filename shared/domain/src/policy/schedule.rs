@@ -43,7 +43,7 @@ impl ZoneName {
     }
 
     /// Returns the zone's UTC offset in seconds.
-    fn offset(self, secs: i64) -> i64 {
+    fn utc_offset(self, secs: i64) -> i64 {
         let instant = DateTime::from_timestamp(secs, 0).unwrap_or_default();
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
         offset.fix().local_minus_utc().into()
@@ -80,7 +80,7 @@ impl TimeOfDay {
     }
 
     /// Returns the minutes since midnight.
-    pub const fn minutes(self) -> u16 {
+    pub const fn minutes_since_midnight(self) -> u16 {
         self.0
     }
 }
@@ -115,20 +115,20 @@ impl Schedule {
     /// Returns whether payments are allowed at this time.
     pub fn is_open(&self, at: Timestamp) -> bool {
         let secs = seconds(at);
-        self.is_open_at_wall(secs.saturating_add(self.zone.offset(secs)))
+        self.is_open_at_wall_time(secs.saturating_add(self.zone.utc_offset(secs)))
     }
 
     /// Returns the first time at or after `at` at which payments are allowed, or `None` if there is no such time.
-    pub fn opens_at(&self, at: Timestamp) -> Option<Timestamp> {
+    pub fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) {
             return Some(at);
         }
         let mut from = seconds(at);
         for _ in 0..SEARCHED_DAYS {
             let to = from.saturating_add(DAY);
-            let change = self.change_in(from, to);
-            let first = self.opening_in(from, change.unwrap_or(to));
-            let opening = first.or_else(|| self.opening_in(change?, to));
+            let change = self.first_offset_change_between(from, to);
+            let first = self.first_opening_between(from, change.unwrap_or(to));
+            let opening = first.or_else(|| self.first_opening_between(change?, to));
             if let Some(opening) = opening {
                 return Timestamp::from_secs(opening.unsigned_abs());
             }
@@ -141,22 +141,23 @@ impl Schedule {
     pub fn covers(&self, other: &Self) -> bool {
         // All minutes of one week without daylight saving time, starting at the epoch.
         let mut minutes = (0..7 * DAY).step_by(60);
-        self.zone == other.zone && minutes.all(|wall| self.is_open_at_wall(wall) || !other.is_open_at_wall(wall))
+        self.zone == other.zone
+            && minutes.all(|wall| self.is_open_at_wall_time(wall) || !other.is_open_at_wall_time(wall))
     }
 
     /// Returns whether a clock that shows this time, in seconds since the epoch, is in an allowed period.
-    fn is_open_at_wall(&self, wall: i64) -> bool {
+    fn is_open_at_wall_time(&self, wall: i64) -> bool {
         let (day, minute) = (wall.div_euclid(DAY), wall.rem_euclid(DAY).div_euclid(MINUTE));
         let (from, to) = (i64::from(self.from.0), i64::from(self.to.0));
         if from < to {
-            self.starts_on(day) && (from..to).contains(&minute)
+            self.starts_on_day(day) && (from..to).contains(&minute)
         } else {
-            (self.starts_on(day) && minute >= from) || (self.starts_on(day.saturating_sub(1)) && minute < to)
+            (self.starts_on_day(day) && minute >= from) || (self.starts_on_day(day.saturating_sub(1)) && minute < to)
         }
     }
 
     /// Returns whether a period starts on this day, given in days since the epoch.
-    fn starts_on(&self, day: i64) -> bool {
+    fn starts_on_day(&self, day: i64) -> bool {
         // The epoch was a Thursday.
         let index = usize::try_from(day.saturating_add(3).rem_euclid(7)).ok();
         let weekday = index.and_then(|index| Weekday::ALL.get(index));
@@ -164,14 +165,14 @@ impl Schedule {
     }
 
     /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in that range.
-    fn opening_in(&self, from: i64, to: i64) -> Option<i64> {
-        let offset = self.zone.offset(from);
+    fn first_opening_between(&self, from: i64, to: i64) -> Option<i64> {
+        let offset = self.zone.utc_offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
-        if from < to && self.is_open_at_wall(start) {
+        if from < to && self.is_open_at_wall_time(start) {
             return Some(from);
         }
         let days = start.div_euclid(DAY)..=end.div_euclid(DAY);
-        let openings = days.filter(|day| self.starts_on(*day)).map(|day| {
+        let openings = days.filter(|day| self.starts_on_day(*day)).map(|day| {
             day.saturating_mul(DAY)
                 .saturating_add(i64::from(self.from.0).saturating_mul(MINUTE))
         });
@@ -181,15 +182,15 @@ impl Schedule {
 
     /// Returns the first second in `from..=to` at which the zone's offset differs from the offset at `from`. Offsets
     /// change at most once a day.
-    fn change_in(&self, from: i64, to: i64) -> Option<i64> {
-        let offset = self.zone.offset(from);
+    fn first_offset_change_between(&self, from: i64, to: i64) -> Option<i64> {
+        let offset = self.zone.utc_offset(from);
         let (mut before, mut after) = (from, to);
-        if self.zone.offset(to) == offset {
+        if self.zone.utc_offset(to) == offset {
             return None;
         }
         while after.saturating_sub(before) > 1 {
             let middle = before.midpoint(after);
-            if self.zone.offset(middle) == offset {
+            if self.zone.utc_offset(middle) == offset {
                 before = middle;
             } else {
                 after = middle;
@@ -272,7 +273,7 @@ mod tests {
         ];
         for (day, from, to, at, opens) in rows {
             let schedule = schedule("UTC", &[day], from, to);
-            assert_eq!(schedule.opens_at(time(at)), Some(time(opens)), "{schedule:?} {at}");
+            assert_eq!(schedule.next_opening(time(at)), Some(time(opens)), "{schedule:?} {at}");
             assert_eq!(schedule.is_open(time(at)), at == opens, "{schedule:?} {at}");
         }
     }
@@ -352,7 +353,7 @@ mod tests {
             ),
         ];
         for (schedule, at, opens) in rows {
-            assert_eq!(schedule.opens_at(time(at)), Some(time(opens)), "{schedule:?} {at}");
+            assert_eq!(schedule.next_opening(time(at)), Some(time(opens)), "{schedule:?} {at}");
             assert_eq!(schedule.is_open(time(at)), at == opens, "{schedule:?} {at}");
         }
     }
@@ -390,7 +391,7 @@ mod tests {
             };
             let at = Timestamp::from_secs(minute * 60).unwrap();
             let mut minutes = (minute..minute + 15 * 1_440).map(|minute| Timestamp::from_secs(minute * 60).unwrap());
-            prop_assert_eq!(schedule.opens_at(at), minutes.find(|at| schedule.is_open(*at)));
+            prop_assert_eq!(schedule.next_opening(at), minutes.find(|at| schedule.is_open(*at)));
         }
     }
 }

@@ -3,20 +3,20 @@
 //! Nothing is computed when a decision is made. When somebody views a shadow policy, a [`crate::Backtest`] evaluates
 //! the decisions since the shadow policy was attached. Therefore repeated or late records change nothing.
 
-use crate::{AgentId, BacktestTerms, Candidate, Duration, EnabledService, PersonId, Timestamp};
+use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
 
 /// A shadow policy of an agent. An agent has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shadow {
     /// The user who attached the shadow policy and owned the agent at that time.
-    pub owner: PersonId,
+    pub owner: UserId,
     /// The agent.
     pub agent: AgentId,
     /// The time from which decisions are evaluated.
     pub attached_at: Timestamp,
     /// The proposed limits.
-    pub terms: BacktestTerms,
-    /// The [`Shadow::edits`] when the shadow policy was attached.
+    pub terms: TestedLimits,
+    /// The [`Shadow::count_updates`] when the shadow policy was attached.
     pub edits_before: u64,
 }
 
@@ -33,7 +33,7 @@ impl Shadow {
 
     /// Returns the number of updates of the limits that the shadow policy would replace: of the agent's record and of
     /// the policies for the listed services.
-    pub fn edits(terms: &BacktestTerms, agent_version: u64, present: &[EnabledService]) -> u64 {
+    pub fn count_updates(terms: &TestedLimits, agent_version: u64, present: &[EnabledService]) -> u64 {
         let named = present
             .iter()
             .filter(|policy| terms.policies.contains_key(&policy.service));
@@ -42,16 +42,16 @@ impl Shadow {
 
     /// Returns a version that covers the shadow policy and the limits it would replace. The version grows with each
     /// update and each attachment, so an equal version means that nothing has changed.
-    pub fn version(&self, edits: u64) -> u64 {
+    pub fn combined_version(&self, edits: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
             .unwrap_or(0)
             .saturating_add(edits)
     }
 }
 
-impl Candidate {
+impl ProposedLimits {
     /// Returns an agent's policies, with the proposed policies replacing the current policies for the same services.
-    pub fn over(&self, present: &[EnabledService]) -> Vec<EnabledService> {
+    pub fn replace_policies(&self, present: &[EnabledService]) -> Vec<EnabledService> {
         let others = present
             .iter()
             .filter(|policy| !self.policies.contains_key(&policy.service));
@@ -82,20 +82,20 @@ mod tests {
     /// another service does not.
     #[test]
     fn the_version_tells_whether_anything_changed() {
-        let terms = BacktestTerms {
+        let terms = TestedLimits {
             policies: [(service(1), PolicyChange::default())].into(),
-            ..BacktestTerms::default()
+            ..TestedLimits::default()
         };
         let shadow = |secs| Shadow {
-            owner: PersonId::parse(&"5e".repeat(32)).unwrap(),
+            owner: UserId::parse(&"5e".repeat(32)).unwrap(),
             agent: AgentId::from_uuid(Uuid::nil()),
             attached_at: Timestamp::from_secs(secs).unwrap(),
             terms: terms.clone(),
             edits_before: 0,
         };
         let version = |secs, agent, named, other| {
-            let edits = Shadow::edits(&terms, agent, &[policy(1, named), policy(2, other)]);
-            shadow(secs).version(edits)
+            let edits = Shadow::count_updates(&terms, agent, &[policy(1, named), policy(2, other)]);
+            shadow(secs).combined_version(edits)
         };
         let first = version(10, 1, 1, 1);
         assert_eq!(version(10, 1, 1, 2), first);
@@ -108,11 +108,11 @@ mod tests {
 
     #[test]
     fn a_candidate_replaces_the_policies_that_it_names() {
-        let candidate = Candidate {
+        let candidate = ProposedLimits {
             policies: [(service(2), policy(2, 9)), (service(3), policy(3, 9))].into(),
-            ..Candidate::default()
+            ..ProposedLimits::default()
         };
-        let over = candidate.over(&[policy(1, 1), policy(2, 1)]);
+        let over = candidate.replace_policies(&[policy(1, 1), policy(2, 1)]);
         assert_eq!(over, [policy(1, 1), policy(2, 9), policy(3, 9)]);
     }
 }

@@ -1,6 +1,6 @@
 //! An agent's policy for one service (`docs/spec.md` §2.6).
 
-use crate::{Amount, DomainPattern, OperationSlug, Problem, Raise, Service, ServiceId, Timestamp};
+use crate::{Amount, DomainPattern, LimitIncrease, OperationSlug, Service, ServiceId, Timestamp, ValidationError};
 
 /// The caps, scopes and approval threshold of one agent for one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct SpendPolicy {
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
     /// A temporary limit increase.
-    pub raise: Option<Raise>,
+    pub raise: Option<LimitIncrease>,
 }
 
 /// The caps that apply at a given time.
@@ -44,7 +44,7 @@ impl SpendPolicy {
             max_per_day: units(50_000_000),
             require_approval_above: units(10_000_000),
             enabled_operations: None,
-            allowed_domains: vec![DomainPattern::any()],
+            allowed_domains: vec![DomainPattern::any_domain()],
             raise: None,
         }
     }
@@ -63,7 +63,7 @@ impl SpendPolicy {
 
     /// Returns the limits that the dashboard suggests for a service without limits: 1 USDC per call, 10 USDC per day,
     /// and an approval above 0.50 USDC.
-    pub fn suggestion() -> Self {
+    pub fn suggested_limits() -> Self {
         Self {
             max_per_call: units(1_000_000),
             max_per_day: units(10_000_000),
@@ -84,7 +84,7 @@ impl SpendPolicy {
     /// Returns the caps for an agent of this owner at `at`: the policy's caps, or the caps of an active limit increase
     /// where they are higher.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
-        let raise = self.raise.as_ref().filter(|raise| raise.applies(owner, at));
+        let raise = self.raise.as_ref().filter(|raise| raise.applies_at(owner, at));
         let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
         Caps {
             per_call: raised(self.max_per_call, raise.and_then(|raise| raise.caps.max_per_call)),
@@ -94,7 +94,7 @@ impl SpendPolicy {
 
     /// Applies an update. A change of a cap ends a temporary limit increase, so that the caps that the user sets apply.
     #[must_use]
-    pub fn apply(self, edit: &PolicyEdit) -> Self {
+    pub fn apply(self, edit: &PolicyUpdate) -> Self {
         let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
         let keeps_caps = keeps(edit.max_per_call, self.max_per_call) && keeps(edit.max_per_day, self.max_per_day);
         Self {
@@ -151,7 +151,7 @@ impl EnabledService {
 
 /// New values for some fields of a policy. The other fields are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PolicyEdit {
+pub struct PolicyUpdate {
     /// The per-call cap.
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
@@ -176,13 +176,13 @@ pub enum OperationScope {
 /// Removes and returns the operations that the service does not list, so that an old list of operations can't be rejected,
 /// nor allow more than before. A service that left the catalog lists none.
 pub(super) fn take_unlisted(operations: &mut Vec<OperationSlug>, service: Option<&Service>) -> Vec<OperationSlug> {
-    let is_unlisted = |slug: &OperationSlug| service.is_none_or(|service| service.operation(slug).is_none());
+    let is_unlisted = |slug: &OperationSlug| service.is_none_or(|service| service.find_operation(slug).is_none());
     let (unlisted, listed) = std::mem::take(operations).into_iter().partition(is_unlisted);
     *operations = listed;
     unlisted
 }
 
-impl PolicyEdit {
+impl PolicyUpdate {
     /// Removes and returns the operations that the service does not list.
     pub fn take_unlisted_operations(&mut self, service: Option<&Service>) -> Vec<OperationSlug> {
         match &mut self.enabled_operations {
@@ -196,15 +196,15 @@ impl PolicyEdit {
 
     /// Returns the validation errors for the service. If the service left the catalog (`None`), no operation can be
     /// listed.
-    pub fn problems(&self, service: Option<&Service>) -> Vec<Problem> {
+    pub fn validation_errors(&self, service: Option<&Service>) -> Vec<ValidationError> {
         let mut problems = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {
             for (index, slug) in slugs.iter().enumerate() {
                 let path = format!("/enabled_operations/{index}");
                 if slugs.iter().take(index).any(|earlier| earlier == slug) {
-                    problems.push(Problem::at(path, "is named twice"));
-                } else if service.is_none_or(|service| service.operation(slug).is_none()) {
-                    problems.push(Problem::at(
+                    problems.push(ValidationError::at_path(path, "is named twice"));
+                } else if service.is_none_or(|service| service.find_operation(slug).is_none()) {
+                    problems.push(ValidationError::at_path(
                         path,
                         format!("`{slug}` is not an operation of this service"),
                     ));
@@ -217,7 +217,7 @@ impl PolicyEdit {
             .is_some_and(|domains| domains.len() > Self::MAX_DOMAINS)
         {
             let message = format!("must have at most {} entries", Self::MAX_DOMAINS);
-            problems.push(Problem::at("/allowed_domains", message));
+            problems.push(ValidationError::at_path("/allowed_domains", message));
         }
         problems
     }
@@ -226,7 +226,7 @@ impl PolicyEdit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentId, ApprovalId, Fingerprint, RaisedCaps};
+    use crate::{AgentId, ApprovalId, Fingerprint, IncreasedCaps};
     use uuid::Uuid;
 
     #[test]
@@ -236,13 +236,13 @@ mod tests {
             enabled_operations: Some(slugs.clone()),
             ..SpendPolicy::column_defaults()
         };
-        assert_eq!(before.clone().apply(&PolicyEdit::default()), before);
-        let all = PolicyEdit {
+        assert_eq!(before.clone().apply(&PolicyUpdate::default()), before);
+        let all = PolicyUpdate {
             enabled_operations: Some(OperationScope::All),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         };
         assert_eq!(before.clone().apply(&all), SpendPolicy::column_defaults());
-        let edit = PolicyEdit {
+        let edit = PolicyUpdate {
             max_per_call: Some(units(1)),
             max_per_day: Some(units(2)),
             require_approval_above: Some(units(3)),
@@ -262,13 +262,13 @@ mod tests {
 
     #[test]
     fn a_raise_applies_until_its_end_to_its_persons_agents_and_never_lowers_a_cap() {
-        assert_eq!(Raise::LONGEST.secs(), 7 * 86_400);
+        assert_eq!(LimitIncrease::LONGEST.secs(), 7 * 86_400);
         let at = |micros| Timestamp::from_micros(micros).unwrap();
-        let caps = |call, day| RaisedCaps {
+        let caps = |call, day| IncreasedCaps {
             max_per_call: Some(units(call)),
             max_per_day: Some(units(day)),
         };
-        let raise = Raise {
+        let raise = LimitIncrease {
             caps: caps(50, 500),
             from: at(10),
             until: at(20),
@@ -295,15 +295,15 @@ mod tests {
             };
             assert_eq!(policy.caps(owner, at(now)), expected, "{owner} {now}");
         }
-        let other_cap = PolicyEdit {
+        let other_cap = PolicyUpdate {
             max_per_day: Some(units(999)),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         };
         assert_eq!(policy.clone().apply(&other_cap).raise, None);
-        let same_cap = PolicyEdit {
+        let same_cap = PolicyUpdate {
             max_per_day: Some(units(1_000)),
             allowed_domains: Some(Vec::new()),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         };
         assert_eq!(policy.clone().apply(&same_cap).raise, policy.raise);
     }
@@ -311,46 +311,53 @@ mod tests {
     #[test]
     fn policies_with_any_limit_are_not_permissive() {
         assert!(SpendPolicy::permissive().is_permissive());
-        let edit = |edit: PolicyEdit| SpendPolicy::permissive().apply(&edit).is_permissive();
+        let edit = |edit: PolicyUpdate| SpendPolicy::permissive().apply(&edit).is_permissive();
         let below = Some(units(9_999_999_999_999));
-        assert!(edit(PolicyEdit {
+        assert!(edit(PolicyUpdate {
             max_per_call: Some(Amount::MAX),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         }));
-        assert!(!edit(PolicyEdit {
+        assert!(!edit(PolicyUpdate {
             max_per_call: below,
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         }));
-        assert!(!edit(PolicyEdit {
+        assert!(!edit(PolicyUpdate {
             max_per_day: below,
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         }));
-        assert!(!edit(PolicyEdit {
+        assert!(!edit(PolicyUpdate {
             require_approval_above: below,
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         }));
     }
 
     #[test]
     fn problems_of_an_edit_are_reported_where_they_are() {
         let slugs = |texts: &[&str]| texts.iter().map(|text| OperationSlug::parse(text).unwrap()).collect();
-        let paths =
-            |edit: PolicyEdit| -> Vec<String> { edit.problems(None).into_iter().map(|problem| problem.path).collect() };
-        let operations = PolicyEdit {
+        let paths = |edit: PolicyUpdate| -> Vec<String> {
+            edit.validation_errors(None)
+                .into_iter()
+                .map(|problem| problem.path)
+                .collect()
+        };
+        let operations = PolicyUpdate {
             enabled_operations: Some(OperationScope::Only(slugs(&["a.b", "c.d", "a.b"]))),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         };
         let unknown = |index: usize, slug| {
             let message = format!("`{slug}` is not an operation of this service");
-            Problem::at(format!("/enabled_operations/{index}"), message)
+            ValidationError::at_path(format!("/enabled_operations/{index}"), message)
         };
-        let twice = Problem::at("/enabled_operations/2", "is named twice");
-        assert_eq!(operations.problems(None), [unknown(0, "a.b"), unknown(1, "c.d"), twice]);
-        let domains = |count| PolicyEdit {
-            allowed_domains: Some(vec![DomainPattern::any(); count]),
-            ..PolicyEdit::default()
+        let twice = ValidationError::at_path("/enabled_operations/2", "is named twice");
+        assert_eq!(
+            operations.validation_errors(None),
+            [unknown(0, "a.b"), unknown(1, "c.d"), twice]
+        );
+        let domains = |count| PolicyUpdate {
+            allowed_domains: Some(vec![DomainPattern::any_domain(); count]),
+            ..PolicyUpdate::default()
         };
-        assert_eq!(paths(domains(PolicyEdit::MAX_DOMAINS)), [""; 0]);
-        assert_eq!(paths(domains(PolicyEdit::MAX_DOMAINS + 1)), ["/allowed_domains"]);
+        assert_eq!(paths(domains(PolicyUpdate::MAX_DOMAINS)), [""; 0]);
+        assert_eq!(paths(domains(PolicyUpdate::MAX_DOMAINS + 1)), ["/allowed_domains"]);
     }
 }

@@ -28,7 +28,7 @@ impl RuleKind {
 
 impl StartingLimits {
     /// Returns the caps for each default service, or `None` for the permissive policy.
-    pub const fn caps(self) -> Option<StartingCaps> {
+    pub const fn to_caps(self) -> Option<StartingCaps> {
         match self {
             Self::Unlimited => None,
             Self::Safe => Some(StartingCaps {
@@ -40,7 +40,7 @@ impl StartingLimits {
     }
 
     /// Returns the rules of the new agent.
-    pub fn rules(self) -> Vec<RuleKind> {
+    pub fn to_rules(self) -> Vec<RuleKind> {
         const HOUR: Duration = Duration::from_secs_u32(3_600);
         const MONTH: Duration = Duration::from_secs_u32(30 * 86_400);
         let budget = |limit: Amount, window| RuleKind::BudgetLimit { limit, window };
@@ -101,11 +101,14 @@ mod tests {
 
     #[test]
     fn the_safe_budgets_are_those_of_a_day_and_of_thirty_days() {
-        let budgets = StartingLimits::Safe.rules().into_iter().filter_map(|rule| match rule {
-            RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.secs())),
-            _ => None,
-        });
+        let budgets = StartingLimits::Safe
+            .to_rules()
+            .into_iter()
+            .filter_map(|rule| match rule {
+                RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.secs())),
+                _ => None,
+            });
         assert!(budgets.eq([(20_000_000, 86_400), (200_000_000, 2_592_000)]));
-        assert_eq!(StartingLimits::Unlimited.rules(), []);
+        assert_eq!(StartingLimits::Unlimited.to_rules(), []);
     }
 }

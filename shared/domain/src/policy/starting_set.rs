@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// Until the agent has a policy row for a service of the set, the permissive policy applies as version 1, with the caps
 /// of the set. Agents that were created with the same catalog and the same limits share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartingSet {
+pub struct DefaultServices {
     /// The services, sorted and without duplicates.
     services: Vec<ServiceId>,
     caps: Option<StartingCaps>,
@@ -29,7 +29,7 @@ pub struct StartingCaps {
     pub require_approval_above: Amount,
 }
 
-impl StartingSet {
+impl DefaultServices {
     /// Creates a set of these services, without caps.
     pub fn new(services: impl IntoIterator<Item = ServiceId>) -> Self {
         let mut services: Vec<ServiceId> = services.into_iter().collect();
@@ -58,17 +58,17 @@ impl StartingSet {
     }
 
     /// Returns the limits that apply to some services of the set.
-    pub fn changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
+    pub fn policy_changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
         &self.changes
     }
 
     /// Returns the caps, or `None` if the set has no caps.
-    pub const fn caps(&self) -> Option<StartingCaps> {
+    pub const fn starting_caps(&self) -> Option<StartingCaps> {
         self.caps
     }
 
     /// Returns the record that applies to a service without a policy row, or `None` for a service outside the set.
-    pub fn record(&self, service: ServiceId) -> Option<EnabledService> {
+    pub fn default_policy(&self, service: ServiceId) -> Option<EnabledService> {
         let record = EnabledService::pre_enabled(service);
         let record = match self.caps {
             None => record,
@@ -96,7 +96,7 @@ impl StartingSet {
     }
 
     /// Returns the services, sorted by id.
-    pub fn services(&self) -> &[ServiceId] {
+    pub fn service_ids(&self) -> &[ServiceId] {
         &self.services
     }
 
@@ -124,7 +124,7 @@ impl StartingSet {
             // The length becomes one more than a multiple of eight, which no set without changes has.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
-        Fingerprint::of_set(&bytes)
+        Fingerprint::for_service_set(&bytes)
     }
 
     /// Returns the UUIDs of the services, 16 bytes each.
@@ -152,24 +152,27 @@ mod tests {
 
     #[test]
     fn the_set_digest_ignores_order_and_duplicates() {
-        let set = StartingSet::new([3, 1, 2, 1].map(service));
-        assert_eq!(set.services(), [1, 2, 3].map(service));
-        assert_eq!(set.digest(), StartingSet::new([1, 2, 3].map(service)).digest());
-        assert_ne!(set.digest(), StartingSet::new([1, 2].map(service)).digest());
-        let caps = StartingLimits::Safe.caps();
+        let set = DefaultServices::new([3, 1, 2, 1].map(service));
+        assert_eq!(set.service_ids(), [1, 2, 3].map(service));
+        assert_eq!(set.digest(), DefaultServices::new([1, 2, 3].map(service)).digest());
+        assert_ne!(set.digest(), DefaultServices::new([1, 2].map(service)).digest());
+        let caps = StartingLimits::Safe.to_caps();
         let limited = set.clone().with_caps(caps);
         let other = caps.map(|caps| StartingCaps {
             max_per_day: Amount::ZERO,
             ..caps
         });
-        let digests = [&set, &limited, &set.clone().with_caps(other)].map(StartingSet::digest);
+        let digests = [&set, &limited, &set.clone().with_caps(other)].map(DefaultServices::digest);
         assert!(digests[0] != digests[1] && digests[1] != digests[2] && digests[0] != digests[2]);
-        assert_eq!(set.record(service(1)), Some(EnabledService::pre_enabled(service(1))));
+        assert_eq!(
+            set.default_policy(service(1)),
+            Some(EnabledService::pre_enabled(service(1)))
+        );
         let change = PolicyChange {
             enabled: Some(false),
-            policy: crate::PolicyEdit {
+            policy: crate::PolicyUpdate {
                 max_per_day: Some(Amount::ONE),
-                ..crate::PolicyEdit::default()
+                ..crate::PolicyUpdate::default()
             },
         };
         let changed = |of: &[u128]| {
@@ -177,14 +180,14 @@ mod tests {
             limited.clone().with_changes(vec![(change.clone(), services)])
         };
         let of_two = changed(&[2, 1]);
-        let record = of_two.record(service(2)).unwrap();
+        let record = of_two.default_policy(service(2)).unwrap();
         assert_eq!((record.version, record.enabled), (1, false));
         assert_eq!(record.policy.max_per_day, Amount::ONE);
         assert_eq!(
             record.policy.max_per_call,
-            limited.record(service(2)).unwrap().policy.max_per_call
+            limited.default_policy(service(2)).unwrap().policy.max_per_call
         );
-        assert_eq!(of_two.record(service(3)), limited.record(service(3)));
+        assert_eq!(of_two.default_policy(service(3)), limited.default_policy(service(3)));
         assert_eq!(of_two.digest(), changed(&[1, 2]).digest());
         for other in [
             &limited,
@@ -193,11 +196,11 @@ mod tests {
         ] {
             assert_ne!(other.digest(), of_two.digest());
         }
-        assert_eq!((set.caps(), limited.caps()), (None, caps));
-        let record = limited.record(service(1)).unwrap();
+        assert_eq!((set.starting_caps(), limited.starting_caps()), (None, caps));
+        let record = limited.default_policy(service(1)).unwrap();
         assert_eq!((record.version, record.enabled), (1, true));
         assert_eq!(record.policy.max_per_day.units(), 10_000_000);
-        assert_eq!(limited.record(service(4)), None);
+        assert_eq!(limited.default_policy(service(4)), None);
         assert_eq!(
             [0, 1, 2, 3, 4].map(|number| set.contains(service(number))),
             [false, true, true, true, false]
@@ -207,8 +210,11 @@ mod tests {
     /// Unsorted, repeated or incomplete ids are rejected.
     #[test]
     fn starting_sets_survive_encoding() {
-        for set in [StartingSet::new([]), StartingSet::new([1, u128::MAX].map(service))] {
-            assert_eq!(StartingSet::from_bytes(&set.to_bytes()), Some(set));
+        for set in [
+            DefaultServices::new([]),
+            DefaultServices::new([1, u128::MAX].map(service)),
+        ] {
+            assert_eq!(DefaultServices::from_bytes(&set.to_bytes()), Some(set));
         }
         let bytes = |numbers: &[u128]| {
             numbers
@@ -217,7 +223,7 @@ mod tests {
                 .collect::<Vec<u8>>()
         };
         for wrong in [bytes(&[2, 1]), bytes(&[1, 1]), vec![0; 15], vec![0; 17]] {
-            assert_eq!(StartingSet::from_bytes(&wrong), None);
+            assert_eq!(DefaultServices::from_bytes(&wrong), None);
         }
     }
 }

@@ -92,7 +92,7 @@ enum Shape {
 
 impl DomainPattern {
     /// Returns the column default, which matches every target.
-    pub fn any() -> Self {
+    pub fn any_domain() -> Self {
         Self {
             text: "*".to_owned(),
             shape: Shape::Any,
@@ -103,7 +103,7 @@ impl DomainPattern {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
-            return Ok(Self::any());
+            return Ok(Self::any_domain());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
             // The text must be only a host: `example.com/path` and `a@example.com` are invalid.
@@ -116,13 +116,13 @@ impl DomainPattern {
             }
         }
         if text.contains('*') {
-            return Self::glob(text).ok_or(WRONG);
+            return Self::parse_glob(text).ok_or(WRONG);
         }
         Err(WRONG)
     }
 
     /// Parses a pattern with `*`. IDNA rejects `*`, so only the labels without `*` are normalized, one by one.
-    fn glob(text: &str) -> Option<Self> {
+    fn parse_glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
             .split('.')
@@ -151,7 +151,7 @@ impl DomainPattern {
         match self.shape {
             Shape::Any => true,
             Shape::Ip => target.is_ip && target.host == self.text,
-            Shape::Domain => !target.is_ip && (target.host == self.text || self.is_above(&target.host)),
+            Shape::Domain => !target.is_ip && (target.host == self.text || self.is_parent_domain_of(&target.host)),
             Shape::Glob => {
                 !target.is_ip
                     && target.host.split('.').count() == self.text.split('.').count()
@@ -170,13 +170,15 @@ impl DomainPattern {
         self == other
             || match self.shape {
                 Shape::Any => true,
-                Shape::Domain => matches!(other.shape, Shape::Domain | Shape::Glob) && self.is_above(&other.text),
+                Shape::Domain => {
+                    matches!(other.shape, Shape::Domain | Shape::Glob) && self.is_parent_domain_of(&other.text)
+                }
                 Shape::Glob | Shape::Ip => false,
             }
     }
 
     /// Returns whether a host, or a pattern of hosts, is a subdomain of this pattern.
-    fn is_above(&self, host: &str) -> bool {
+    fn is_parent_domain_of(&self, host: &str) -> bool {
         host.strip_suffix(&self.text).is_some_and(|rest| rest.ends_with('.'))
     }
 

@@ -7,9 +7,9 @@
 //! continued.
 
 use crate::{
-    Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyEdit, Problem, Rule,
-    RuleId, RuleKind, RuleRefusal, Service, ServiceId, SpendPolicy, Timestamp, audit::changes::rule_kind_value,
-    catalog::service::named, policy::spend_policy::take_unlisted,
+    Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId,
+    RuleKind, RuleRejection, Service, ServiceId, SpendPolicy, Timestamp, ValidationError,
+    audit::changes::rule_kind_audit_value, catalog::service::named, policy::spend_policy::take_unlisted,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -77,10 +77,10 @@ impl TemplateKey {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
                 .map(Self::Category)
-                .ok_or_else(|| format!("the category {}", Category::choices())),
+                .ok_or_else(|| format!("the category {}", Category::choices_message())),
             None if text == Self::EVERY => Ok(Self::Every),
             None => catalog
-                .by_reference(text)
+                .find_by_reference(text)
                 .map(|service| Self::Service(service.id))
                 .ok_or_else(|| {
                     "must be the slug or the id of a service in the catalog, `category:` and a category, or `*`"
@@ -93,7 +93,7 @@ impl TemplateKey {
     pub fn describe(&self, catalog: &Catalog) -> String {
         match self {
             Self::Service(id) => catalog
-                .by_id(*id)
+                .find_by_id(*id)
                 .map_or_else(|| id.to_string(), |service| service.slug.to_string()),
             Self::Category(_) | Self::Every => self.to_string(),
         }
@@ -162,7 +162,7 @@ impl FollowedTemplate {
     }
 
     /// Creates the record for a template of which this version is fully applied.
-    pub const fn with(name: TemplateName, version: u64) -> Self {
+    pub const fn fully_applied(name: TemplateName, version: u64) -> Self {
         Self {
             name,
             applied: Some(version),
@@ -178,7 +178,7 @@ impl FollowedTemplate {
     }
 
     /// Returns the template versions that a merge needs as bases.
-    pub fn bases(&self) -> impl Iterator<Item = u64> {
+    pub fn base_versions(&self) -> impl Iterator<Item = u64> {
         self.applied
             .into_iter()
             .chain(self.rules)
@@ -187,7 +187,7 @@ impl FollowedTemplate {
 
     /// Creates the record for a template that begins to be applied to an agent that follows `before`.
     #[must_use]
-    pub fn beginning(template: &PolicyTemplate, before: Option<&Self>) -> Self {
+    pub fn begin_applying(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.begun.clone()).unwrap_or_default();
         begun.retain(|version| *version != template.version);
         begun.push(template.version);
@@ -230,7 +230,13 @@ impl TemplateList {
 
     /// Returns the list after an update of a template or with a new template, or `None` if there would be too many
     /// templates. `default` sets whether the template is the default; `None` leaves the default unchanged.
-    pub fn with(&self, name: &TemplateName, is_edited: bool, default: Option<bool>, at: Timestamp) -> Option<Self> {
+    pub fn with_template(
+        &self,
+        name: &TemplateName,
+        is_edited: bool,
+        default: Option<bool>,
+        at: Timestamp,
+    ) -> Option<Self> {
         let version = self.version.saturating_add(1);
         let mut entries = self.entries.clone();
         if is_edited || !entries.contains_key(name) {
@@ -251,7 +257,7 @@ impl TemplateList {
 
     /// Returns the list without a template.
     #[must_use]
-    pub fn without(&self, name: &TemplateName) -> Self {
+    pub fn without_template(&self, name: &TemplateName) -> Self {
         let mut entries = self.entries.clone();
         entries.remove(name);
         Self {
@@ -281,7 +287,7 @@ impl TemplateTerms {
     /// Creates a template from an agent's limits. The limits that most enabled services have in common apply to every
     /// service.
     pub fn from_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
-        let whole = |policy: &SpendPolicy| PolicyEdit {
+        let whole = |policy: &SpendPolicy| PolicyUpdate {
             max_per_call: Some(policy.max_per_call),
             max_per_day: Some(policy.max_per_day),
             require_approval_above: Some(policy.require_approval_above),
@@ -294,7 +300,7 @@ impl TemplateTerms {
         let enabled = || policies.iter().filter(|record| record.enabled);
         // A list of operations belongs to one service, so it can't apply to every service.
         let shared = enabled().filter(|record| record.policy.enabled_operations.is_none());
-        let count = |edit: &PolicyEdit| enabled().filter(|record| whole(&record.policy) == *edit).count();
+        let count = |edit: &PolicyUpdate| enabled().filter(|record| whole(&record.policy) == *edit).count();
         let shared = shared.map(|record| whole(&record.policy)).max_by_key(count);
         let of_one = policies.iter().filter_map(|record| {
             let policy = whole(&record.policy);
@@ -319,7 +325,12 @@ impl TemplateTerms {
     /// Returns the limits for a service: the fields of all matching keys. The key of the service overrides the category,
     /// and the category overrides `*`. Both match only a service that is enabled, or that its own key enables. A service
     /// that left the catalog has no category.
-    pub fn of_service(&self, id: ServiceId, category: Option<Category>, is_enabled: bool) -> Option<PolicyChange> {
+    pub fn limits_for_service(
+        &self,
+        id: ServiceId,
+        category: Option<Category>,
+        is_enabled: bool,
+    ) -> Option<PolicyChange> {
         let own = self.services.get(&TemplateKey::Service(id));
         let is_enabled = own.and_then(|own| own.enabled).unwrap_or(is_enabled);
         let general = [category.map(TemplateKey::Category), Some(TemplateKey::Every)];
@@ -333,7 +344,7 @@ impl TemplateTerms {
     pub fn unlisted_operations(&self, catalog: &Catalog) -> BTreeMap<ServiceId, Vec<OperationSlug>> {
         let services = self.services.iter().filter_map(|(key, change)| match key {
             TemplateKey::Service(id) => {
-                let unlisted = change.policy.clone().take_unlisted_operations(catalog.by_id(*id));
+                let unlisted = change.policy.clone().take_unlisted_operations(catalog.find_by_id(*id));
                 (!unlisted.is_empty()).then_some((*id, unlisted))
             }
             TemplateKey::Category(_) | TemplateKey::Every => None,
@@ -343,13 +354,13 @@ impl TemplateTerms {
 
     /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
     /// that they apply to.
-    pub fn starting_changes<'a>(
+    pub fn default_service_changes<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
     ) -> Vec<(PolicyChange, Vec<ServiceId>)> {
         let mut changes: Vec<(PolicyChange, Vec<ServiceId>)> = Vec::new();
         for service in services {
-            let Some(change) = self.of_service(service.id, Some(service.category), true) else {
+            let Some(change) = self.limits_for_service(service.id, Some(service.category), true) else {
                 continue;
             };
             let change = listed_part(&change, Some(service));
@@ -362,27 +373,27 @@ impl TemplateTerms {
     }
 
     /// Returns the validation errors for the limits of one key, each with a JSON Pointer.
-    pub fn problems_of(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<Problem> {
+    pub fn limit_errors(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<ValidationError> {
         let service = match key {
-            TemplateKey::Service(id) => catalog.by_id(*id),
+            TemplateKey::Service(id) => catalog.find_by_id(*id),
             TemplateKey::Category(_) | TemplateKey::Every => None,
         };
-        let mut problems = change.policy.problems(service);
+        let mut problems = change.policy.validation_errors(service);
         if change.enabled == Some(true) && !matches!(key, TemplateKey::Service(_)) {
             let message = "can be true only for one service: the other keys are for enabled services";
-            problems.push(Problem::at("/enabled", message));
+            problems.push(ValidationError::at_path("/enabled", message));
         }
         problems
     }
 
     /// Returns the fields for the audit log. The size of the limits is measured in the same form.
-    pub fn members(&self) -> Vec<(String, Value)> {
+    pub fn audit_fields(&self) -> Vec<(String, Value)> {
         let services = self
             .services
             .iter()
             .map(|(key, change)| (format!("services/{key}"), change_value(change)));
         let rules = self.rules.iter().flatten().zip(1_u32..);
-        let rules = rules.map(|(kind, number)| (format!("rules/{number}"), rule_kind_value(kind)));
+        let rules = rules.map(|(kind, number)| (format!("rules/{number}"), rule_kind_audit_value(kind)));
         let no_rules = self.rules.as_ref().filter(|rules| rules.is_empty());
         let no_rules = no_rules.map(|_| ("rules".to_owned(), json!([])));
         services.chain(rules).chain(no_rules).collect()
@@ -399,26 +410,26 @@ pub struct TemplateBases<'a> {
 }
 
 impl<'a> TemplateBases<'a> {
-    fn version(&self, version: Option<u64>) -> Option<&'a TemplateTerms> {
+    fn find_version(&self, version: Option<u64>) -> Option<&'a TemplateTerms> {
         self.terms?.get(&version?)
     }
 
-    fn current(&self) -> Option<&'a TemplateTerms> {
-        self.version(self.followed?.applied)
+    fn current_limits(&self) -> Option<&'a TemplateTerms> {
+        self.find_version(self.followed?.applied)
     }
 
-    fn rules(&self) -> Option<&'a [RuleKind]> {
-        self.version(self.followed?.rules)?.rules.as_deref()
+    fn current_rules(&self) -> Option<&'a [RuleKind]> {
+        self.find_version(self.followed?.rules)?.rules.as_deref()
     }
 
-    fn pending(&self) -> impl Iterator<Item = &'a TemplateTerms> {
+    fn pending_versions(&self) -> impl Iterator<Item = &'a TemplateTerms> {
         let versions = self.followed.map_or(&[][..], |followed| &followed.begun);
-        let of = |version: &u64| self.version(Some(*version));
+        let of = |version: &u64| self.find_version(Some(*version));
         versions.iter().filter_map(of).collect::<Vec<_>>().into_iter()
     }
 }
 
-/// The names of a policy's fields, in the order of [`values_of`].
+/// The names of a policy's fields, in the order of [`update_values`].
 const MEMBERS: [&str; 6] = [
     "enabled",
     "max_per_call_units",
@@ -456,7 +467,7 @@ pub struct ServiceMerge {
 
 impl ServiceMerge {
     /// Returns the record after the merge, or `None` if the merge changes nothing.
-    pub fn result(&self) -> Option<EnabledService> {
+    pub fn merged_policy(&self) -> Option<EnabledService> {
         if self.change == PolicyChange::default() {
             return None;
         }
@@ -490,29 +501,29 @@ pub fn merge_services(
     catalog: &Catalog,
     overrides: Overrides,
 ) -> Vec<ServiceMerge> {
-    let category = |id| catalog.by_id(id).map(|service| service.category);
-    let is_open = |id| catalog.by_id(id).is_some_and(Service::is_open);
+    let category = |id| catalog.find_by_id(id).map(|service| service.category);
+    let is_open = |id| catalog.find_by_id(id).is_some_and(Service::is_open);
     let mut merges = Vec::new();
     for record in present {
         let id = record.service;
-        let of_service = |template: &TemplateTerms| template.of_service(id, category(id), record.enabled);
+        let of_service = |template: &TemplateTerms| template.limits_for_service(id, category(id), record.enabled);
         let Some(change) = of_service(template) else {
             continue;
         };
-        let service = catalog.by_id(id);
+        let service = catalog.find_by_id(id);
         let change = listed_part(&change, service);
-        let of = |base: &TemplateTerms| Some(values_of(&listed_part(&of_service(base)?, service)));
+        let of = |base: &TemplateTerms| Some(update_values(&listed_part(&of_service(base)?, service)));
         let listed = |record: &EnabledService| {
             let mut record = record.clone();
             if let Some(operations) = &mut record.policy.enabled_operations {
                 take_unlisted(operations, service);
             }
-            values_of_record(&record)
+            record_values(&record)
         };
-        let applied = bases.current().and_then(of).unwrap_or_default();
-        let begun: Vec<_> = bases.pending().filter_map(of).collect();
+        let applied = bases.current_limits().and_then(of).unwrap_or_default();
+        let begun: Vec<_> = bases.pending_versions().filter_map(of).collect();
         let started = starting(id).map(|record| listed(&record));
-        let values = values_of(&change).into_iter().zip(values_of_record(record));
+        let values = update_values(&change).into_iter().zip(record_values(record));
         let (mut taken, mut differences) = ([false; 6], Vec::new());
         for (index, ((new, own), listed)) in values.zip(listed(record)).enumerate() {
             let (own, listed) = (&own, &listed);
@@ -542,21 +553,21 @@ pub fn merge_services(
             merges.push(ServiceMerge {
                 service: id,
                 present: Some(record.clone()),
-                change: part_of(&change, taken),
+                change: select_fields(&change, taken),
                 differences,
             });
         }
     }
     let new = template.services.iter().filter_map(|(key, change)| match key {
         TemplateKey::Service(id) if change.enabled == Some(true) && is_open(*id) => {
-            Some((*id, template.of_service(*id, category(*id), true)?))
+            Some((*id, template.limits_for_service(*id, category(*id), true)?))
         }
         TemplateKey::Service(_) | TemplateKey::Category(_) | TemplateKey::Every => None,
     });
     let never_had = new.filter(|(id, _)| !present.iter().any(|record| record.service == *id));
     merges.extend(never_had.map(|(service, change)| {
-        let change = listed_part(&change, catalog.by_id(service));
-        let values = values_of(&change).into_iter().zip(MEMBERS);
+        let change = listed_part(&change, catalog.find_by_id(service));
+        let values = update_values(&change).into_iter().zip(MEMBERS);
         let differences = values.filter_map(|(value, member)| {
             Some(LimitDifference {
                 member,
@@ -587,44 +598,44 @@ pub fn merge_rules(
     agent: Agent,
     overrides: Overrides,
     ids: impl IntoIterator<Item = RuleId>,
-) -> Result<(Agent, Vec<LimitDifference>), RuleRefusal> {
+) -> Result<(Agent, Vec<LimitDifference>), RuleRejection> {
     let Some(rules) = &template.rules else {
         return Ok((agent, Vec::new()));
     };
     let mut own: Vec<(RuleId, RuleKind)> = agent.rules.iter().map(|rule| (rule.id, rule.kind.clone())).collect();
     let mut new: Vec<RuleKind> = rules.clone();
     // Rules that equal the template's rules need no change.
-    own.retain(|(_, kind)| take(&mut new, |other| other == kind).is_none());
+    own.retain(|(_, kind)| take_first_match(&mut new, |other| other == kind).is_none());
     // The remaining rules of the base were changed or removed, by the template or by a user.
-    let mut base: Vec<RuleKind> = bases.rules().unwrap_or_default().to_vec();
+    let mut base: Vec<RuleKind> = bases.current_rules().unwrap_or_default().to_vec();
     for kind in rules {
         if !new.contains(kind) {
-            take(&mut base, |other| other == kind);
+            take_first_match(&mut base, |other| other == kind);
         }
     }
-    let (mut edits, mut differences) = (RuleEdits::default(), Vec::new());
+    let (mut edits, mut differences) = (RuleUpdates::default(), Vec::new());
     let difference = |template: Option<&RuleKind>, agent: Option<&RuleKind>, is_override| LimitDifference {
         member: template.or(agent).map_or("", RuleKind::name),
-        template: template.map_or(Value::Null, rule_kind_value),
-        agent: agent.map_or(Value::Null, rule_kind_value),
+        template: template.map_or(Value::Null, rule_kind_audit_value),
+        agent: agent.map_or(Value::Null, rule_kind_audit_value),
         is_override,
     };
     // Equal rules are matched before rules of the same kind.
     let mut pairs: Vec<(RuleKind, Option<RuleKind>)> = Vec::new();
     let mut changed = Vec::new();
     for kind in base {
-        match take(&mut new, |other| *other == kind) {
+        match take_first_match(&mut new, |other| *other == kind) {
             Some(same) => pairs.push((kind, Some(same))),
             None => changed.push(kind),
         }
     }
     for kind in changed {
-        let next = take(&mut new, |other| other.name() == kind.name());
+        let next = take_first_match(&mut new, |other| other.name() == kind.name());
         pairs.push((kind, next));
     }
     let mut missing = Vec::new();
     for (kind, next) in pairs {
-        let has = take(&mut own, |(_, own)| *own == kind);
+        let has = take_first_match(&mut own, |(_, own)| *own == kind);
         match (has, next) {
             (Some((id, own)), Some(next)) => {
                 differences.push(difference(Some(&next), Some(&own), false));
@@ -640,7 +651,7 @@ pub fn merge_rules(
         }
     }
     for next in missing {
-        let theirs = take(&mut own, |(_, own)| own.name() == next.name());
+        let theirs = take_first_match(&mut own, |(_, own)| own.name() == next.name());
         differences.push(difference(Some(&next), theirs.as_ref().map(|(_, own)| own), true));
         if overrides == Overrides::Overwrite {
             match theirs {
@@ -652,7 +663,7 @@ pub fn merge_rules(
     for next in new {
         // A weaker rule of the agent does not replace the template's rule, so the agent gets both. An agent has at most
         // one automatic freeze.
-        let theirs = take(&mut own, |(_, own)| match overrides {
+        let theirs = take_first_match(&mut own, |(_, own)| match overrides {
             Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
             Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
         });
@@ -673,20 +684,20 @@ pub fn merge_rules(
             edits.removed.push(id);
         }
     }
-    Ok((edits.apply(agent, ids)?, differences))
+    Ok((edits.apply_to_agent(agent, ids)?, differences))
 }
 
 /// The changes to an agent's rules.
 #[derive(Default)]
-struct RuleEdits {
+struct RuleUpdates {
     removed: Vec<RuleId>,
     changed: Vec<(RuleId, RuleKind)>,
     added: Vec<RuleKind>,
 }
 
-impl RuleEdits {
+impl RuleUpdates {
     /// Applies the changes. Rules are removed first, so that the maximum number of rules is respected at each step.
-    fn apply(self, mut agent: Agent, ids: impl IntoIterator<Item = RuleId>) -> Result<Agent, RuleRefusal> {
+    fn apply_to_agent(self, mut agent: Agent, ids: impl IntoIterator<Item = RuleId>) -> Result<Agent, RuleRejection> {
         for id in self.removed {
             agent = agent.without_rule(id)?;
         }
@@ -695,7 +706,7 @@ impl RuleEdits {
         }
         let mut ids = ids.into_iter();
         for kind in self.added {
-            let id = ids.next().ok_or(RuleRefusal::TooMany)?;
+            let id = ids.next().ok_or(RuleRejection::TooMany)?;
             agent = agent.with_rule(id, kind)?;
         }
         Ok(agent)
@@ -703,7 +714,7 @@ impl RuleEdits {
 }
 
 /// Removes and returns the first item that matches.
-fn take<T>(items: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
+fn take_first_match<T>(items: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
     items.iter().position(fits).map(|place| items.remove(place))
 }
 
@@ -712,14 +723,14 @@ const ENABLED: usize = 0;
 
 /// Returns the changed fields of a policy update as JSON.
 pub fn change_value(change: &PolicyChange) -> Value {
-    let values = values_of(change).into_iter().zip(MEMBERS);
+    let values = update_values(change).into_iter().zip(MEMBERS);
     let members = values.filter_map(|(value, name)| Some((name.to_owned(), value?)));
     Value::Object(members.collect())
 }
 
 /// Returns the values of a policy update, in the order of [`MEMBERS`]. Lists are sorted, because their order has no
 /// meaning.
-fn values_of(change: &PolicyChange) -> [Option<Value>; 6] {
+fn update_values(change: &PolicyChange) -> [Option<Value>; 6] {
     use crate::OperationScope::{All, Only};
     let PolicyChange { enabled, policy } = change;
     let units = |amount: Option<crate::Amount>| amount.map(|amount| json!(amount.units()));
@@ -730,26 +741,26 @@ fn values_of(change: &PolicyChange) -> [Option<Value>; 6] {
         units(policy.require_approval_above),
         policy.enabled_operations.as_ref().map(|scope| match scope {
             All => Value::Null,
-            Only(slugs) => sort(slugs),
+            Only(slugs) => sorted_texts(slugs),
         }),
-        policy.allowed_domains.as_deref().map(sort),
+        policy.allowed_domains.as_deref().map(sorted_texts),
     ]
 }
 
 /// Returns the values of a record, in the order of [`MEMBERS`].
-fn values_of_record(record: &EnabledService) -> [Value; 6] {
+fn record_values(record: &EnabledService) -> [Value; 6] {
     let policy = &record.policy;
     [
         Value::Bool(record.enabled),
         json!(policy.max_per_call.units()),
         json!(policy.max_per_day.units()),
         json!(policy.require_approval_above.units()),
-        policy.enabled_operations.as_deref().map_or(Value::Null, sort),
-        sort(&policy.allowed_domains),
+        policy.enabled_operations.as_deref().map_or(Value::Null, sorted_texts),
+        sorted_texts(&policy.allowed_domains),
     ]
 }
 
-fn sort<T: ToString>(items: &[T]) -> Value {
+fn sorted_texts<T: ToString>(items: &[T]) -> Value {
     let mut texts: Vec<String> = items.iter().map(ToString::to_string).collect();
     texts.sort_unstable();
     texts.dedup();
@@ -757,7 +768,7 @@ fn sort<T: ToString>(items: &[T]) -> Value {
 }
 
 /// Returns a policy update with only the fields for which `taken` is true, in the order of [`MEMBERS`].
-fn part_of(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
+fn select_fields(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
     let [enabled, per_call, per_day, above, operations, domains] = taken;
     let PolicyChange {
         enabled: switch,
@@ -765,7 +776,7 @@ fn part_of(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
     } = change.clone();
     PolicyChange {
         enabled: switch.filter(|_| enabled),
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_call: policy.max_per_call.filter(|_| per_call),
             max_per_day: policy.max_per_day.filter(|_| per_day),
             require_approval_above: policy.require_approval_above.filter(|_| above),

@@ -1,6 +1,6 @@
 //! Whether a wallet's balance is low, and the balance when that last changed.
 //!
-//! Invariants: the result of [`WalletLevel::next`] differs from the previous level, is for a later block, and is
+//! Invariants: the result of [`WalletLevel::next_level`] differs from the previous level, is for a later block, and is
 //! published once. A wallet that never had a balance has no level, because the owner of a new agent knows that the
 //! wallet is empty.
 //!
@@ -32,7 +32,7 @@ const MORE: u64 = 5;
 impl WalletLevel {
     /// Returns the next level for a wallet's balance in a block, or `None` if the level does not change. No balance is
     /// below a threshold of zero.
-    pub fn next(
+    pub fn next_level(
         before: Option<&Self>,
         balance: Amount,
         below: Amount,
@@ -41,7 +41,7 @@ impl WalletLevel {
     ) -> Option<Self> {
         let is_low = match before {
             Some(before) if before.block >= block.number => return None,
-            Some(before) if before.is_low => balance < enough(below),
+            Some(before) if before.is_low => balance < recovery_balance(below),
             Some(_) | None => balance < below,
         };
         let is_told = match before {
@@ -60,7 +60,7 @@ impl WalletLevel {
 }
 
 /// Returns the balance at which a low wallet recovers.
-fn enough(below: Amount) -> Amount {
+fn recovery_balance(below: Amount) -> Amount {
     let more = Amount::from_units(below.units() / MORE).unwrap_or(Amount::ZERO);
     below.plus(more).unwrap_or(Amount::MAX)
 }
@@ -86,7 +86,7 @@ mod tests {
 
     fn next(before: Option<&WalletLevel>, balance: u64, number: u64) -> Option<WalletLevel> {
         let network = Network::BaseSepolia;
-        WalletLevel::next(before, units(balance), units(BELOW), &block(number), network)
+        WalletLevel::next_level(before, units(balance), units(BELOW), &block(number), network)
     }
 
     /// A wallet has recovered when its balance is 20 percent above the threshold.
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn no_limit_is_too_high() {
         let check = |before: Option<&WalletLevel>, balance, number| {
-            WalletLevel::next(before, balance, Amount::MAX, &block(number), Network::Base)
+            WalletLevel::next_level(before, balance, Amount::MAX, &block(number), Network::Base)
         };
         let low = check(None, units(1), 1).unwrap();
         assert!(low.is_low);

@@ -11,7 +11,7 @@ impl Agent {
     /// a key with a different scope, or a rule is less strict or removed.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.is_frozen() && !self.is_frozen();
-        let is_new = |key: &AgentKey| before.key(key.id).is_none_or(|old| old.scope != key.scope);
+        let is_new = |key: &AgentKey| before.find_key(key.id).is_none_or(|old| old.scope != key.scope);
         let has_new_key = self.keys.iter().any(is_new);
         let kept = |old: &crate::Rule| {
             let new = self.rules.iter().find(|rule| rule.id == old.id);
@@ -39,7 +39,7 @@ impl SpendPolicy {
         let covered = |now: &DomainPattern| before.allowed_domains.iter().any(|before| before.covers(now));
         let raises = self.raise.as_ref().is_some_and(|raise| {
             let before = before.raise.as_ref();
-            !before.is_some_and(|before| raise.is_within(before))
+            !before.is_some_and(|before| raise.is_at_most(before))
         });
         raises
             || self.max_per_call > before.max_per_call
@@ -53,7 +53,7 @@ impl SpendPolicy {
 impl RuleKind {
     /// Returns whether the rule denies, escalates or freezes the agent after every payment for which `before` did.
     pub fn is_as_strict_as(&self, before: &Self) -> bool {
-        let covers_services = holds_for_all_of(before.services(), self.services());
+        let covers_services = covers_all(before.service_slugs(), self.service_slugs());
         match (before, self) {
             (Self::CategoryBlock { categories: before }, Self::CategoryBlock { categories: now }) => {
                 before.iter().all(|category| now.contains(category))
@@ -77,8 +77,8 @@ impl RuleKind {
                 },
             ) => {
                 covers_services
-                    && holds_for_all_of(categories.as_deref(), categories_now.as_deref())
-                    && asks_from(*above_now) <= asks_from(*above)
+                    && covers_all(categories.as_deref(), categories_now.as_deref())
+                    && threshold_sort_key(*above_now) <= threshold_sort_key(*above)
             }
             (
                 Self::CountLimit { count, window, .. },
@@ -146,7 +146,7 @@ impl LimitAction {
 
 /// Returns whether the condition `now` matches everything that the condition `before` matched. `None` matches
 /// everything.
-fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
+fn covers_all<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     match (before, now) {
         (_, None) => true,
         (None, Some(_)) => false,
@@ -155,7 +155,7 @@ fn holds_for_all_of<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bo
 }
 
 /// Returns the sort key of a threshold. Without a threshold, the rule applies to every amount.
-const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
+const fn threshold_sort_key(above: Option<Amount>) -> (bool, Amount) {
     match above {
         None => (false, Amount::ZERO),
         Some(above) => (true, above),
@@ -166,8 +166,9 @@ const fn asks_from(above: Option<Amount>) -> (bool, Amount) {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, ApprovalId, Category, Duration, Fingerprint, KeyId, KeyScope, OperationSlug,
-        Raise, RaisedCaps, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp, UsualPrice, Vendor, Wallet,
+        Address, AgentId, AgentStatus, ApprovalId, Category, Duration, Fingerprint, IncreasedCaps, KeyId, KeyScope,
+        LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp, UsualPrice,
+        Vendor, Wallet,
     };
     use uuid::Uuid;
 
@@ -178,7 +179,7 @@ mod tests {
     fn key(id: u64, ends_at: Option<Timestamp>) -> AgentKey {
         AgentKey {
             id: KeyId(id),
-            digest: SecretDigest::digest("secret"),
+            digest: SecretDigest::from_secret("secret"),
             created_at: Timestamp::EPOCH,
             ends_at,
             scope: KeyScope::default(),
@@ -297,7 +298,7 @@ mod tests {
             },
         };
         let brake = |times, at_least| {
-            RuleKind::AnomalyBrake(crate::AnomalyBrake {
+            RuleKind::AnomalyBrake(crate::AutomaticFreeze {
                 times,
                 at_least: units(at_least),
             })
@@ -360,8 +361,8 @@ mod tests {
         let before = SpendPolicy {
             enabled_operations: Some(slugs(&["lab.current", "lab.history"])),
             allowed_domains: domains(&["example.com", "*.example.org"]),
-            raise: Some(Raise {
-                caps: RaisedCaps {
+            raise: Some(LimitIncrease {
+                caps: IncreasedCaps {
                     max_per_call: Some(units(2_000_000)),
                     max_per_day: None,
                 },
@@ -413,7 +414,10 @@ mod tests {
                 |policy| policy.allowed_domains = vec![DomainPattern::parse("badexample.com").unwrap()],
                 true,
             ),
-            (|policy| policy.allowed_domains = vec![DomainPattern::any()], true),
+            (
+                |policy| policy.allowed_domains = vec![DomainPattern::any_domain()],
+                true,
+            ),
         ];
         for (index, (edit, widens)) in edits.into_iter().enumerate() {
             let mut policy = before.clone();

@@ -2,8 +2,8 @@
 //!
 //! A window consists of a running total and one entry per counted authorization (`docs/data-model.md`). Invariant: the
 //! total is the sum of the stored entries. An entry counts while it is younger than the window's duration. After that,
-//! a later authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::live`]
-//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest`] prevents a worker
+//! a later authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::spent_at`]
+//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest_record_time`] prevents a worker
 //! with a slow clock from using a window from which a worker with a faster clock has already evicted entries.
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
@@ -34,7 +34,7 @@ pub enum WindowScope {
 
 impl WindowScope {
     /// Returns the rule, if the window belongs to a rule.
-    pub const fn budget(self) -> Option<RuleId> {
+    pub const fn rule_id(self) -> Option<RuleId> {
         match self {
             Self::Budget { rule, .. } => Some(rule),
             Self::Day { .. } => None,
@@ -140,8 +140,8 @@ pub struct Charge<'a> {
 
 impl Charge<'_> {
     /// Returns whether the new total is within the cap.
-    pub fn fits(&self) -> bool {
-        let kept = self.total.above(self.evicted);
+    pub fn is_within_cap(&self) -> bool {
+        let kept = self.total.saturating_minus(self.evicted);
         kept.plus(self.amount).is_some_and(|total| total <= self.cap)
     }
 }
@@ -159,7 +159,7 @@ pub enum Eviction {
 impl Window {
     /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
     /// clock has already evicted an entry.
-    pub fn earliest(&self, now: Timestamp) -> Timestamp {
+    pub fn earliest_record_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.horizon.after(self.length))
     }
 
@@ -171,22 +171,22 @@ impl Window {
         self.oldest.get(..count).unwrap_or_default()
     }
 
-    /// Returns the amount that counts at `at`. The amount is exact unless [`Window::hides_expired`].
-    pub fn live(&self, at: Timestamp) -> Amount {
-        self.total.above(sum(self.list_expired(at)))
+    /// Returns the amount that counts at `at`. The amount is exact unless [`Window::may_overstate_spend`].
+    pub fn spent_at(&self, at: Timestamp) -> Amount {
+        self.total.saturating_minus(sum_entries(self.list_expired(at)))
     }
 
-    /// Returns whether all read entries have expired and unread entries remain, so that [`Window::live`] may be too
+    /// Returns whether all read entries have expired and unread entries remain, so that [`Window::spent_at`] may be too
     /// high.
-    pub fn hides_expired(&self, at: Timestamp) -> bool {
+    pub fn may_overstate_spend(&self, at: Timestamp) -> bool {
         !self.complete && self.list_expired(at).len() == self.oldest.len()
     }
 
     /// Returns the amount that counts at `at`, and whether the amount is exact.
-    pub fn spend(&self, at: Timestamp) -> Spend {
+    pub fn spend_at(&self, at: Timestamp) -> Spend {
         Spend {
-            amount: self.live(at),
-            is_exact: !self.hides_expired(at),
+            amount: self.spent_at(at),
+            is_exact: !self.may_overstate_spend(at),
         }
     }
 
@@ -195,18 +195,18 @@ impl Window {
     /// entries.
     pub fn forget_expired(&mut self, at: Timestamp) {
         let expired = self.list_expired(at);
-        let (count, amount) = (expired.len(), sum(expired));
-        self.total = self.total.above(amount);
+        let (count, amount) = (expired.len(), sum_entries(expired));
+        self.total = self.total.saturating_minus(amount);
         self.oldest.drain(..count);
     }
 
     /// Returns how much remains under `cap` at `at`.
-    pub fn remaining(&self, cap: Amount, at: Timestamp) -> Amount {
-        cap.above(self.live(at))
+    pub fn remaining_at(&self, cap: Amount, at: Timestamp) -> Amount {
+        cap.saturating_minus(self.spent_at(at))
     }
 
     /// Returns the time from which `amount` fits under `cap`, if no other payment is authorized.
-    pub fn fits(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
+    pub fn first_fitting_time(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
         };
@@ -216,7 +216,7 @@ impl Window {
             return RetryAt::At(from);
         }
         for entry in &self.oldest {
-            left = left.above(entry.amount);
+            left = left.saturating_minus(entry.amount);
             from = from.max(entry.at.after(self.length));
             if left <= room {
                 return RetryAt::At(from);
@@ -231,16 +231,19 @@ impl Window {
 
     /// Returns whether more entries should be read to compute when an amount fits. A denial stops reading after about
     /// [`LOOKED_AT`] entries, even if more entries must expire before the amount fits.
-    pub fn tells_more(&self, fits: RetryAt) -> bool {
+    pub fn needs_more_entries(&self, fits: RetryAt) -> bool {
         matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
-    /// Creates the charge of `amount` at `at`, which may be written if it [fits](Charge::fits).
+    /// Creates the charge of `amount` at `at`, which may be written if it [fits](Charge::is_within_cap).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.list_expired(at);
         let evict = match eviction {
             Eviction::Eager => expired,
-            Eviction::Needed => first_that_sum_to(expired, self.total.plus(amount).unwrap_or(Amount::MAX).above(cap)),
+            Eviction::Needed => shortest_prefix_with_sum(
+                expired,
+                self.total.plus(amount).unwrap_or(Amount::MAX).saturating_minus(cap),
+            ),
         };
         Charge {
             scope: self.scope,
@@ -251,7 +254,7 @@ impl Window {
             stamp: self.stamp,
             horizon: at.before(self.length),
             evict,
-            evicted: sum(evict),
+            evicted: sum_entries(evict),
             cleared: self.horizon,
         }
     }
@@ -259,7 +262,7 @@ impl Window {
 
 /// Returns the shortest prefix of the entries with a sum of at least `wanted`, or all entries if the sum of all is
 /// less.
-fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
+fn shortest_prefix_with_sum(entries: &[Entry], wanted: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
         let more = held < wanted;
@@ -269,7 +272,7 @@ fn first_that_sum_to(entries: &[Entry], wanted: Amount) -> &[Entry] {
     entries.get(..count.count()).unwrap_or_default()
 }
 
-fn sum(entries: &[Entry]) -> Amount {
+fn sum_entries(entries: &[Entry]) -> Amount {
     entries
         .iter()
         .fold(Amount::ZERO, |sum, entry| sum.plus(entry.amount).unwrap_or(Amount::MAX))
@@ -293,7 +296,7 @@ mod tests {
 
     fn window(mut entries: Vec<Entry>, shown: usize) -> Window {
         entries.sort_by_key(|entry| entry.at);
-        let total = sum(&entries);
+        let total = sum_entries(&entries);
         let complete = shown >= entries.len();
         entries.truncate(shown);
         let (agent, rule) = (AgentId::from_uuid(Uuid::nil()), RuleId::from_uuid(Uuid::nil()));
@@ -318,18 +321,25 @@ mod tests {
         let window = window(vec![entry(1_000, 60)], 8);
         let free = Timestamp::from_micros(1_000).unwrap().after(LENGTH);
         let before = Timestamp::from_micros(free.micros() - 1).unwrap();
-        assert_eq!(window.live(before), amount(60));
-        assert_eq!(window.live(free), Amount::ZERO);
-        assert_eq!(window.fits(amount(50), amount(100), before), RetryAt::At(free));
-        assert!(!window.charge(amount(50), amount(100), before, Eviction::Eager).fits());
+        assert_eq!(window.spent_at(before), amount(60));
+        assert_eq!(window.spent_at(free), Amount::ZERO);
+        assert_eq!(
+            window.first_fitting_time(amount(50), amount(100), before),
+            RetryAt::At(free)
+        );
+        assert!(
+            !window
+                .charge(amount(50), amount(100), before, Eviction::Eager)
+                .is_within_cap()
+        );
         let charge = window.charge(amount(50), amount(100), free, Eviction::Eager);
-        assert_eq!((charge.fits(), charge.evicted), (true, amount(60)));
+        assert_eq!((charge.is_within_cap(), charge.evicted), (true, amount(60)));
     }
 
     #[test]
     fn an_amount_above_the_cap_never_fits() {
         assert_eq!(
-            window(vec![], 8).fits(amount(101), amount(100), Timestamp::EPOCH),
+            window(vec![], 8).first_fitting_time(amount(101), amount(100), Timestamp::EPOCH),
             RetryAt::Never
         );
     }
@@ -346,7 +356,7 @@ mod tests {
         ] {
             let charge = window.charge(amount(wanted), amount(35), late, eviction);
             assert_eq!(charge.evict, &window.oldest[..evicted], "{wanted} {eviction:?}");
-            assert_eq!(charge.fits(), wanted <= 35, "{wanted} {eviction:?}");
+            assert_eq!(charge.is_within_cap(), wanted <= 35, "{wanted} {eviction:?}");
         }
     }
 
@@ -362,7 +372,7 @@ mod tests {
             let at = Timestamp::from_micros(now).unwrap();
             let young = entries.iter().filter(|entry| now - entry.at.micros() < LENGTH.micros());
             let plain: u64 = young.map(|entry| entry.amount.units()).sum();
-            prop_assert_eq!(window(entries, 100).live(at).units(), plain);
+            prop_assert_eq!(window(entries, 100).spent_at(at).units(), plain);
         }
 
         /// `fits` returns the first possible time: the amount fits at that time and not a microsecond earlier.
@@ -375,11 +385,11 @@ mod tests {
             let window = window(entries, 100);
             let (cap, wanted) = (amount(100), amount(wanted));
             let now = Timestamp::from_micros(LENGTH.micros() - 1).unwrap();
-            let RetryAt::At(first) = window.fits(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
-            prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).fits());
+            let RetryAt::At(first) = window.first_fitting_time(wanted, cap, now) else { return Err(TestCaseError::fail("must fit")) };
+            prop_assert!(window.charge(wanted, cap, first, Eviction::Needed).is_within_cap());
             if first > now {
                 let earlier = Timestamp::from_micros(first.micros() - 1).unwrap();
-                prop_assert!(!window.charge(wanted, cap, earlier, Eviction::Eager).fits());
+                prop_assert!(!window.charge(wanted, cap, earlier, Eviction::Eager).is_within_cap());
             }
         }
 
@@ -394,9 +404,9 @@ mod tests {
             let read = window(entries, shown);
             let mut kept = read.clone();
             kept.forget_expired(at);
-            prop_assert_eq!(kept.spend(at), read.spend(at));
+            prop_assert_eq!(kept.spend_at(at), read.spend_at(at));
             let cap = amount(100);
-            prop_assert_eq!(kept.fits(amount(wanted), cap, at), read.fits(amount(wanted), cap, at));
+            prop_assert_eq!(kept.first_fitting_time(amount(wanted), cap, at), read.first_fitting_time(amount(wanted), cap, at));
         }
 
         /// If only the oldest entries were read, an amount never fits earlier than if all were read.
@@ -407,7 +417,7 @@ mod tests {
         ) {
             let entries: Vec<Entry> = entries.into_iter().map(|(at, units)| entry(at, units)).collect();
             let at = Timestamp::from_micros(now).unwrap();
-            prop_assert!(window(entries.clone(), shown).live(at) >= window(entries, 100).live(at));
+            prop_assert!(window(entries.clone(), shown).spent_at(at) >= window(entries, 100).spent_at(at));
         }
     }
 
@@ -418,11 +428,11 @@ mod tests {
         let entries = || vec![entry(1, 10), entry(2, 10), entry(3, 10)];
         for (shown, is_exact) in [(1, false), (2, false), (3, true)] {
             let window = window(entries(), shown);
-            assert_eq!(window.hides_expired(at), !is_exact, "{shown}");
-            assert_eq!(window.spend(at).is_exact, is_exact, "{shown}");
+            assert_eq!(window.may_overstate_spend(at), !is_exact, "{shown}");
+            assert_eq!(window.spend_at(at).is_exact, is_exact, "{shown}");
         }
         let early = Timestamp::from_micros(1).unwrap().after(LENGTH);
-        assert!(window(entries(), 2).spend(early).is_exact);
+        assert!(window(entries(), 2).spend_at(early).is_exact);
     }
 
     /// More entries are read if they determine when an amount fits, up to a maximum number.
@@ -438,17 +448,17 @@ mod tests {
             (1, RetryAt::At(Timestamp::EPOCH), false),
         ] {
             assert_eq!(
-                window(many(LOOKED_AT + 2), shown).tells_more(fits),
+                window(many(LOOKED_AT + 2), shown).needs_more_entries(fits),
                 tells,
                 "{shown} {fits:?}"
             );
         }
-        assert!(!window(many(1), 1).tells_more(not_before));
-        assert_eq!(window(many(1), 1).scope.budget(), Some(RuleId::from_uuid(Uuid::nil())));
+        assert!(!window(many(1), 1).needs_more_entries(not_before));
+        assert_eq!(window(many(1), 1).scope.rule_id(), Some(RuleId::from_uuid(Uuid::nil())));
         let day = WindowScope::Day {
             agent: AgentId::from_uuid(Uuid::nil()),
             service: ServiceId::from_uuid(Uuid::nil()),
         };
-        assert_eq!(day.budget(), None);
+        assert_eq!(day.rule_id(), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The outflows from an agent's wallet on chain, whatever their cause. Each outflow must be the payment of a
 //! settlement.
 //!
-//! A payment by Purser uses an authorization, and the next log is the transfer ([`crate::match_transfer`]). A transfer
+//! A payment by Purser uses an authorization, and the next log is the transfer ([`crate::find_authorized_transfer`]). A transfer
 //! without a preceding use of an authorization belongs to no settlement. Anybody can log a transfer of zero from any
 //! wallet, so transfers of zero are ignored.
 //!
@@ -37,7 +37,7 @@ pub struct Outflow {
 
 impl Outflow {
     /// Returns whether this outflow is the expected payment.
-    pub fn is_of(&self, expected: &ExpectedTransfer) -> bool {
+    pub fn matches_transfer(&self, expected: &ExpectedTransfer) -> bool {
         self.wallet == expected.from
             && self.to == expected.to
             && self.units == U256::from(expected.amount.units())
@@ -48,7 +48,7 @@ impl Outflow {
     /// of the block. The same outflow always gets the same row id.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
         // The first six bytes of the transaction hash and the two low bytes of the log index.
-        let of_transaction = self.tx_hash.b256().0.into_iter().take(6);
+        let of_transaction = self.tx_hash.to_b256().0.into_iter().take(6);
         let of_log = self.log_index.to_be_bytes().into_iter().skip(6);
         let mut random = [0; 8];
         for (byte, from) in random.iter_mut().zip(of_transaction.chain(of_log)) {
@@ -64,13 +64,13 @@ impl Outflow {
         ];
         let members = members.map(|(name, value)| (name.to_owned(), value));
         AuditRecord {
-            id: AuditId::at(at, random),
+            id: AuditId::new_at(at, random),
             at,
             actor: Actor::Reconcile,
             source: RequestSource::default(),
             act: Act::new(AuditKind::OutflowFound)
-                .on(agent)
-                .with(&format!("{}#{}", self.tx_hash, self.log_index)),
+                .on_agent(agent)
+                .with_object(&format!("{}#{}", self.tx_hash, self.log_index)),
             outcome: AuditOutcome::Done(AuditChanges::between(None, Some(members.into()))),
         }
     }
@@ -79,7 +79,7 @@ impl Outflow {
 /// Returns the outflows in these logs of the token, which come with their transaction and block. The logs must include
 /// every transfer from the wallets and every use of the wallets' authorizations. A transfer whose amount can't be read
 /// counts as the maximum amount.
-pub fn outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
+pub fn find_outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
     let standing = || logs.iter().filter(|(_, _, log)| !log.removed);
     let mut nonces: HashMap<(BlockId, u64), (TxHash, B256, B256)> = HashMap::new();
     for (tx_hash, block, log) in standing() {
@@ -149,7 +149,10 @@ mod tests {
     #[test]
     fn transfers_use_the_nonce_of_the_preceding_log() {
         let nonce = |logs: &[(TxHash, BlockId, Log)]| -> Vec<bool> {
-            outflows(logs).iter().map(|outflow| outflow.nonce.is_some()).collect()
+            find_outflows(logs)
+                .iter()
+                .map(|outflow| outflow.nonce.is_some())
+                .collect()
         };
         assert_eq!(nonce(&[used(7, 0x20), moved(8, 5)]), [true]);
         assert_eq!(nonce(&[moved(8, 5), used(7, 0x20)]), [true]);
@@ -166,7 +169,7 @@ mod tests {
         gone.2.removed = true;
         assert_eq!(nonce(&[gone, moved(8, 5)]), [false]);
         // A transfer of zero, which anybody can log, is ignored.
-        assert_eq!(outflows(&[moved(8, 0)]), []);
+        assert_eq!(find_outflows(&[moved(8, 0)]), []);
     }
 
     #[test]
@@ -178,8 +181,8 @@ mod tests {
             amount: Amount::from_units(5).unwrap(),
             nonce: B256::repeat_byte(0x40),
         };
-        let paid = *outflows(&[used(7, 0x20), moved(8, 5)]).first().unwrap();
-        assert!(paid.is_of(&expected));
+        let paid = *find_outflows(&[used(7, 0x20), moved(8, 5)]).first().unwrap();
+        assert!(paid.matches_transfer(&expected));
         let others = [
             Outflow {
                 wallet: address(0x21),
@@ -200,7 +203,7 @@ mod tests {
             },
         ];
         for other in others {
-            assert!(!other.is_of(&expected), "{other:?}");
+            assert!(!other.matches_transfer(&expected), "{other:?}");
         }
     }
 
@@ -208,6 +211,9 @@ mod tests {
     fn unreadable_amounts_count_as_the_maximum() {
         let mut odd = moved(8, 5);
         odd.2.data = vec![1; 33];
-        assert_eq!(outflows(&[odd]).first().map(|outflow| outflow.units), Some(U256::MAX));
+        assert_eq!(
+            find_outflows(&[odd]).first().map(|outflow| outflow.units),
+            Some(U256::MAX)
+        );
     }
 }

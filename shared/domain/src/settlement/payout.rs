@@ -1,6 +1,6 @@
 //! Withdrawals: an owner withdraws an agent's money to the payout address that the owner set.
 //!
-//! Invariants: a withdrawal is reserved only with a [`PayoutGrant`], which only [`decide_payout`] creates: to the
+//! Invariants: a withdrawal is reserved only with a [`WithdrawalGrant`], which only [`decide_withdrawal`] creates: to the
 //! stored address after the address's delay, for at most the wallet's balance, and while no other withdrawal of the
 //! agent is open. The caller's request contains no address.
 //!
@@ -8,11 +8,11 @@
 //! agent's money. A freeze by operators blocks withdrawals, because somebody else may act in the owner's name. An
 //! address belongs to the user who set it and is not valid for a later owner of the agent.
 
-use crate::{Address, AgentId, Amount, Duration, Freeze, Network, PersonId, SettlementId, Timestamp};
+use crate::{Address, AgentId, Amount, Duration, Freeze, Network, SettlementId, Timestamp, UserId};
 
 /// An agent's payout address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PayoutAddress {
+pub struct WithdrawalAddress {
     /// The address.
     pub address: Address,
     /// The time at which it was set.
@@ -20,17 +20,17 @@ pub struct PayoutAddress {
     /// The time from which withdrawals to the address are allowed.
     pub good_from: Timestamp,
     /// The user who set the address.
-    pub named_by: PersonId,
+    pub named_by: UserId,
     /// The previous address, if there was one.
     pub replaced: Option<Address>,
 }
 
-/// The stored state of an agent's withdrawals. [`PayoutRecord::default`] is the state of an agent without a stored
+/// The stored state of an agent's withdrawals. [`WithdrawalRecord::default`] is the state of an agent without a stored
 /// record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PayoutRecord {
+pub struct WithdrawalRecord {
     /// The payout address, if there is one.
-    pub address: Option<PayoutAddress>,
+    pub address: Option<WithdrawalAddress>,
     /// The last address, if it was removed.
     pub removed: Option<Address>,
     /// The latest withdrawal, which may still be open.
@@ -39,20 +39,20 @@ pub struct PayoutRecord {
     pub version: u64,
 }
 
-impl PayoutRecord {
+impl WithdrawalRecord {
     /// Returns the stored address, if this user set it.
-    pub fn address_of(&self, owner: &PersonId) -> Option<&PayoutAddress> {
+    pub fn address_set_by(&self, owner: &UserId) -> Option<&WithdrawalAddress> {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
     /// Returns the record with this address, which the user set now and which is valid after `delay`. Returns `None` if
     /// the same user has already set the same address; that address's delay continues.
     #[must_use]
-    pub fn with_address(&self, address: Address, by: &PersonId, now: Timestamp, delay: Duration) -> Option<Self> {
+    pub fn with_address(&self, address: Address, by: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
-        let stands = self.address_of(by).is_some_and(|stands| stands.address == address);
+        let stands = self.address_set_by(by).is_some_and(|stands| stands.address == address);
         (!stands).then(|| Self {
-            address: Some(PayoutAddress {
+            address: Some(WithdrawalAddress {
                 address,
                 named_at: now,
                 good_from: now.after(delay),
@@ -80,7 +80,7 @@ impl PayoutRecord {
 
 /// Why an address can't be a payout address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PayoutAddressError {
+pub enum WithdrawalAddressError {
     /// The address is the agent's own wallet.
     #[error("must not be the agent's own wallet")]
     OwnWallet,
@@ -90,11 +90,15 @@ pub enum PayoutAddressError {
 }
 
 /// Checks that withdrawals may go to this address.
-pub fn check_payout_address(address: Address, wallet: Address, network: Network) -> Result<(), PayoutAddressError> {
+pub fn check_withdrawal_address(
+    address: Address,
+    wallet: Address,
+    network: Network,
+) -> Result<(), WithdrawalAddressError> {
     if address == wallet {
-        Err(PayoutAddressError::OwnWallet)
+        Err(WithdrawalAddressError::OwnWallet)
     } else if address == network.token().address {
-        Err(PayoutAddressError::Token)
+        Err(WithdrawalAddressError::Token)
     } else {
         Ok(())
     }
@@ -102,16 +106,16 @@ pub fn check_payout_address(address: Address, wallet: Address, network: Network)
 
 /// The requested amount of a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PayoutAmount {
+pub enum WithdrawalAmount {
     /// The whole balance.
     Balance,
     /// This amount.
     Units(Amount),
 }
 
-impl PayoutAmount {
+impl WithdrawalAmount {
     /// Creates a fixed amount. Returns `None` for zero.
-    pub const fn units(amount: Amount) -> Option<Self> {
+    pub const fn from_amount(amount: Amount) -> Option<Self> {
         if amount.is_zero() {
             None
         } else {
@@ -122,7 +126,7 @@ impl PayoutAmount {
 
 /// Why a withdrawal is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PayoutRefusal {
+pub enum WithdrawalRejection {
     /// The deployment has no facilitator.
     NotSetUp,
     /// An operators' freeze applies to the agent.
@@ -148,12 +152,12 @@ pub enum PayoutRefusal {
     },
 }
 
-impl PayoutRefusal {
+impl WithdrawalRejection {
     /// Returns the reason in snake case.
-    pub const fn reason(&self) -> &'static str {
+    pub const fn reason_name(&self) -> &'static str {
         match self {
             Self::NotSetUp => "not_set_up",
-            Self::Frozen(freeze) => freeze.reason(),
+            Self::Frozen(freeze) => freeze.reason_text(),
             Self::NoAddress => "no_payout_address",
             Self::AddressWaits { .. } => "payout_address_waits",
             Self::PayoutOpen { .. } => "payout_open",
@@ -164,13 +168,13 @@ impl PayoutRefusal {
 
 /// The inputs for the decision about a withdrawal.
 #[derive(Clone, Copy, Debug)]
-pub struct PayoutFacts<'a> {
+pub struct WithdrawalInputs<'a> {
     /// The agent's id.
     pub agent: AgentId,
     /// The agent's owner, who requests the withdrawal.
-    pub owner: &'a PersonId,
+    pub owner: &'a UserId,
     /// The stored record.
-    pub record: &'a PayoutRecord,
+    pub record: &'a WithdrawalRecord,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
     /// The latest withdrawal and the time from which the chain rejects it, if the withdrawal is not final on chain.
@@ -178,35 +182,35 @@ pub struct PayoutFacts<'a> {
     /// The wallet's balance.
     pub balance: Amount,
     /// The requested amount.
-    pub asked: PayoutAmount,
+    pub asked: WithdrawalAmount,
     /// The time of the decision.
     pub now: Timestamp,
 }
 
-/// The permission to reserve a withdrawal. Only [`decide_payout`] creates a grant.
+/// The permission to reserve a withdrawal. Only [`decide_withdrawal`] creates a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PayoutGrant {
+pub struct WithdrawalGrant {
     agent: AgentId,
-    owner: PersonId,
+    owner: UserId,
     to: Address,
     amount: Amount,
     at: Timestamp,
-    record: PayoutRecord,
+    record: WithdrawalRecord,
 }
 
-impl PayoutGrant {
+impl WithdrawalGrant {
     /// Returns the agent's id.
-    pub const fn agent(&self) -> AgentId {
+    pub const fn agent_id(&self) -> AgentId {
         self.agent
     }
 
     /// Returns the agent's owner, who requested the withdrawal.
-    pub const fn owner(&self) -> &PersonId {
+    pub const fn owner(&self) -> &UserId {
         &self.owner
     }
 
     /// Returns the payout address.
-    pub const fn to(&self) -> Address {
+    pub const fn recipient(&self) -> Address {
         self.to
     }
 
@@ -216,53 +220,53 @@ impl PayoutGrant {
     }
 
     /// Returns the time of the decision.
-    pub const fn at(&self) -> Timestamp {
+    pub const fn decided_at(&self) -> Timestamp {
         self.at
     }
 
     /// Returns the record that the decision was based on.
-    pub const fn record(&self) -> &PayoutRecord {
+    pub const fn base_record(&self) -> &WithdrawalRecord {
         &self.record
     }
 }
 
 /// Returns the payout address after the checks that don't need the wallet's balance: the operators' freeze, the
 /// address, the delay, then an open withdrawal.
-pub fn payout_address_of(
-    record: &PayoutRecord,
-    owner: &PersonId,
+pub fn usable_withdrawal_address(
+    record: &WithdrawalRecord,
+    owner: &UserId,
     frozen_by_operators: Option<Freeze>,
     open: Option<(SettlementId, Timestamp)>,
     now: Timestamp,
-) -> Result<Address, PayoutRefusal> {
+) -> Result<Address, WithdrawalRejection> {
     if let Some(freeze) = frozen_by_operators {
-        return Err(PayoutRefusal::Frozen(freeze));
+        return Err(WithdrawalRejection::Frozen(freeze));
     }
-    let named = record.address_of(owner).ok_or(PayoutRefusal::NoAddress)?;
+    let named = record.address_set_by(owner).ok_or(WithdrawalRejection::NoAddress)?;
     if now < named.good_from {
         let good_from = named.good_from;
-        return Err(PayoutRefusal::AddressWaits { good_from });
+        return Err(WithdrawalRejection::AddressWaits { good_from });
     }
     match open {
-        Some((settlement, until)) => Err(PayoutRefusal::PayoutOpen { settlement, until }),
+        Some((settlement, until)) => Err(WithdrawalRejection::PayoutOpen { settlement, until }),
         None => Ok(named.address),
     }
 }
 
 /// Decides whether a withdrawal is allowed. If several checks fail, the first failure is returned: freeze, address,
 /// delay, open withdrawal, balance.
-pub fn decide_payout(facts: &PayoutFacts<'_>) -> Result<PayoutGrant, PayoutRefusal> {
+pub fn decide_withdrawal(facts: &WithdrawalInputs<'_>) -> Result<WithdrawalGrant, WithdrawalRejection> {
     let frozen = facts.frozen_by_operators;
-    let to = payout_address_of(facts.record, facts.owner, frozen, facts.open, facts.now)?;
+    let to = usable_withdrawal_address(facts.record, facts.owner, frozen, facts.open, facts.now)?;
     let amount = match facts.asked {
-        PayoutAmount::Balance => facts.balance,
-        PayoutAmount::Units(amount) => amount,
+        WithdrawalAmount::Balance => facts.balance,
+        WithdrawalAmount::Units(amount) => amount,
     };
     if amount.is_zero() || amount > facts.balance {
         let balance = facts.balance;
-        return Err(PayoutRefusal::InsufficientBalance { balance });
+        return Err(WithdrawalRejection::InsufficientBalance { balance });
     }
-    Ok(PayoutGrant {
+    Ok(WithdrawalGrant {
         agent: facts.agent,
         owner: facts.owner.clone(),
         to,
@@ -285,11 +289,11 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    fn person() -> PersonId {
-        PersonId::derive("https://issuer.example", "someone")
+    fn person() -> UserId {
+        UserId::derive("https://issuer.example", "someone")
     }
 
-    fn named(record: &PayoutRecord, byte: u8, secs: u64) -> Option<PayoutRecord> {
+    fn named(record: &WithdrawalRecord, byte: u8, secs: u64) -> Option<WithdrawalRecord> {
         let delay = Duration::from_secs_u32(100);
         record.with_address(Address::repeat_byte(byte), &person(), at(secs), delay)
     }
@@ -297,7 +301,7 @@ mod tests {
     /// Setting the same address again does not restart the delay.
     #[test]
     fn changed_payout_addresses_wait_again() {
-        let first = named(&PayoutRecord::default(), 1, 1_000).unwrap();
+        let first = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
         assert_eq!(first.address.as_ref().unwrap().good_from, at(1_100));
         assert_eq!(named(&first, 1, 1_050), None);
         let second = named(&first, 2, 1_090).unwrap();
@@ -314,13 +318,13 @@ mod tests {
         assert_eq!(again.address.unwrap().good_from, at(2_100));
     }
 
-    /// `PayoutAmount::Balance` withdraws the whole balance.
+    /// `WithdrawalAmount::Balance` withdraws the whole balance.
     #[test]
     fn payout_refusals_have_a_fixed_order() {
-        let record = named(&PayoutRecord::default(), 1, 1_000).unwrap();
+        let record = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
         let open = (SettlementId::from_uuid(Uuid::nil()), at(5_000));
-        let decide_frozen = |record: &PayoutRecord, frozen_by_operators, open, secs, balance, asked| {
-            let facts = PayoutFacts {
+        let decide_frozen = |record: &WithdrawalRecord, frozen_by_operators, open, secs, balance, asked| {
+            let facts = WithdrawalInputs {
                 agent: AgentId::from_uuid(Uuid::nil()),
                 owner: &person(),
                 record,
@@ -330,11 +334,12 @@ mod tests {
                 asked,
                 now: at(secs),
             };
-            decide_payout(&facts).map(|grant| (grant.to(), grant.amount().units()))
+            decide_withdrawal(&facts).map(|grant| (grant.recipient(), grant.amount().units()))
         };
-        let decide =
-            |record: &PayoutRecord, open, secs, balance, asked| decide_frozen(record, None, open, secs, balance, asked);
-        let five = PayoutAmount::units(units(5)).unwrap();
+        let decide = |record: &WithdrawalRecord, open, secs, balance, asked| {
+            decide_frozen(record, None, open, secs, balance, asked)
+        };
+        let five = WithdrawalAmount::from_amount(units(5)).unwrap();
         let (none, some) = (None, Some(open));
         let to = Address::repeat_byte(1);
         let rows = [
@@ -342,11 +347,11 @@ mod tests {
             (1_100, some, 4, five, Err("payout_open")),
             (1_100, none, 4, five, Err("insufficient_balance")),
             (1_100, none, 5, five, Ok((to, 5))),
-            (1_100, none, 0, PayoutAmount::Balance, Err("insufficient_balance")),
-            (1_100, none, 7, PayoutAmount::Balance, Ok((to, 7))),
+            (1_100, none, 0, WithdrawalAmount::Balance, Err("insufficient_balance")),
+            (1_100, none, 7, WithdrawalAmount::Balance, Ok((to, 7))),
         ];
         for (secs, open, balance, asked, expected) in rows {
-            let told = decide(&record, open, secs, balance, asked).map_err(|refusal| refusal.reason());
+            let told = decide(&record, open, secs, balance, asked).map_err(|refusal| refusal.reason_name());
             assert_eq!(told, expected, "{secs} {balance}");
         }
         for (freeze, reason) in [
@@ -354,26 +359,26 @@ mod tests {
             (Freeze::Owner, "agent_frozen:owner"),
             (Freeze::Deployment, "agent_frozen:deployment"),
         ] {
-            let refused = decide_frozen(&PayoutRecord::default(), Some(freeze), some, 1_099, 4, five);
-            assert_eq!(refused.map_err(|refusal| refusal.reason()), Err(reason));
+            let refused = decide_frozen(&WithdrawalRecord::default(), Some(freeze), some, 1_099, 4, five);
+            assert_eq!(refused.map_err(|refusal| refusal.reason_name()), Err(reason));
         }
         // Another owner has not set an address yet.
-        let other = PersonId::derive("https://issuer.example", "another");
-        let refused = payout_address_of(&record, &other, None, None, at(9_000));
-        assert_eq!(refused, Err(PayoutRefusal::NoAddress));
+        let other = UserId::derive("https://issuer.example", "another");
+        let refused = usable_withdrawal_address(&record, &other, None, None, at(9_000));
+        assert_eq!(refused, Err(WithdrawalRejection::NoAddress));
         let handed = record.with_address(to, &other, at(9_000), Duration::DAY).unwrap();
         assert_eq!(handed.address.unwrap().good_from, at(9_000).after(Duration::DAY));
-        let nobody = decide(&PayoutRecord::default(), some, 1_100, 4, five);
-        assert_eq!(nobody, Err(PayoutRefusal::NoAddress));
-        assert_eq!(PayoutAmount::units(Amount::ZERO), None);
+        let nobody = decide(&WithdrawalRecord::default(), some, 1_100, 4, five);
+        assert_eq!(nobody, Err(WithdrawalRejection::NoAddress));
+        assert_eq!(WithdrawalAmount::from_amount(Amount::ZERO), None);
     }
 
     #[test]
     fn wallet_and_token_addresses_receive_no_payouts() {
         let (wallet, token) = (Address::repeat_byte(7), Network::Base.token().address);
-        let check = |address| check_payout_address(address, wallet, Network::Base);
-        assert_eq!(check(wallet), Err(PayoutAddressError::OwnWallet));
-        assert_eq!(check(token), Err(PayoutAddressError::Token));
+        let check = |address| check_withdrawal_address(address, wallet, Network::Base);
+        assert_eq!(check(wallet), Err(WithdrawalAddressError::OwnWallet));
+        assert_eq!(check(token), Err(WithdrawalAddressError::Token));
         assert_eq!(check(Address::repeat_byte(8)), Ok(()));
     }
 }

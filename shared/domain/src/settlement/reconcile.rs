@@ -1,7 +1,7 @@
 //! Decides what to do with a settlement, based on the state of its authorization at a final block.
 //!
-//! Invariants: a hold is released only with an [`Unusable`], a confirmation is reverted only with a [`TransferGone`],
-//! and only [`reconcile`] creates these values. Both are based on the token's state at a final block or on the token's
+//! Invariants: a hold is released only with an [`UnusableAuthorization`], a confirmation is reverted only with a [`VanishedTransfer`],
+//! and only [`decide_reconciliation`] creates these values. Both are based on the token's state at a final block or on the token's
 //! event in a final block. They are never based on a clock, a provider's claim, or a failed search.
 //!
 //! Why this is sufficient: EIP-3009 accepts an authorization only in a block whose time is before `validBefore`, and
@@ -12,7 +12,7 @@
 
 use crate::{
     B256, ExpectedTransfer, Log, Mismatch, Settlement, SettlementId, SettlementState, Timestamp, TransactionLogs,
-    Transfer, TxHash, match_transfer,
+    Transfer, TxHash, find_authorized_transfer,
 };
 use alloy_primitives::b256;
 
@@ -48,9 +48,9 @@ pub enum Reconciliation {
     /// Confirm the settlement, whether it is authorized or expired, because this transfer paid it.
     Confirm(Transfer),
     /// Release the settlement's hold, because the settlement can never be paid.
-    Release(Unusable),
+    Release(UnusableAuthorization),
     /// Revert the confirmation, because the transfer is no longer on chain. The settlement becomes authorized again.
-    RevertConfirmation(TransferGone),
+    RevertConfirmation(VanishedTransfer),
     /// Nothing: the settlement is confirmed, and this transfer is still on chain.
     StillPaid(Transfer),
     /// The settlement is confirmed, but the transaction is now in another block, with this transfer.
@@ -65,29 +65,29 @@ pub enum Reconciliation {
     Untraced,
 }
 
-/// Proof that an authorization can never be used. Only [`reconcile`] creates this proof.
+/// Proof that an authorization can never be used. Only [`decide_reconciliation`] creates this proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unusable {
+pub struct UnusableAuthorization {
     settlement: SettlementId,
 }
 
-impl Unusable {
+impl UnusableAuthorization {
     /// Returns the settlement of the authorization.
-    pub const fn settlement(&self) -> SettlementId {
+    pub const fn settlement_id(&self) -> SettlementId {
         self.settlement
     }
 }
 
-/// Proof that the transfer that confirmed a settlement is no longer on chain. Only [`reconcile`] creates this proof.
+/// Proof that the transfer that confirmed a settlement is no longer on chain. Only [`decide_reconciliation`] creates this proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransferGone {
+pub struct VanishedTransfer {
     settlement: SettlementId,
     tx_hash: TxHash,
 }
 
-impl TransferGone {
+impl VanishedTransfer {
     /// Returns the settlement of the transfer.
-    pub const fn settlement(&self) -> SettlementId {
+    pub const fn settlement_id(&self) -> SettlementId {
         self.settlement
     }
 
@@ -98,37 +98,39 @@ impl TransferGone {
 }
 
 /// Decides what to do with a settlement, from the state of the settlement's authorization at a final block.
-pub fn reconcile(
+pub fn decide_reconciliation(
     settlement: &Settlement,
     expected: &ExpectedTransfer,
     block: &FinalBlock,
     authorization_state: &AuthorizationState,
 ) -> Reconciliation {
     match authorization_state {
-        AuthorizationState::Unused => reconcile_unused(settlement, block),
+        AuthorizationState::Unused => decide_unused(settlement, block),
         // The node's state is newer than the final block, so the transaction is not final yet.
         AuthorizationState::Used(transaction) if transaction.block.number > block.number => Reconciliation::NotYet,
-        AuthorizationState::Used(transaction) => match match_transfer(expected, transaction) {
-            Ok(transfer) => reconcile_paid(settlement, transfer),
-            Err(Mismatch::AuthorizationNotUsed) if cancels(expected, transaction) => never_to_be_paid(settlement),
+        AuthorizationState::Used(transaction) => match find_authorized_transfer(expected, transaction) {
+            Ok(transfer) => decide_paid(settlement, transfer),
+            Err(Mismatch::AuthorizationNotUsed) if cancels_authorization(expected, transaction) => {
+                decide_unpaid(settlement)
+            }
             Err(mismatch) => Reconciliation::Contradicted(mismatch),
         },
         AuthorizationState::UsedUntraced => Reconciliation::Untraced,
     }
 }
 
-fn reconcile_unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
+fn decide_unused(settlement: &Settlement, block: &FinalBlock) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized if block.at < settlement.terms.valid_before => Reconciliation::NotYet,
         // A block before the transfer's block can't contradict the transfer.
         SettlementState::Confirmed { block_number, .. } if block.number < block_number => Reconciliation::NotYet,
         SettlementState::Authorized | SettlementState::Confirmed { .. } | SettlementState::Expired => {
-            never_to_be_paid(settlement)
+            decide_unpaid(settlement)
         }
     }
 }
 
-fn reconcile_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
+fn decide_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized | SettlementState::Expired => Reconciliation::Confirm(transfer),
         SettlementState::Confirmed {
@@ -140,30 +142,30 @@ fn reconcile_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation
                 Reconciliation::PaidInAnotherBlock(transfer)
             }
         }
-        SettlementState::Confirmed { tx_hash, .. } => transfer_gone(settlement, tx_hash),
+        SettlementState::Confirmed { tx_hash, .. } => decide_vanished_transfer(settlement, tx_hash),
     }
 }
 
 /// Returns what to do if the payment is not on chain. A confirmed settlement first becomes authorized again.
-fn never_to_be_paid(settlement: &Settlement) -> Reconciliation {
+fn decide_unpaid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
-        SettlementState::Authorized => Reconciliation::Release(Unusable {
+        SettlementState::Authorized => Reconciliation::Release(UnusableAuthorization {
             settlement: settlement.id(),
         }),
-        SettlementState::Confirmed { tx_hash, .. } => transfer_gone(settlement, tx_hash),
+        SettlementState::Confirmed { tx_hash, .. } => decide_vanished_transfer(settlement, tx_hash),
         SettlementState::Expired => Reconciliation::StillUnpaid,
     }
 }
 
-fn transfer_gone(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
-    Reconciliation::RevertConfirmation(TransferGone {
+fn decide_vanished_transfer(settlement: &Settlement, tx_hash: TxHash) -> Reconciliation {
+    Reconciliation::RevertConfirmation(VanishedTransfer {
         settlement: settlement.id(),
         tx_hash,
     })
 }
 
 /// Returns whether a transaction that did not use the authorization canceled it.
-fn cancels(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
+fn cancels_authorization(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
     transaction.logs.iter().any(is_ours)
@@ -173,8 +175,8 @@ fn cancels(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        AUTHORIZATION_USED, Address, AgentId, Amount, BlockId, Duration, Fingerprint, Network, NoncePrefix, Payout,
-        Purpose, TRANSFER, Terms, TransactionId,
+        AUTHORIZATION_USED, Address, AgentId, Amount, BlockId, Duration, Fingerprint, Network, NoncePrefix, Purpose,
+        SettlementTerms, TRANSFER, TransactionId, WithdrawalPurpose,
     };
     use alloy_primitives::{U256, keccak256};
     use uuid::Uuid;
@@ -189,8 +191,8 @@ mod tests {
         TxHash::from_b256(B256::repeat_byte(byte))
     }
 
-    fn terms() -> Terms {
-        Terms {
+    fn terms() -> SettlementTerms {
+        SettlementTerms {
             id: SettlementId::from_uuid(Uuid::max()),
             transaction: TransactionId::from_uuid(Uuid::nil()),
             agent: AgentId::from_uuid(Uuid::nil()),
@@ -203,8 +205,8 @@ mod tests {
             idempotency_key: Fingerprint::for_text("k"),
             nonce_prefix: NoncePrefix::from_nonce(B256::ZERO),
             transfers: 0,
-            purpose: Purpose::Payout(Payout {
-                by: crate::PersonId::derive("https://issuer.example", "someone"),
+            purpose: Purpose::Payout(WithdrawalPurpose {
+                by: crate::UserId::derive("https://issuer.example", "someone"),
             }),
         }
     }
@@ -292,7 +294,7 @@ mod tests {
     }
 
     fn told(state: SettlementState, block: &FinalBlock, authorization_state: &AuthorizationState) -> &'static str {
-        match reconcile(&settlement(state), &expected(), block, authorization_state) {
+        match decide_reconciliation(&settlement(state), &expected(), block, authorization_state) {
             Reconciliation::Confirm(_) => "confirm",
             Reconciliation::Release(_) => "release",
             Reconciliation::RevertConfirmation(transfer_gone) if transfer_gone.tx_hash() == hash(1) => "take back",
@@ -301,7 +303,7 @@ mod tests {
             Reconciliation::PaidInAnotherBlock(_) => "in another block",
             Reconciliation::StillUnpaid => "still unpaid",
             Reconciliation::NotYet => "not yet",
-            Reconciliation::Contradicted(mismatch) => mismatch.reason(),
+            Reconciliation::Contradicted(mismatch) => mismatch.reason_name(),
             Reconciliation::Untraced => "untraced",
         }
     }
@@ -436,20 +438,20 @@ mod tests {
     fn reconciliation_steps_keep_the_payment_terms() {
         let held = settlement(SettlementState::Authorized);
         let Reconciliation::Release(unusable) =
-            reconcile(&held, &expected(), &block(1_060), &AuthorizationState::Unused)
+            decide_reconciliation(&held, &expected(), &block(1_060), &AuthorizationState::Unused)
         else {
             panic!()
         };
         assert_eq!(held.clone().expire(&unusable), settlement(SettlementState::Expired));
         let paid_once = settlement(confirmed(hash(1)));
         let Reconciliation::RevertConfirmation(transfer_gone) =
-            reconcile(&paid_once, &expected(), &block(1_060), &AuthorizationState::Unused)
+            decide_reconciliation(&paid_once, &expected(), &block(1_060), &AuthorizationState::Unused)
         else {
             panic!()
         };
         assert_eq!(paid_once.revert_confirmation(&transfer_gone), held);
         assert_eq!(
-            (unusable.settlement(), transfer_gone.settlement()),
+            (unusable.settlement_id(), transfer_gone.settlement_id()),
             (held.id(), held.id())
         );
     }

@@ -4,8 +4,8 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Fingerprint, InputVersions, KeyId, Network,
-    OperationSlug, PersonId, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TransferGone, TxHash,
-    Unusable, WindowMeasure, WindowScope, X402Version, catalog::service::named,
+    OperationSlug, RuleId, ServiceId, SettlementId, Timestamp, TransactionId, Transfer, TxHash, UnusableAuthorization,
+    UserId, VanishedTransfer, WindowMeasure, WindowScope, X402Version, catalog::service::named,
 };
 use std::fmt;
 
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The authorized payment, which never changes.
-    pub terms: Terms,
+    pub terms: SettlementTerms,
     /// The state of the settlement.
     pub state: SettlementState,
     /// The time at which the payment counts in the windows: the time of the authorization or, if the payment was proven
@@ -40,14 +40,14 @@ impl FailedProofs {
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may still be checked.
-    pub fn allow(&self, tx_hash: TxHash) -> bool {
+    pub fn allows_check(&self, tx_hash: TxHash) -> bool {
         self.count < Self::MAX || self.last == Some(tx_hash)
     }
 }
 
 /// The authorized payment. The signed bytes are derived only from these fields and the deployment's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SettlementTerms {
     /// The settlement's id. The payment's EIP-3009 nonce is derived from this id.
     pub id: SettlementId,
     /// The transaction id: of the decision that allowed the purchase, or of the withdrawal itself.
@@ -71,7 +71,7 @@ pub struct Terms {
     /// The first bytes of the payment's nonce.
     pub nonce_prefix: NoncePrefix,
     /// The number of the agent's ownership transfers before the authorization, which determines the owner
-    /// ([`Agent::owner_then`](crate::Agent::owner_then)).
+    /// ([`Agent::owner_at`](crate::Agent::owner_at)).
     pub transfers: u32,
     /// Whether the payment is a purchase or a withdrawal.
     pub purpose: Purpose,
@@ -83,7 +83,7 @@ pub enum Purpose {
     /// The agent buys an operation of the catalog. The payment counts in the windows.
     Purchase(Purchase),
     /// The owner withdraws money to the payout address. The payment counts in no window.
-    Payout(Payout),
+    Payout(WithdrawalPurpose),
 }
 
 /// A purchase and the decision that allowed it.
@@ -115,12 +115,12 @@ pub struct Purchase {
 
 /// A withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Payout {
+pub struct WithdrawalPurpose {
     /// The user who withdrew the money and owned the agent at that time.
-    pub by: PersonId,
+    pub by: UserId,
 }
 
-impl Terms {
+impl SettlementTerms {
     /// Returns the purchase, or `None` for a withdrawal.
     pub const fn purchase(&self) -> Option<&Purchase> {
         match &self.purpose {
@@ -136,7 +136,7 @@ impl Terms {
     }
 
     /// Returns the windows in which the payment counts, each with the amount that the payment adds.
-    pub fn windows(&self) -> Vec<(WindowScope, Amount)> {
+    pub fn window_amounts(&self) -> Vec<(WindowScope, Amount)> {
         let Some(purchase) = self.purchase() else {
             return Vec::new();
         };
@@ -145,7 +145,7 @@ impl Terms {
         let counts = purchase.counts.iter().map(|rule| (rule, WindowMeasure::Payments));
         let rules = budgets.chain(counts).map(|(rule, counted)| {
             let scope = WindowScope::Budget { agent, rule: *rule };
-            (scope, counted.units(self.amount))
+            (scope, counted.to_units(self.amount))
         });
         std::iter::once((WindowScope::Day { agent, service }, self.amount))
             .chain(rules)
@@ -212,7 +212,7 @@ impl SettlementState {
     }
 
     /// Returns the state without its data.
-    pub const fn status(&self) -> ReceiptStatus {
+    pub const fn receipt_status(&self) -> ReceiptStatus {
         match self {
             Self::Authorized => ReceiptStatus::Authorized,
             Self::Confirmed { .. } => ReceiptStatus::Confirmed,
@@ -221,8 +221,8 @@ impl SettlementState {
     }
 
     /// Returns the `receipt_status` of the state.
-    pub const fn name(&self) -> &'static str {
-        self.status().name()
+    pub const fn state_name(&self) -> &'static str {
+        self.receipt_status().name()
     }
 }
 
@@ -248,7 +248,7 @@ impl Settlement {
         }
     }
 
-    /// Confirms the settlement with this transfer. Only `match_transfer` creates a [`Transfer`].
+    /// Confirms the settlement with this transfer. Only `find_authorized_transfer` creates a [`Transfer`].
     #[must_use]
     pub fn confirm(self, transfer: &Transfer, settled_at: Timestamp) -> Self {
         Self {
@@ -263,7 +263,7 @@ impl Settlement {
 
     /// Marks the settlement as expired after its hold was released.
     #[must_use]
-    pub fn expire(self, _unusable: &Unusable) -> Self {
+    pub fn expire(self, _unusable: &UnusableAuthorization) -> Self {
         Self {
             state: SettlementState::Expired,
             ..self
@@ -272,7 +272,7 @@ impl Settlement {
 
     /// Makes the settlement authorized again after its confirmation was reverted.
     #[must_use]
-    pub fn revert_confirmation(self, _transfer_gone: &TransferGone) -> Self {
+    pub fn revert_confirmation(self, _transfer_gone: &VanishedTransfer) -> Self {
         Self {
             state: SettlementState::Authorized,
             ..self

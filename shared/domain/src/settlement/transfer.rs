@@ -7,7 +7,7 @@
 //!
 //! `shared/chain` fetches the logs and checks that their block is final. Without both, the logs prove nothing.
 
-use crate::{Address, Amount, B256, Terms};
+use crate::{Address, Amount, B256, SettlementTerms};
 use alloy_primitives::{U256, b256};
 use std::fmt;
 
@@ -29,7 +29,7 @@ impl TxHash {
     }
 
     /// Returns the bytes.
-    pub const fn b256(self) -> B256 {
+    pub const fn to_b256(self) -> B256 {
         self.0
     }
 }
@@ -94,7 +94,7 @@ pub struct ExpectedTransfer {
 
 impl ExpectedTransfer {
     /// Returns the expected evidence for a settlement with this nonce.
-    pub const fn new(terms: &Terms, nonce: B256) -> Self {
+    pub const fn new(terms: &SettlementTerms, nonce: B256) -> Self {
         Self {
             token: terms.network.token().address,
             from: terms.wallet,
@@ -105,7 +105,7 @@ impl ExpectedTransfer {
     }
 }
 
-/// A payment that was seen on chain exactly as authorized. Only [`match_transfer`] creates a transfer.
+/// A payment that was seen on chain exactly as authorized. Only [`find_authorized_transfer`] creates a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
@@ -153,7 +153,7 @@ impl Mismatch {
     ];
 
     /// Returns the `reason` of `onchain_settlement_not_verified` (docs/spec.md §7).
-    pub const fn reason(self) -> &'static str {
+    pub const fn reason_name(self) -> &'static str {
         match self {
             Self::TransactionReverted => "transaction_reverted",
             Self::AuthorizationNotUsed => "authorization_not_used",
@@ -173,7 +173,10 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 ///
 /// Circle's token contract marks the authorization as used and then transfers, without a call in between. Therefore the
 /// transfer is the very next log, and no other transfer of the transaction can be mistaken for it.
-pub fn match_transfer(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> Result<Transfer, Mismatch> {
+pub fn find_authorized_transfer(
+    expected: &ExpectedTransfer,
+    transaction: &TransactionLogs,
+) -> Result<Transfer, Mismatch> {
     let standing = || transaction.logs.iter().filter(|log| !log.removed);
     let mut all_uses = standing().filter(|log| uses_authorization(log, expected));
     let used = all_uses.next().ok_or(Mismatch::AuthorizationNotUsed)?;
@@ -182,7 +185,7 @@ pub fn match_transfer(expected: &ExpectedTransfer, transaction: &TransactionLogs
     }
     let mut following = standing().filter(|log| Some(log.index) == used.index.checked_add(1));
     match (following.next(), following.next()) {
-        (Some(log), None) if is_transfer(log, expected) => Ok(Transfer {
+        (Some(log), None) if is_expected_transfer(log, expected) => Ok(Transfer {
             tx_hash: transaction.tx_hash,
             block: transaction.block,
             log_index: log.index,
@@ -195,7 +198,7 @@ fn uses_authorization(log: &Log, expected: &ExpectedTransfer) -> bool {
     log.address == expected.token && log.topics == [AUTHORIZATION_USED, expected.from.into_word(), expected.nonce]
 }
 
-fn is_transfer(log: &Log, expected: &ExpectedTransfer) -> bool {
+fn is_expected_transfer(log: &Log, expected: &ExpectedTransfer) -> bool {
     log.address == expected.token
         && log.topics == [TRANSFER, expected.from.into_word(), expected.to.into_word()]
         && log.data == U256::from(expected.amount.units()).to_be_bytes::<32>()
@@ -426,7 +429,7 @@ mod tests {
         ];
         for (name, logs, outcome) in cases {
             assert_eq!(
-                match_transfer(&expected(), &transaction(logs)).map(|_| ()),
+                find_authorized_transfer(&expected(), &transaction(logs)).map(|_| ()),
                 outcome,
                 "{name}"
             );
@@ -437,14 +440,14 @@ mod tests {
     fn two_logs_at_one_place_prove_nothing() {
         let logs = vec![used(7, 0x40), moved(8, 0x30, AMOUNT), moved(8, 0x31, AMOUNT)];
         assert_eq!(
-            match_transfer(&expected(), &transaction(logs)),
+            find_authorized_transfer(&expected(), &transaction(logs)),
             Err(Mismatch::UsdcTransferMismatch)
         );
     }
 
     #[test]
     fn the_transfer_remembers_where_it_was_seen() {
-        let transfer = match_transfer(&expected(), &transaction(changed(|_, _| {}))).unwrap();
+        let transfer = find_authorized_transfer(&expected(), &transaction(changed(|_, _| {}))).unwrap();
         assert_eq!(
             (transfer.tx_hash(), transfer.block(), transfer.log_index()),
             (TxHash(B256::repeat_byte(1)), BLOCK, 8)
@@ -490,7 +493,7 @@ mod tests {
             };
             let ours = [used(100, 0x40), moved(101, 0x30, AMOUNT)];
             let logs = [strangers(0, &before), ours.to_vec(), strangers(102, &after)].concat();
-            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_ok());
+            prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_ok());
         }
 
         /// A change of any single bit in the two logs is rejected.
@@ -498,10 +501,10 @@ mod tests {
         fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});
             logs[log].topics[topic][bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_err());
+            prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_err());
             let mut logs = changed(|_, _| {});
             logs[1].data[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(match_transfer(&expected(), &transaction(logs)).is_err());
+            prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_err());
         }
     }
 }

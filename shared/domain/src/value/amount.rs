@@ -53,7 +53,7 @@ impl Amount {
 
     /// Subtracts `other`. Returns zero if `other` is greater.
     #[must_use]
-    pub fn above(self, other: Self) -> Self {
+    pub fn saturating_minus(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 

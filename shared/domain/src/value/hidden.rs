@@ -12,7 +12,7 @@ pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut tags = 0_usize;
     std::iter::from_fn(move || {
         let char = rest.next()?;
-        let hidden = tags == 0 && is_invisible(char) && !shapes(previous, char);
+        let hidden = tags == 0 && is_invisible(char) && !changes_previous_character(previous, char);
         tags = match char {
             BLACK_FLAG => count_flag_tags(rest.as_str()),
             _ => tags.saturating_sub(1),
@@ -44,17 +44,19 @@ fn count_flag_tags(text: &str) -> usize {
 }
 
 /// Returns whether a character changes how the previous one looks.
-fn shapes(previous: char, char: char) -> bool {
+fn changes_previous_character(previous: char, char: char) -> bool {
     match char {
         // The grapheme joiner, and the zero-width non-joiner and joiner.
-        '\u{34f}' | '\u{200c}' | '\u{200d}' => joins(previous),
+        '\u{34f}' | '\u{200c}' | '\u{200d}' => is_joining_character(previous),
         // Variants of Mongolian letters.
         '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
         // The blank cell after another Braille cell.
         '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
         // Text and emoji style; ASCII has them in keycaps.
         '\u{fe0e}' | '\u{fe0f}' => {
-            matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}') || joins(previous) || is_symbol(previous)
+            matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}')
+                || is_joining_character(previous)
+                || is_symbol(previous)
         }
         // Standardized variants of Myanmar letters, mathematical symbols and ideographs.
         '\u{fe00}'..='\u{fe02}' => {
@@ -69,7 +71,7 @@ fn shapes(previous: char, char: char) -> bool {
 
 /// Returns whether a joiner can change a character: letters and marks of scripts that join, and emoji. Latin, Greek,
 /// Cyrillic, kana, hangul and ideographs don't join.
-fn joins(char: char) -> bool {
+fn is_joining_character(char: char) -> bool {
     matches!(char,
         '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{10ff}' | '\u{1200}'..='\u{180a}' | '\u{180f}'..='\u{1dff}'
         | '\u{2194}'..='\u{21ff}' | '\u{2300}'..='\u{27bf}' | '\u{2900}'..='\u{2bff}' | '\u{a800}'..='\u{abff}'

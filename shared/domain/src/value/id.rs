@@ -73,33 +73,33 @@ uuid_ids! {
 impl BacktestId {
     /// Creates the id of a backtest that was requested at `at`. `random` distinguishes ids with the same time in
     /// microseconds.
-    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+    pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 }
 
 impl AuditId {
     /// Creates the id of a row written at `at`. `random` distinguishes ids with the same time in microseconds.
-    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+    pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
     /// Returns the lowest id of this time. All earlier rows have a lower id.
     pub fn first_at(at: Timestamp) -> Self {
-        Self::at(at, [0; 8])
+        Self::new_at(at, [0; 8])
     }
 }
 
 impl SettlementId {
     /// Creates the id of a settlement authorized at `at`. `random` distinguishes ids with the same time in
     /// microseconds.
-    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+    pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
     /// Returns the time of the authorization, from the id.
     pub fn authorized_at(self) -> Timestamp {
-        time_of(self.0)
+        uuid_time(self.0)
     }
 }
 
@@ -116,25 +116,25 @@ impl DeliveryId {
     }
 
     /// Creates the id of a request at `at`. `random` distinguishes ids with the same time in microseconds.
-    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+    pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
     /// Returns the time in the id. For a request, this is the time of the request.
-    pub fn time(self) -> Timestamp {
-        time_of(self.0)
+    pub fn requested_at(self) -> Timestamp {
+        uuid_time(self.0)
     }
 }
 
 impl TransactionId {
     /// Creates the id of a decision made at `at`. `random` distinguishes ids with the same time in microseconds.
-    pub fn at(at: Timestamp, random: [u8; 8]) -> Self {
+    pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
     }
 
     /// Returns the time in the id.
     pub fn decided_at(self) -> Timestamp {
-        time_of(self.0)
+        uuid_time(self.0)
     }
 }
 
@@ -155,7 +155,7 @@ fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
 }
 
 /// Returns the time in a UUID that [`uuid_v7`] created.
-fn time_of(id: Uuid) -> Timestamp {
+fn uuid_time(id: Uuid) -> Timestamp {
     let [m0, m1, m2, m3, m4, m5, s0, s1, ..] = id.into_bytes();
     let millis = u64::from_be_bytes([0, 0, m0, m1, m2, m3, m4, m5]);
     // The upper four bits are the version.
@@ -256,14 +256,14 @@ mod tests {
     proptest! {
         #[test]
         fn settlement_ids_sort_by_time(a in 0..Timestamp::MAX.micros(), b in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
-            let id = |micros| SettlementId::at(Timestamp::from_micros(micros).unwrap(), random).to_string();
+            let id = |micros| SettlementId::new_at(Timestamp::from_micros(micros).unwrap(), random).to_string();
             prop_assert_eq!(id(a).cmp(&id(b)), a.cmp(&b));
         }
 
         #[test]
         fn a_settlement_id_tells_its_time(micros in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
             let at = Timestamp::from_micros(micros).unwrap();
-            prop_assert_eq!(SettlementId::at(at, random).authorized_at(), at);
+            prop_assert_eq!(SettlementId::new_at(at, random).authorized_at(), at);
         }
     }
 }

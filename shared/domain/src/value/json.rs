@@ -5,7 +5,7 @@
 //! `details[]`.
 //!
 //! A provider's document may contain JSON that `serde_json` can't represent: lone surrogates (RFC 8259 §8.2) and
-//! numbers beyond a double (§6). [`parse_json_around`] accepts such a document and keeps the document's text, so that
+//! numbers beyond a double (§6). [`parse_json_with_raw_field`] accepts such a document and keeps the document's text, so that
 //! the document can be returned unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -14,16 +14,16 @@ use std::{borrow::Cow, fmt};
 
 /// A validation error for `details[]`: the location (a JSON Pointer, RFC 6901) and the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct ValidationError {
     /// The JSON Pointer into the request body. Empty for the body itself. For a query parameter, `/<name>`.
     pub path: String,
     /// A lower-case fragment that describes the valid values.
     pub message: String,
 }
 
-impl Problem {
+impl ValidationError {
     /// Creates a validation error at `path`.
-    pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn at_path(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             path: path.into(),
             message: message.into(),
@@ -32,13 +32,15 @@ impl Problem {
 }
 
 /// Parses one JSON document. Repeated keys, trailing text and invalid UTF-8 are rejected.
-pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Problem::at("", "must be UTF-8"))?;
+pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| ValidationError::at_path("", "must be UTF-8"))?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let value = Strict
         .deserialize(&mut reader)
-        .map_err(|error| Problem::at("", describe(&error)))?;
-    reader.end().map_err(|_| Problem::at("", "must be one JSON document"))?;
+        .map_err(|error| ValidationError::at_path("", describe_json_error(&error)))?;
+    reader
+        .end()
+        .map_err(|_| ValidationError::at_path("", "must be one JSON document"))?;
     Ok(value)
 }
 
@@ -46,26 +48,30 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, Problem> {
 ///
 /// The document is parsed like the rest of the object, but values that can't be represented are replaced: U+FFFD for a
 /// lone surrogate, `null` for a number beyond a double. The returned text is unchanged.
-pub fn parse_json_around<'a>(bytes: &'a [u8], member: &str) -> Result<(Value, Option<&'a RawValue>), Problem> {
+pub fn parse_json_with_raw_field<'a>(
+    bytes: &'a [u8],
+    member: &str,
+) -> Result<(Value, Option<&'a RawValue>), ValidationError> {
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         return Ok((parse_json(bytes)?, None));
     }
-    let text = std::str::from_utf8(bytes).map_err(|_| Problem::at("", "must be UTF-8"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| ValidationError::at_path("", "must be UTF-8"))?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let around = Around { member };
     let read = reader
         .deserialize_map(around)
-        .map_err(|error| Problem::at("", describe(&error)))?;
-    reader.end().map_err(|_| Problem::at("", "must be one JSON document"))?;
+        .map_err(|error| ValidationError::at_path("", describe_json_error(&error)))?;
+    reader
+        .end()
+        .map_err(|_| ValidationError::at_path("", "must be one JSON document"))?;
     Ok(read)
 }
 
-/// Parses a provider's document: see [`parse_json_around`].
-pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
+/// Parses a provider's document: see [`parse_json_with_raw_field`].
+pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, ValidationError> {
     match parse_json(document.get().as_bytes()) {
-        Err(problem) if !problem.message.starts_with(REPEATED_KEY) => {
-            represent(document, DEEPEST).map_err(|error| Problem::at("", describe(&error)))
-        }
+        Err(problem) if !problem.message.starts_with(REPEATED_KEY) => to_representable_value(document, DEEPEST)
+            .map_err(|error| ValidationError::at_path("", describe_json_error(&error))),
         read => read,
     }
 }
@@ -74,7 +80,7 @@ pub(crate) fn parse_foreign(document: &RawValue) -> Result<Value, Problem> {
 const DEEPEST: usize = 127;
 
 /// Converts a document level by level, so that a value that can't be represented does not affect other values.
-fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
+fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error> {
     let text = value.get();
     let below = || {
         let below = depth.checked_sub(1);
@@ -85,14 +91,17 @@ fn represent(value: &RawValue, depth: usize) -> Result<Value, serde_json::Error>
             let UnreadMembers(members) = serde_json::from_str(text)?;
             let mut object = Map::new();
             for (name, member) in members {
-                add(&mut object, name, represent(member, below()?)?)?;
+                insert_unique_field(&mut object, name, to_representable_value(member, below()?)?)?;
             }
             Ok(Value::Object(object))
         }
         Some(b'[') => {
             let items: Vec<&RawValue> = serde_json::from_str(text)?;
             let below = below()?;
-            items.into_iter().map(|item| represent(item, below)).collect()
+            items
+                .into_iter()
+                .map(|item| to_representable_value(item, below))
+                .collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
         // Of the remaining kinds of values, only a number beyond a double can't be parsed.
@@ -162,18 +171,22 @@ impl<'de> Visitor<'de> for Around<'_> {
             let value = if key == self.member {
                 let raw: &RawValue = members.next_value()?;
                 document = Some(raw);
-                parse_foreign(raw).map_err(|problem| A::Error::custom(problem.message))?
+                parse_provider_json(raw).map_err(|problem| A::Error::custom(problem.message))?
             } else {
                 members.next_value_seed(Strict)?
             };
-            add(&mut object, key, value)?;
+            insert_unique_field(&mut object, key, value)?;
         }
         Ok((Value::Object(object), document))
     }
 }
 
 /// Adds a field. A repeated key is an error.
-fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value: Value) -> Result<(), E> {
+fn insert_unique_field<E: serde::de::Error>(
+    object: &mut Map<String, Value>,
+    key: String,
+    value: Value,
+) -> Result<(), E> {
     match object.entry(key) {
         Entry::Vacant(place) => {
             place.insert(value);
@@ -185,7 +198,7 @@ fn add<E: serde::de::Error>(object: &mut Map<String, Value>, key: String, value:
 
 /// Returns the message for a syntax error. Of serde's text, only the position and the message about a repeated key are
 /// used.
-fn describe(error: &serde_json::Error) -> String {
+fn describe_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
         text
@@ -257,7 +270,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let value = members.next_value_seed(Self)?;
-            add(&mut object, key, value)?;
+            insert_unique_field(&mut object, key, value)?;
         }
         Ok(Value::Object(object))
     }
@@ -265,61 +278,65 @@ impl<'de> Visitor<'de> for Strict {
 
 /// Reads the fields of one JSON object and collects the validation errors.
 ///
-/// Each method returns `None` for a field that is absent or invalid, and an invalid field adds a [`Problem`]. The
+/// Each method returns `None` for a field that is absent or invalid, and an invalid field adds a [`ValidationError`]. The
 /// caller uses the values only if [`Fields::finish`] returns `Ok`.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
-    problems: Vec<Problem>,
+    problems: Vec<ValidationError>,
 }
 
 impl<'a> Fields<'a> {
     /// Starts reading the fields of `value`, which is at the JSON Pointer `path`.
-    pub fn new(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, Problem> {
+    pub fn new(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, ValidationError> {
         match value {
             Value::Object(object) => Ok(Self {
                 object,
                 path: path.into(),
                 problems: Vec::new(),
             }),
-            _ => Err(Problem::at(path.into(), "must be an object")),
+            _ => Err(ValidationError::at_path(path.into(), "must be an object")),
         }
     }
 
     /// Returns the field, unless it is absent or `null`.
-    pub fn get(&self, name: &str) -> Option<&'a Value> {
+    pub fn non_null_field(&self, name: &str) -> Option<&'a Value> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
     /// Returns the JSON Pointer of a field.
-    pub fn path_of(&self, name: &str) -> String {
+    pub fn field_path(&self, name: &str) -> String {
         format!("{}/{}", self.path, name.replace('~', "~0").replace('/', "~1"))
     }
 
     /// Records a validation error for a field.
-    pub fn wrong(&mut self, name: &str, message: impl Into<String>) {
-        let path = self.path_of(name);
-        self.problems.push(Problem::at(path, message));
+    pub fn add_error(&mut self, name: &str, message: impl Into<String>) {
+        let path = self.field_path(name);
+        self.problems.push(ValidationError::at_path(path, message));
     }
 
     /// Adds validation errors that other code found.
-    pub fn extend(&mut self, problems: impl IntoIterator<Item = Problem>) {
+    pub fn extend(&mut self, problems: impl IntoIterator<Item = ValidationError>) {
         self.problems.extend(problems);
     }
 
     /// Reads a field with `read`. An error of `read` becomes the message of the validation error.
-    pub fn read<T, E: fmt::Display>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Result<T, E>) -> Option<T> {
-        match read(self.get(name)?) {
+    pub fn read_field<T, E: fmt::Display>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&'a Value) -> Result<T, E>,
+    ) -> Option<T> {
+        match read(self.non_null_field(name)?) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.wrong(name, error.to_string());
+                self.add_error(name, error.to_string());
                 None
             }
         }
     }
 
     /// Returns `Ok` if there are no validation errors, otherwise all validation errors, sorted by path.
-    pub fn finish(mut self) -> Result<(), Vec<Problem>> {
+    pub fn finish(mut self) -> Result<(), Vec<ValidationError>> {
         self.problems.sort();
         if self.problems.is_empty() {
             Ok(())
@@ -330,10 +347,10 @@ impl<'a> Fields<'a> {
 
     /// Finishes reading an object: returns the value, or all validation errors. `read` builds the value if there are no
     /// errors. If `read` returns `None`, the error is that the object is incomplete.
-    pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<Problem>> {
+    pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
         let path = self.path.clone().into_owned();
         self.finish()?;
-        read().ok_or_else(|| vec![Problem::at(path, "is incomplete")])
+        read().ok_or_else(|| vec![ValidationError::at_path(path, "is incomplete")])
     }
 }
 
@@ -364,8 +381,8 @@ mod tests {
     /// Lone surrogates and numbers out of range are accepted only in the provider's document.
     #[test]
     fn only_the_provider_document_is_parsed_leniently() {
-        fn read(text: &str) -> Result<(Value, Option<&RawValue>), Problem> {
-            parse_json_around(text.as_bytes(), "offer")
+        fn read(text: &str) -> Result<(Value, Option<&RawValue>), ValidationError> {
+            parse_json_with_raw_field(text.as_bytes(), "offer")
         }
         let document = r#"{"a":"x\ud800y","\udc00":[1e999, 18446744073709551616,{"b":"\ud83d\ude00"}]}"#;
         let text = format!(r#"{{"offer": {document}, "n": 1}}"#);

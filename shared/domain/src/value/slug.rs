@@ -34,11 +34,11 @@ macro_rules! slugs {
 
 slugs! {
     /// A service's slug: `lab-weather`.
-    ServiceSlug, is_word, "must be a slug of lower-case letters, digits, `-` and `_`";
+    ServiceSlug, is_slug_word, "must be a slug of lower-case letters, digits, `-` and `_`";
     /// The name of an operator, which identifies who used an operator's token (`docs/runbook.md`).
-    OperatorName, is_word, "must be a name of lower-case letters, digits, `-` and `_`";
+    OperatorName, is_slug_word, "must be a name of lower-case letters, digits, `-` and `_`";
     /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
-    OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_word),
+    OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_slug_word),
         "must be an operation slug of the form `<domain>.<action>`";
 }
 
@@ -51,7 +51,7 @@ impl OperatorName {
     pub fn from_stored(text: &str) -> Option<Self> {
         let registered = Self::parse(text.strip_prefix(Self::IN_BROWSER).unwrap_or(text))?;
         Some(if text.starts_with(Self::IN_BROWSER) {
-            registered.in_browser()
+            registered.to_browser_name()
         } else {
             registered
         })
@@ -59,12 +59,12 @@ impl OperatorName {
 
     /// Returns the name that is recorded if the operator acts in a browser instead of with a token.
     #[must_use]
-    pub fn in_browser(&self) -> Self {
+    pub fn to_browser_name(&self) -> Self {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered_name()))
     }
 
     /// Returns whether the operator acted in a browser.
-    pub fn is_in_browser(&self) -> bool {
+    pub fn acted_in_browser(&self) -> bool {
         self.0.starts_with(Self::IN_BROWSER)
     }
 
@@ -81,7 +81,7 @@ impl OperatorName {
 impl OperationSlug {
     /// Returns whether the slug suggests that the operation fetches a page that the caller names: one of the slug's
     /// words begins with `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
-    pub fn says_that_it_fetches(&self) -> bool {
+    pub fn suggests_fetching(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);
         words.any(|word| {
             ["scrape", "scraping", "crawl"]
@@ -91,7 +91,7 @@ impl OperationSlug {
     }
 }
 
-fn is_word(text: &str) -> bool {
+fn is_slug_word(text: &str) -> bool {
     !text.is_empty()
         && text
             .bytes()
@@ -106,12 +106,12 @@ mod tests {
     #[test]
     fn an_operator_is_the_same_with_a_token_and_in_a_browser() {
         let ada = OperatorName::parse("ada").unwrap();
-        let (there, bob) = (ada.in_browser(), OperatorName::parse("bob").unwrap());
+        let (there, bob) = (ada.to_browser_name(), OperatorName::parse("bob").unwrap());
         assert_eq!(there.as_str(), "browser:ada");
-        assert_eq!(there.in_browser(), there);
-        assert!(there.is_in_browser() && !ada.is_in_browser());
+        assert_eq!(there.to_browser_name(), there);
+        assert!(there.acted_in_browser() && !ada.acted_in_browser());
         assert!(ada.is_same_operator(&there) && there.is_same_operator(&ada));
-        assert!(!bob.is_same_operator(&there) && !bob.in_browser().is_same_operator(&there));
+        assert!(!bob.is_same_operator(&there) && !bob.to_browser_name().is_same_operator(&there));
         for name in [&ada, &there] {
             assert_eq!(OperatorName::from_stored(name.as_str()).as_ref(), Some(name));
         }
@@ -155,7 +155,7 @@ mod tests {
         ];
         for (slug, expected) in rows {
             let slug = OperationSlug::parse(slug).unwrap();
-            assert_eq!(slug.says_that_it_fetches(), expected, "{slug}");
+            assert_eq!(slug.suggests_fetching(), expected, "{slug}");
         }
     }
 }

@@ -50,7 +50,7 @@ impl Timestamp {
     }
 
     /// Returns the time to the minute for display: `21 Nov 2026, 01:09 UTC`.
-    pub fn for_people(self) -> String {
+    pub fn to_display_text(self) -> String {
         let text = self.to_string();
         let part = |from, to| text.get(from..to).unwrap_or_default();
         let month = match part(5, 7) {
@@ -136,7 +136,7 @@ impl Duration {
     }
 
     /// Returns the duration in seconds, rounded up and at least one, for `Retry-After`.
-    pub fn secs_to_wait(self) -> u64 {
+    pub fn secs_rounded_up(self) -> u64 {
         self.0.unsigned_abs().div_ceil(1_000_000).max(1)
     }
 }
@@ -172,8 +172,8 @@ mod tests {
     /// The minimum wait is one second.
     #[test]
     fn waits_are_rounded_up_to_whole_seconds() {
-        assert_eq!(Duration(1).secs_to_wait(), 1);
-        assert_eq!(Duration(0).secs_to_wait(), 1);
-        assert_eq!(Duration(1_000_001).secs_to_wait(), 2);
+        assert_eq!(Duration(1).secs_rounded_up(), 1);
+        assert_eq!(Duration(0).secs_rounded_up(), 1);
+        assert_eq!(Duration(1_000_001).secs_rounded_up(), 2);
     }
 }

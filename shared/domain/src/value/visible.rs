@@ -3,7 +3,7 @@
 use crate::value::hidden::{is_invisible, mark_hidden};
 
 /// Returns the text as pages, files and notifications display it: each hidden character is replaced by its code point.
-pub fn visible(text: &str) -> String {
+pub fn escape_hidden_characters(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (char, is_hidden) in mark_hidden(text) {
         if is_hidden {
@@ -17,7 +17,7 @@ pub fn visible(text: &str) -> String {
 
 /// Returns whether readers see a new text as its author wrote it: the text has a visible character and no character
 /// that changes the writing direction of other characters. Stored texts may be older than this rule, so they are
-/// displayed with [`visible`].
+/// displayed with [`escape_hidden_characters`].
 pub fn is_readable(text: &str) -> bool {
     text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
 }
@@ -34,8 +34,8 @@ mod tests {
     /// Each hidden character is displayed as its code point.
     #[test]
     fn invisible_and_bidirectional_characters_are_escaped() {
-        assert_eq!(visible("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
-        assert_eq!(visible("pay \u{202e}eerf"), r"pay \u{202e}eerf");
+        assert_eq!(escape_hidden_characters("Grüße,\n日本 👍"), "Grüße,\n日本 👍");
+        assert_eq!(escape_hidden_characters("pay \u{202e}eerf"), r"pay \u{202e}eerf");
         for readable in [
             "👩\u{200d}💻",
             "🏳\u{fe0f}\u{200d}🌈",
@@ -43,11 +43,14 @@ mod tests {
             "क्\u{200d}ष",
             "ශ්\u{200d}රී",
         ] {
-            assert_eq!(visible(readable), readable);
+            assert_eq!(escape_hidden_characters(readable), readable);
         }
-        assert_eq!(visible("pa\u{200d}y\u{200c} \u{200d}"), r"pa\u{200d}y\u{200c} \u{200d}");
         assert_eq!(
-            visible("a\u{200b}b\tc\u{7f}\u{e0041}"),
+            escape_hidden_characters("pa\u{200d}y\u{200c} \u{200d}"),
+            r"pa\u{200d}y\u{200c} \u{200d}"
+        );
+        assert_eq!(
+            escape_hidden_characters("a\u{200b}b\tc\u{7f}\u{e0041}"),
             r"a\u{200b}b\u{9}c\u{7f}\u{e0041}"
         );
         for blank in [
@@ -73,7 +76,10 @@ mod tests {
             '\u{1d17a}',
             '\u{e0fff}',
         ] {
-            assert_eq!(visible(&blank.to_string()), blank.escape_unicode().to_string());
+            assert_eq!(
+                escape_hidden_characters(&blank.to_string()),
+                blank.escape_unicode().to_string()
+            );
         }
     }
 

@@ -1,6 +1,6 @@
 //! Users' encrypted secrets: the ciphertext, and the purpose that the ciphertext is bound to.
 
-use crate::{NoticeUrlId, PersonId, WebhookId, WebhookSecretId};
+use crate::{NoticeUrlId, UserId, WebhookId, WebhookSecretId};
 use std::collections::BTreeMap;
 
 /// An encrypted secret in its stored form.
@@ -26,7 +26,7 @@ pub enum SecretOf {
     /// The secret that signs a webhook's calls.
     Webhook {
         /// The user who owns the webhook.
-        person: PersonId,
+        person: UserId,
         /// The webhook.
         webhook: WebhookId,
         /// The secret's id.
@@ -35,7 +35,7 @@ pub enum SecretOf {
     /// The URL that receives a user's notifications.
     NoticeUrl {
         /// The user who receives the notifications.
-        person: PersonId,
+        person: UserId,
         /// The id of the URL.
         url: NoticeUrlId,
     },
@@ -44,7 +44,7 @@ pub enum SecretOf {
 impl SecretOf {
     /// Returns the KMS encryption context. The field `use` determines which function may decrypt the secret
     /// (`template.yaml`, `WebhookSecretsKey`).
-    pub fn context(&self) -> BTreeMap<&'static str, String> {
+    pub fn encryption_context(&self) -> BTreeMap<&'static str, String> {
         match self {
             Self::Webhook {
                 person,

@@ -1,8 +1,8 @@
 //! A delivery: one event for one webhook, and the result of the calls.
 
 use crate::{
-    AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource,
-    EventSubject, PersonId, Timestamp, WebhookId,
+    AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventError, EventId, EventKind, EventSource,
+    EventSubject, Timestamp, UserId, WebhookId,
 };
 use std::fmt::Display;
 
@@ -124,7 +124,7 @@ impl Delivery {
     }
 
     /// Returns what to do at `now`.
-    pub fn due(&self, now: Timestamp) -> Due {
+    pub fn next_action(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
             (DeliveryState::Waiting, Some(next_at)) if now < next_at => Due::In(next_at.since(now)),
@@ -135,7 +135,7 @@ impl Delivery {
     /// Reserves the next call for the current worker until this time. Another worker that reads the delivery does not
     /// call before then.
     #[must_use]
-    pub fn claim(self, until: Timestamp) -> Self {
+    pub fn claim_until(self, until: Timestamp) -> Self {
         Self {
             next_at: Some(until),
             version: self.version.saturating_add(1),
@@ -145,7 +145,7 @@ impl Delivery {
 
     /// Marks the delivery as failed without a call.
     #[must_use]
-    pub fn give_up(self) -> Self {
+    pub fn mark_failed(self) -> Self {
         Self {
             state: DeliveryState::Failed,
             next_at: None,
@@ -156,7 +156,7 @@ impl Delivery {
 
     /// Marks the delivery as failed after a call, because it may not wait for another call.
     #[must_use]
-    pub fn without_another(self) -> Self {
+    pub fn mark_failed_without_retry(self) -> Self {
         Self {
             state: DeliveryState::Failed,
             next_at: None,
@@ -167,7 +167,7 @@ impl Delivery {
     /// Records a call and returns the next step. `with_request` is the pause from `Retry-After`.
     pub fn after_call(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
-        let after = crate::after_call(call.result, attempts, asked, jitter);
+        let after = crate::next_step_after_call(call.result, attempts, asked, jitter);
         let (state, next_at) = match after {
             AfterCall::Delivered => (DeliveryState::Delivered, None),
             AfterCall::GivenUp { .. } => (DeliveryState::Failed, None),
@@ -189,16 +189,16 @@ impl Delivery {
 /// creates the same event.
 pub fn test_event(
     source: EventSource,
-    person: &PersonId,
+    person: &UserId,
     endpoint: impl Display,
     request: DeliveryId,
-) -> Result<Event, EventProblem> {
+) -> Result<Event, EventError> {
     let kind = EventKind::WebhookTest;
     Event::new(
         EventId::derive(kind, &[&endpoint, person, &request]),
         source,
         kind,
-        request.time(),
+        request.requested_at(),
         EventSubject::Person(person.clone()),
         Some(person.clone()),
         EventData::new().text("endpoint_id", endpoint),
@@ -216,7 +216,7 @@ mod tests {
 
     fn delivery() -> Delivery {
         let kind = EventKind::WebhookTest;
-        let person = PersonId::derive("https://issuer.example", "ann");
+        let person = UserId::derive("https://issuer.example", "ann");
         let event = Event::new(
             EventId::derive(kind, &[&1]),
             EventSource::for_stack("stack").unwrap(),
@@ -232,7 +232,7 @@ mod tests {
     /// A different endpoint or a different request creates a different event.
     #[test]
     fn repeated_test_requests_create_the_same_event() {
-        let person = PersonId::derive("https://issuer.example", "ann");
+        let person = UserId::derive("https://issuer.example", "ann");
         let source = EventSource::for_stack("stack").unwrap();
         let test = |endpoint, request| test_event(source.clone(), &person, endpoint, request).unwrap();
         assert_eq!(test("a", request(2)), test("a", request(2)));
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn claimed_deliveries_wait_until_the_claim_ends() {
         let (waiting, _) = called(delivery(), 1_000, CallResult::Timeout);
-        let claimed = waiting.clone().claim(at(1_066));
+        let claimed = waiting.clone().claim_until(at(1_066));
         assert_eq!((claimed.version, claimed.attempts), (waiting.version + 1, 1));
-        assert_eq!(claimed.due(at(1_006)), Due::In(Duration::from_secs_u32(60)));
-        assert_eq!(claimed.due(at(1_066)), Due::Now);
+        assert_eq!(claimed.next_action(at(1_006)), Due::In(Duration::from_secs_u32(60)));
+        assert_eq!(claimed.next_action(at(1_066)), Due::Now);
     }
 
     fn called(delivery: Delivery, secs: u64, result: CallResult) -> (Delivery, AfterCall) {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     fn request(n: u64) -> DeliveryId {
-        DeliveryId::at(at(n), [0; 8])
+        DeliveryId::new_at(at(n), [0; 8])
     }
 
     #[test]
@@ -274,16 +274,16 @@ mod tests {
     /// A repeated queue message does not shorten the wait.
     #[test]
     fn a_failed_delivery_waits_before_its_retry() {
-        assert_eq!(delivery().due(at(1_000)), Due::Now);
+        assert_eq!(delivery().next_action(at(1_000)), Due::Now);
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
         assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
         // The next call is five seconds after the previous one, which took one second.
-        assert_eq!(waiting.due(at(1_002)), Due::In(Duration::from_secs_u32(4)));
-        assert_eq!(waiting.due(at(1_006)), Due::Now);
+        assert_eq!(waiting.next_action(at(1_002)), Due::In(Duration::from_secs_u32(4)));
+        assert_eq!(waiting.next_action(at(1_006)), Due::Now);
         let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));
         assert_eq!((delivered.state, delivered.attempts), (DeliveryState::Delivered, 2));
-        assert_eq!(delivered.due(Timestamp::MAX), Due::Over);
+        assert_eq!(delivered.next_action(Timestamp::MAX), Due::Over);
     }
 
     #[test]
@@ -305,13 +305,19 @@ mod tests {
     #[test]
     fn only_a_later_request_sends_it_again() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
-        assert_eq!(delivered.clone().with_request(None).due(at(2_000)), Due::Over);
+        assert_eq!(delivered.clone().with_request(None).next_action(at(2_000)), Due::Over);
         let again = delivered.with_request(Some(request(2)));
-        assert_eq!((again.due(at(2_000)), again.attempts), (Due::Now, 0));
+        assert_eq!((again.next_action(at(2_000)), again.attempts), (Due::Now, 0));
         let (delivered, _) = called(again, 2_000, CallResult::Status(200));
         for repeated in [request(1), request(2)] {
-            assert_eq!(delivered.clone().with_request(Some(repeated)).due(at(3_000)), Due::Over);
+            assert_eq!(
+                delivered.clone().with_request(Some(repeated)).next_action(at(3_000)),
+                Due::Over
+            );
         }
-        assert_eq!(delivered.with_request(Some(request(3))).due(at(3_000)), Due::Now);
+        assert_eq!(
+            delivered.with_request(Some(request(3))).next_action(at(3_000)),
+            Due::Now
+        );
     }
 }

@@ -2,8 +2,8 @@
 //! later no more calls.
 
 use crate::{
-    Attempt, CallResult, Duration, Event, EventData, EventId, EventKind, EventProblem, EventSource, EventSubject,
-    PersonId, RETRY_PAUSES, Timestamp, WebhookId, catalog::service::named,
+    Attempt, CallResult, Duration, Event, EventData, EventError, EventId, EventKind, EventSource, EventSubject,
+    RETRY_PAUSES, Timestamp, UserId, WebhookId, catalog::service::named,
 };
 
 named! {
@@ -45,12 +45,12 @@ impl FailedCalls {
     pub const DISABLED_AFTER: Duration = Duration::from_secs_u32(5 * 86_400);
 
     /// Adds a failed call, which was the `attempt`-th call of its delivery.
-    pub fn with(old: Option<Self>, version: u64, call: Attempt, attempt: u32) -> Self {
+    pub fn with_failed_call(old: Option<Self>, version: u64, call: Attempt, attempt: u32) -> Self {
         let old = old.filter(|old| old.version == version);
         let since = old.as_ref().map_or(call.at, |old| old.since);
         let lasted = call.at.since(since);
         let is_last = usize::try_from(attempt).is_ok_and(|attempt| attempt > RETRY_PAUSES.len());
-        let stage = if call.result.is_gone() || is_last && lasted >= Self::DISABLED_AFTER {
+        let stage = if call.result.is_endpoint_gone() || is_last && lasted >= Self::DISABLED_AFTER {
             FailureStage::Disabled
         } else if lasted >= Self::NOTIFIED_AFTER {
             FailureStage::Notified
@@ -73,7 +73,7 @@ impl FailedCalls {
     }
 
     /// Creates the notification event of the stage for the owner. Repetitions have the same id and time.
-    pub fn event(&self, source: EventSource, person: &PersonId, webhook: WebhookId) -> Result<Event, EventProblem> {
+    pub fn stage_event(&self, source: EventSource, person: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
         let kind = EventKind::WebhookFailing;
         Event::new(
             EventId::derive(kind, &[&webhook, &self.since, &self.stage.name()]),
@@ -104,7 +104,7 @@ mod tests {
             took: Duration::from_secs_u32(1),
             result,
         };
-        FailedCalls::with(old, 1, call, attempt)
+        FailedCalls::with_failed_call(old, 1, call, attempt)
     }
 
     /// Each entry has the time of a call in hours, the number of the call within its delivery, and the resulting stage.
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn repeated_events_of_a_stage_are_the_same_event() {
-        let person = PersonId::derive("https://issuer.example", "ann");
+        let person = UserId::derive("https://issuer.example", "ann");
         let webhook = WebhookId::from_uuid(uuid::Uuid::nil());
-        let event = |calls: &FailedCalls| calls.event(EventSource::default(), &person, webhook).unwrap();
+        let event = |calls: &FailedCalls| calls.stage_event(EventSource::default(), &person, webhook).unwrap();
         let first = failed(None, 0, CallResult::Timeout, 1);
         let notified = failed(Some(first), 13 * HOUR, CallResult::Timeout, 7);
         let later = failed(Some(notified.clone()), 14 * HOUR, CallResult::Timeout, 1);

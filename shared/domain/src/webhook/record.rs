@@ -1,7 +1,7 @@
 //! A webhook: the URL of a user's webhook receiver, and the events that are sent to the URL.
 
 use crate::{
-    AgentId, Duration, EventKind, Members, PersonId, Problem, Timestamp, Url, WebhookId, WebhookSecretId,
+    AgentId, AuditFields, Duration, EventKind, Timestamp, Url, UserId, ValidationError, WebhookId, WebhookSecretId,
     catalog::service::named,
 };
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ named! {
 
 /// A user's settings for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WebhookTerms {
+pub struct WebhookSettings {
     /// The URL to call.
     pub url: WebhookUrl,
     /// The user's description of the webhook.
@@ -70,23 +70,23 @@ pub struct WebhookTerms {
     pub content_type: WebhookContentType,
 }
 
-impl WebhookTerms {
+impl WebhookSettings {
     /// The maximum number of agents in a webhook's settings.
     pub const MAX_AGENTS: usize = 100;
 
     /// Returns whether these settings allow a call that the old settings do not allow.
-    pub fn widen(&self, old: &Self) -> bool {
+    pub fn reach_further_than(&self, old: &Self) -> bool {
         let more_enabled = self.enabled && !old.enabled;
-        let more_kinds = widens(self.kinds.as_ref(), old.kinds.as_ref());
-        let more_agents = widens(self.agents.as_ref(), old.agents.as_ref());
+        let more_kinds = adds_selection(self.kinds.as_ref(), old.kinds.as_ref());
+        let more_agents = adds_selection(self.agents.as_ref(), old.agents.as_ref());
         self.url != old.url || more_enabled || more_kinds || more_agents
     }
 
     /// Returns the validation errors.
-    pub fn problems(&self) -> Vec<Problem> {
+    pub fn validation_errors(&self) -> Vec<ValidationError> {
         let mut problems = Vec::new();
         if self.kinds.as_ref().is_some_and(BTreeSet::is_empty) {
-            problems.push(Problem::at(
+            problems.push(ValidationError::at_path(
                 "/kinds",
                 "must have at least one kind; leave it out for all",
             ));
@@ -94,14 +94,14 @@ impl WebhookTerms {
         let agents = self.agents.as_ref().map_or(1, BTreeSet::len);
         if !(1..=Self::MAX_AGENTS).contains(&agents) {
             let message = format!("must have 1 to {} agents; leave it out for all", Self::MAX_AGENTS);
-            problems.push(Problem::at("/agents", message));
+            problems.push(ValidationError::at_path("/agents", message));
         }
         problems
     }
 }
 
 /// Returns whether a selection includes a value that the old selection did not include.
-fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
+fn adds_selection<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
         (None, Some(_)) => true,
@@ -111,7 +111,7 @@ fn widens<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool 
 
 /// The validity of one of a webhook's secrets. The secret itself is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SecretTerm {
+pub struct SecretValidity {
     /// The secret's id.
     pub id: WebhookSecretId,
     /// The time from which the secret is valid.
@@ -126,7 +126,7 @@ pub struct Webhook {
     /// The webhook's id.
     pub id: WebhookId,
     /// The user who owns the webhook.
-    pub person: PersonId,
+    pub person: UserId,
     /// The webhook's number among the user's webhooks, below [`Webhook::MAX`].
     pub slot: u8,
     /// The number of updates.
@@ -134,9 +134,9 @@ pub struct Webhook {
     /// The time at which the webhook was created.
     pub created_at: Timestamp,
     /// The user's settings.
-    pub terms: WebhookTerms,
+    pub terms: WebhookSettings,
     /// The webhook's secrets, oldest first.
-    pub secrets: Vec<SecretTerm>,
+    pub secrets: Vec<SecretValidity>,
 }
 
 impl Webhook {
@@ -149,7 +149,7 @@ impl Webhook {
 
     /// Returns whether the webhook receives an event of this owner. The owner is the agent's owner at the time of the
     /// event, so events before an ownership transfer go to the previous owner.
-    pub fn wants(&self, owner: &PersonId, kind: EventKind, agent: Option<AgentId>) -> bool {
+    pub fn receives_event(&self, owner: &UserId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
         let of_agent = match (&terms.agents, agent) {
@@ -161,14 +161,14 @@ impl Webhook {
     }
 
     /// Returns the secrets that sign calls at `now`, oldest first.
-    pub fn signing(&self, now: Timestamp) -> impl Iterator<Item = WebhookSecretId> {
-        let signs = move |term: &&SecretTerm| term.ends_at.is_none_or(|ends_at| now < ends_at);
+    pub fn signing_secrets(&self, now: Timestamp) -> impl Iterator<Item = WebhookSecretId> {
+        let signs = move |term: &&SecretValidity| term.ends_at.is_none_or(|ends_at| now < ends_at);
         self.secrets.iter().filter(signs).map(|term| term.id)
     }
 
     /// Returns the next version, with these settings.
     #[must_use]
-    pub fn with_terms(self, terms: WebhookTerms) -> Self {
+    pub fn with_settings(self, terms: WebhookSettings) -> Self {
         Self {
             version: self.version.saturating_add(1),
             terms,
@@ -185,14 +185,14 @@ impl Webhook {
         for term in &mut kept {
             term.ends_at = Some(term.ends_at.map_or(until, |ends_at| ends_at.min(until)));
         }
-        kept.push(SecretTerm {
+        kept.push(SecretValidity {
             id: new,
             created_at: now,
             ends_at: None,
         });
         let too_many = kept.len().saturating_sub(Self::MAX_SECRETS);
         kept.drain(..too_many);
-        let is_ended = |term: &&SecretTerm| kept.iter().all(|other| other.id != term.id);
+        let is_ended = |term: &&SecretValidity| kept.iter().all(|other| other.id != term.id);
         let ended = self.secrets.iter().filter(is_ended).map(|term| term.id).collect();
         let rotated = Self {
             version: self.version.saturating_add(1),
@@ -203,11 +203,11 @@ impl Webhook {
     }
 
     /// Returns the fields for the audit log.
-    pub fn audit_members(&self) -> Members {
+    pub fn audit_members(&self) -> AuditFields {
         let terms = &self.terms;
         let kinds = terms.kinds.as_ref();
         let agents = terms.agents.as_ref();
-        let secret = |term: &SecretTerm| {
+        let secret = |term: &SecretValidity| {
             let told = json!({
                 "created_at": term.created_at.to_string(),
                 "ends_at": term.ends_at.map(|at| at.to_string()),
@@ -250,12 +250,12 @@ mod tests {
         WebhookSecretId::from_uuid(Uuid::from_u128(n))
     }
 
-    fn ann() -> PersonId {
-        PersonId::derive("https://issuer.example", "ann")
+    fn ann() -> UserId {
+        UserId::derive("https://issuer.example", "ann")
     }
 
-    fn terms() -> WebhookTerms {
-        WebhookTerms {
+    fn terms() -> WebhookSettings {
+        WebhookSettings {
             url: WebhookUrl::parse("https://hooks.example/purser").unwrap(),
             description: None,
             kinds: None,
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    fn webhook(terms: WebhookTerms) -> Webhook {
+    fn webhook(terms: WebhookSettings) -> Webhook {
         Webhook {
             id: WebhookId::from_uuid(Uuid::nil()),
             person: ann(),
@@ -273,7 +273,7 @@ mod tests {
             version: 1,
             created_at: at(0),
             terms,
-            secrets: vec![SecretTerm {
+            secrets: vec![SecretValidity {
                 id: secret(1),
                 created_at: at(0),
                 ends_at: None,
@@ -308,15 +308,15 @@ mod tests {
     #[test]
     fn webhooks_receive_only_selected_events_of_their_owner() {
         let (asked, frozen) = (EventKind::ApprovalAsked, EventKind::AgentFrozen);
-        let bob = PersonId::derive("https://issuer.example", "bob");
+        let bob = UserId::derive("https://issuer.example", "bob");
         let kinds = |kinds: &[EventKind]| Some(kinds.iter().copied().collect());
         let all = webhook(terms());
-        let some = webhook(WebhookTerms {
+        let some = webhook(WebhookSettings {
             kinds: kinds(&[asked]),
             agents: Some([agent(1)].into()),
             ..terms()
         });
-        let off = webhook(WebhookTerms {
+        let off = webhook(WebhookSettings {
             enabled: false,
             ..terms()
         });
@@ -332,18 +332,18 @@ mod tests {
             (&off, ann(), asked, Some(agent(1)), false),
         ];
         for (index, (webhook, owner, kind, agent, wanted)) in rows.into_iter().enumerate() {
-            assert_eq!(webhook.wants(&owner, kind, agent), wanted, "row {index}");
+            assert_eq!(webhook.receives_event(&owner, kind, agent), wanted, "row {index}");
         }
     }
 
     #[test]
     fn new_urls_and_more_events_widen_webhook_terms() {
-        let some = WebhookTerms {
+        let some = WebhookSettings {
             kinds: Some([EventKind::ApprovalAsked].into()),
             agents: Some([agent(1)].into()),
             ..terms()
         };
-        let with = |change: fn(&mut WebhookTerms)| {
+        let with = |change: fn(&mut WebhookSettings)| {
             let mut terms = some.clone();
             change(&mut terms);
             terms
@@ -356,26 +356,26 @@ mod tests {
             with(|terms| terms.kinds = Some([EventKind::ApprovalAsked, EventKind::AgentFrozen].into())),
         ];
         for terms in wider {
-            assert!(terms.widen(&some), "{terms:?}");
+            assert!(terms.reach_further_than(&some), "{terms:?}");
         }
         let off = with(|terms| terms.enabled = false);
-        assert!(some.widen(&off));
+        assert!(some.reach_further_than(&off));
         for terms in [
             off,
             with(|terms| terms.description = Some("mine".to_owned())),
             with(|terms| terms.content_type = WebhookContentType::Json),
             some.clone(),
         ] {
-            assert!(!terms.widen(&some), "{terms:?}");
+            assert!(!terms.reach_further_than(&some), "{terms:?}");
         }
-        assert!(!some.widen(&terms()));
+        assert!(!some.reach_further_than(&terms()));
     }
 
     #[test]
     fn rotated_secrets_keep_signing_for_one_day() {
         let (rotated, ended) = webhook(terms()).rotate_secret(secret(2), at(1_000));
         assert_eq!((rotated.version, ended), (2, vec![]));
-        let signing = |webhook: &Webhook, secs| webhook.signing(at(secs)).collect::<Vec<_>>();
+        let signing = |webhook: &Webhook, secs| webhook.signing_secrets(at(secs)).collect::<Vec<_>>();
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
@@ -393,15 +393,15 @@ mod tests {
 
     #[test]
     fn what_limits_to_nothing_is_refused() {
-        let paths = |terms: WebhookTerms| {
+        let paths = |terms: WebhookSettings| {
             terms
-                .problems()
+                .validation_errors()
                 .into_iter()
                 .map(|problem| problem.path)
                 .collect::<Vec<_>>()
         };
         assert!(paths(terms()).is_empty());
-        let nothing = WebhookTerms {
+        let nothing = WebhookSettings {
             kinds: Some(BTreeSet::new()),
             agents: Some((0..101).map(agent).collect()),
             ..terms()

@@ -27,7 +27,7 @@ impl CallResult {
     }
 
     /// Returns whether the endpoint must not be called again, because it responded with 410 (Standard Webhooks 1.0.0).
-    pub const fn is_gone(self) -> bool {
+    pub const fn is_endpoint_gone(self) -> bool {
         matches!(self, Self::Status(410))
     }
 
@@ -92,11 +92,11 @@ const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 /// Returns the next step after the `attempt`-th call, counted from one. `asked` is the pause that the response
 /// requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that failed together
 /// are not retried together.
-pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
+pub fn next_step_after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
         return AfterCall::Delivered;
     }
-    if result.is_gone() {
+    if result.is_endpoint_gone() {
         return AfterCall::GivenUp { gone: true };
     }
     let failed_before = usize::try_from(attempt.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -112,7 +112,7 @@ pub fn after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jit
 
 /// Returns the pause that `Retry-After` requests, in seconds or as a time (RFC 9110 §10.2.3). Returns `None` for any
 /// other text.
-pub fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         // A number that does not fit into `u32` exceeds every limit anyway.
         return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
@@ -135,7 +135,7 @@ mod tests {
         assert!(RETRY_PAUSES.is_sorted());
         let total: u64 = RETRY_PAUSES.iter().map(|pause| pause.secs()).sum();
         assert_eq!(total, 23 * 3_600 + 35 * 60 + 5);
-        let after = |attempt| after_call(CallResult::Status(500), attempt, None, 0);
+        let after = |attempt| next_step_after_call(CallResult::Status(500), attempt, None, 0);
         assert_eq!(after(1), AfterCall::Again(secs(5)));
         assert_eq!(after(2), AfterCall::Again(secs(300)));
         assert_eq!(after(7), AfterCall::Again(secs(28_800)));
@@ -146,29 +146,31 @@ mod tests {
     #[test]
     fn only_2xx_delivers_and_410_ends_the_webhook() {
         for status in [200, 202, 204, 299] {
-            let after = after_call(CallResult::Status(status), 1, None, 0);
+            let after = next_step_after_call(CallResult::Status(status), 1, None, 0);
             assert_eq!(after, AfterCall::Delivered, "{status}");
         }
         let failed = [100, 199, 300, 302, 307, 400, 404, 429, 500, 503].map(CallResult::Status);
         let others = [CallResult::Timeout, CallResult::Unreachable, CallResult::BlockedAddress];
         for result in failed.into_iter().chain(others) {
-            let after = after_call(result, 1, None, 0);
+            let after = next_step_after_call(result, 1, None, 0);
             assert_eq!(after, AfterCall::Again(secs(5)), "{result}");
         }
-        let gone = after_call(CallResult::Status(410), 1, None, 0);
+        let gone = next_step_after_call(CallResult::Status(410), 1, None, 0);
         assert_eq!(gone, AfterCall::GivenUp { gone: true });
     }
 
     #[test]
     fn requested_retry_pauses_are_bounded_and_have_jitter() {
-        let after = |asked, jitter| after_call(CallResult::Status(429), 2, Some(secs(asked)), jitter);
+        let after = |asked, jitter| next_step_after_call(CallResult::Status(429), 2, Some(secs(asked)), jitter);
         assert_eq!(after(0, 0), AfterCall::Again(secs(300)));
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
         // The pause is at most eight hours plus a tenth for the jitter, whatever pause was requested.
         for attempt in 1..=8 {
-            if let AfterCall::Again(pause) = after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX) {
+            if let AfterCall::Again(pause) =
+                next_step_after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX)
+            {
                 assert!(pause < secs(9 * 3_600), "{attempt}");
             }
         }
@@ -189,7 +191,7 @@ mod tests {
             ("soon", None),
         ];
         for (text, expected) in rows {
-            assert_eq!(retry_after(text, now), expected.map(secs), "{text}");
+            assert_eq!(parse_retry_after(text, now), expected.map(secs), "{text}");
         }
     }
 

@@ -19,7 +19,7 @@ impl WebhookSecret {
         Self(Zeroizing::new(bytes))
     }
 
-    /// Parses the text that [`WebhookSecret::text`] returns. Returns `None` for any other text.
+    /// Parses the text that [`WebhookSecret::to_standard_text`] returns. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = Zeroizing::new(STANDARD.decode(text.strip_prefix(PREFIX)?).ok()?);
         let bytes: [u8; 32] = bytes.as_slice().try_into().ok()?;
@@ -28,7 +28,7 @@ impl WebhookSecret {
 
     /// Returns the secret in the form that users configure in the webhook receiver and that Standard Webhooks libraries
     /// accept.
-    pub fn text(&self) -> Zeroizing<String> {
+    pub fn to_standard_text(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{PREFIX}{}", STANDARD.encode(*self.0)))
     }
 
@@ -38,7 +38,7 @@ impl WebhookSecret {
     }
 
     /// Signs one call.
-    fn sign(&self, id: &str, at: Timestamp, body: &str) -> Option<String> {
+    fn sign_call(&self, id: &str, at: Timestamp, body: &str) -> Option<String> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.as_slice()).ok()?;
         mac.update(format!("{id}.{}.", at.secs()).as_bytes());
         mac.update(body.as_bytes());
@@ -49,11 +49,11 @@ impl WebhookSecret {
 /// Returns the value of `webhook-signature`: one signature for each secret, so that a receiver can verify the call with
 /// any of the secrets. Returns `None` without a secret, or for an id with a dot, because two different calls could then
 /// have the same signed text.
-pub fn webhook_signature(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
+pub fn webhook_signature_header(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
     if secrets.is_empty() || id.contains('.') {
         return None;
     }
-    let signatures: Option<Vec<String>> = secrets.iter().map(|secret| secret.sign(id, at, body)).collect();
+    let signatures: Option<Vec<String>> = secrets.iter().map(|secret| secret.sign_call(id, at, body)).collect();
     Some(signatures?.join(" "))
 }
 
@@ -68,15 +68,15 @@ mod tests {
     fn a_signature_is_the_libraries_own() {
         let key = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE=";
         let secret = WebhookSecret::parse(key).unwrap();
-        assert_eq!(*secret.text(), key);
+        assert_eq!(*secret.to_standard_text(), key);
         let at = Timestamp::from_secs(1_614_265_330).unwrap();
-        let signed = webhook_signature(&[secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", at, r#"{"test": 2432232314}"#);
+        let signed = webhook_signature_header(&[secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", at, r#"{"test": 2432232314}"#);
         assert!(signed.unwrap().starts_with("v1,"));
     }
 
     #[test]
     fn a_secret_has_one_form() {
-        let text = WebhookSecret::from_random([7; 32]).text();
+        let text = WebhookSecret::from_random([7; 32]).to_standard_text();
         assert!(WebhookSecret::parse(&text).is_some());
         for other in [
             "",
@@ -94,7 +94,7 @@ mod tests {
     fn webhooks_are_signed_with_every_active_secret() {
         let [old, new] = [1, 2].map(|byte| WebhookSecret::from_random([byte; 32]));
         let at = Timestamp::from_secs(1_000).unwrap();
-        let sign = |secrets: &[WebhookSecret], id| webhook_signature(secrets, id, at, "{}");
+        let sign = |secrets: &[WebhookSecret], id| webhook_signature_header(secrets, id, at, "{}");
         let both = sign(&[old.clone(), new.clone()], "a").unwrap();
         let each = [old.clone(), new].map(|secret| sign(&[secret], "a").unwrap());
         assert_eq!(both, each.join(" "));

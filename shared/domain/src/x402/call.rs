@@ -5,7 +5,7 @@
 //! policy's allowed domains, and against the call parameter that names the target. The description is part of the
 //! request's fingerprint, so an approval is for exactly this description.
 
-use crate::{Amount, Intent, Network, Operation, Problem, Target, Timestamp};
+use crate::{Amount, Intent, Network, Operation, Target, Timestamp, ValidationError};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use url::Url;
@@ -25,7 +25,7 @@ impl ProviderRequest {
     /// Returns the pages that the call names in the query and path, in the parameters that the operation declares for
     /// this purpose ([`Operation::target_parameters`]). A page that can't be parsed is returned as text. Empty values
     /// are ignored.
-    pub(crate) fn targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
+    pub(crate) fn named_targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
         // Some servers read `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
@@ -36,7 +36,7 @@ impl ProviderRequest {
         let in_query = self.url.query_pairs();
         let in_query = in_query.filter_map(move |(name, value)| is_target(&name).then_some(value));
         let in_path = operation.target_parameters();
-        let in_path = in_path.filter_map(|name| operation.endpoint.value_in(name, &self.url).map(Cow::Borrowed));
+        let in_path = in_path.filter_map(|name| operation.endpoint.parameter_value(name, &self.url).map(Cow::Borrowed));
         let values = in_path.chain(in_query).filter(|value| !value.trim().is_empty());
         values.map(|value| {
             let shown = || value.trim().chars().take(LONGEST_SHOWN).collect();
@@ -67,26 +67,29 @@ impl Metadata {
 
     /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON
     /// Pointer of the object, for the validation errors.
-    pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<Problem>> {
+    pub fn parse(members: &Map<String, Value>, path: &str) -> Result<Self, Vec<ValidationError>> {
         let said = members
             .iter()
             .filter(|(name, value)| *name != Self::TARGET && !value.is_null());
         let kept: Map<String, Value> = said.map(|(name, value)| (name.clone(), value.clone())).collect();
-        let mut problems: Vec<Problem> = kept
+        let mut problems: Vec<ValidationError> = kept
             .iter()
             .filter_map(|(name, value)| {
                 let pointer = name.replace('~', "~0").replace('/', "~1");
-                Some(Problem::at(format!("{path}/{pointer}"), problem_of(name, value)?))
+                Some(ValidationError::at_path(
+                    format!("{path}/{pointer}"),
+                    field_error(name, value)?,
+                ))
             })
             .collect();
         if kept.len() > Self::MAX_MEMBERS {
             let message = format!("must have at most {} members besides `target_url`", Self::MAX_MEMBERS);
-            problems.push(Problem::at(path, message));
+            problems.push(ValidationError::at_path(path, message));
         }
         let metadata = Self(kept);
         if metadata.to_json().len() > Self::MAX_BYTES {
             let message = format!("must be at most {} bytes of JSON", Self::MAX_BYTES);
-            problems.push(Problem::at(path, message));
+            problems.push(ValidationError::at_path(path, message));
         }
         if problems.is_empty() {
             Ok(metadata)
@@ -107,7 +110,7 @@ impl Metadata {
     }
 
     /// Returns the fields, by name.
-    pub const fn members(&self) -> &Map<String, Value> {
+    pub const fn json_fields(&self) -> &Map<String, Value> {
         &self.0
     }
 
@@ -119,7 +122,7 @@ impl Metadata {
 
 /// Returns the validation error of a field, if there is one. A name that is similar to `target_url` is probably a
 /// misspelling and is rejected, because otherwise the target would not be checked.
-fn problem_of(name: &str, value: &Value) -> Option<&'static str> {
+fn field_error(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
         return Some("is not a field of this request; the target's member is `target_url`");
@@ -151,7 +154,7 @@ pub struct CallDescription {
 /// The catalog's price of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogPrice {
-    /// The price of a call: [`Operation::price`].
+    /// The price of a call: [`Operation::expected_price`].
     pub price: Amount,
     /// The maximum price of a call. `None` if the operation can't be paid.
     pub most: Option<Amount>,
@@ -159,7 +162,7 @@ pub struct CatalogPrice {
 
 impl CallDescription {
     /// Creates the description of a call to this operation, without data from an agent.
-    pub fn plain(operation: &Operation) -> Self {
+    pub fn without_agent_data(operation: &Operation) -> Self {
         Self {
             request: ProviderRequest {
                 method: operation.method.clone(),
@@ -179,8 +182,8 @@ impl CallDescription {
             target_url: intent.target.as_ref().map(|target| target.url().clone()),
             metadata: intent.metadata.clone(),
             catalog_price: operation.map(|operation| CatalogPrice {
-                price: operation.price(at),
-                most: operation.payable(network, at).ok().map(|payable| payable.most),
+                price: operation.expected_price(at),
+                most: operation.payable_limit(network, at).ok().map(|payable| payable.most),
             }),
         }
     }
@@ -195,7 +198,8 @@ mod tests {
     /// Returns the metadata as JSON, or the JSON Pointers of the validation errors.
     fn read(metadata: &Value) -> Result<String, Vec<String>> {
         let members = metadata.as_object().unwrap();
-        let problems = |problems: Vec<Problem>| -> Vec<String> { problems.into_iter().map(|one| one.path).collect() };
+        let problems =
+            |problems: Vec<ValidationError>| -> Vec<String> { problems.into_iter().map(|one| one.path).collect() };
         let metadata = Metadata::parse(members, "/metadata").map_err(problems)?;
         assert_eq!(Metadata::from_json(&metadata.to_json()), Some(metadata.clone()));
         Ok(metadata.to_json())
@@ -264,7 +268,7 @@ mod tests {
                 payment: None,
                 next: None,
             };
-            let hosts = request.targets(&operation).map(|named| match named {
+            let hosts = request.named_targets(&operation).map(|named| match named {
                 Ok(target) => target.host().to_owned(),
                 Err(unreadable) => format!("unreadable {unreadable}"),
             });

@@ -26,7 +26,7 @@ impl Fingerprint {
             pay_to.as_slice(),
             &offer.amount().units().to_be_bytes(),
         ];
-        Self::of_bytes(b"payment\0", &terms.concat())
+        Self::domain_hash(b"payment\0", &terms.concat())
     }
 
     /// Computes the fingerprint of a request body in RFC 8785 form, without the fields `leave_out`. Null fields of the
@@ -38,40 +38,40 @@ impl Fingerprint {
         let asked = RequestBody { body, leave_out };
         // Serializing a value into a vector can't fail.
         let plain = || serde_json::to_vec(&asked).unwrap_or_default();
-        let canonical = if asked.any(has_unsafe_integer) {
+        let canonical = if asked.any_value(has_unsafe_integer) {
             None
-        } else if !asked.any(|value| !is_plainly_canonical(value)) && asked.has_ascii_names() {
+        } else if !asked.any_value(|value| !is_plainly_canonical(value)) && asked.has_ascii_names() {
             Some(plain())
         } else {
             serde_json_canonicalizer::to_vec(&asked).ok()
         };
         match canonical {
-            Some(canonical) => Self::of_bytes(b"rfc8785\0", &canonical),
-            None => Self::of_bytes(b"plain\0", &plain()),
+            Some(canonical) => Self::domain_hash(b"rfc8785\0", &canonical),
+            None => Self::domain_hash(b"plain\0", &plain()),
         }
     }
 
     /// Computes the fingerprint of a text, such as an idempotency key, so that all stored keys have the same length.
     pub fn for_text(text: &str) -> Self {
-        Self::of_bytes(b"text\0", text.as_bytes())
+        Self::domain_hash(b"text\0", text.as_bytes())
     }
 
     /// Computes the fingerprint of a set of services.
-    pub(crate) fn of_set(bytes: &[u8]) -> Self {
-        Self::of_bytes(b"services\0", bytes)
+    pub(crate) fn for_service_set(bytes: &[u8]) -> Self {
+        Self::domain_hash(b"services\0", bytes)
     }
 
     /// Computes the fingerprint of the stored catalog object.
-    pub fn of_catalog(bytes: &[u8]) -> Self {
-        Self::of_bytes(b"catalog\0", bytes)
+    pub fn for_catalog(bytes: &[u8]) -> Self {
+        Self::domain_hash(b"catalog\0", bytes)
     }
 
     /// Computes the SHA-256 of an audit row without a prefix, so that any tool can compute the same hash.
-    pub fn of_audit_row(bytes: &[u8]) -> Self {
-        Self::of_bytes(b"", bytes)
+    pub fn for_audit_row(bytes: &[u8]) -> Self {
+        Self::domain_hash(b"", bytes)
     }
 
-    fn of_bytes(domain: &[u8], bytes: &[u8]) -> Self {
+    fn domain_hash(domain: &[u8], bytes: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(domain);
         hash.update(bytes);
@@ -97,22 +97,22 @@ struct RequestBody<'a> {
 
 impl<'a> RequestBody<'a> {
     /// Returns the fields that are part of the fingerprint. There are none if the body is not an object.
-    fn members(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    fn fingerprinted_fields(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = self.body.as_object().into_iter().flatten();
         members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
     /// Returns whether the predicate is true for any value that is part of the fingerprint.
-    fn any(&self, predicate: impl Fn(&Value) -> bool) -> bool {
+    fn any_value(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
-            self.members().any(|(_, value)| predicate(value))
+            self.fingerprinted_fields().any(|(_, value)| predicate(value))
         } else {
             predicate(self.body)
         }
     }
 
     fn has_ascii_names(&self) -> bool {
-        self.members().all(|(name, _)| name.is_ascii())
+        self.fingerprinted_fields().all(|(name, _)| name.is_ascii())
     }
 }
 
@@ -124,7 +124,7 @@ impl Serialize for RequestBody<'_> {
         if !self.body.is_object() {
             return self.body.serialize(serializer);
         }
-        serializer.collect_map(self.members().map(|(name, value)| {
+        serializer.collect_map(self.fingerprinted_fields().map(|(name, value)| {
             let is_ours = OURS.contains(&name.as_str());
             (
                 name,
@@ -272,7 +272,7 @@ mod tests {
                 requirement["accepts"][0][pointer] = value;
             }
             let network = Network::BaseSepolia;
-            Fingerprint::for_payment(&asked, network, &Offer::choose(&requirement, network).unwrap())
+            Fingerprint::for_payment(&asked, network, &Offer::choose_cheapest(&requirement, network).unwrap())
         };
         let first = of("error", Value::Null);
         let same = [
@@ -292,7 +292,7 @@ mod tests {
         for (pointer, value) in other {
             assert_ne!(of(pointer, value), first, "{pointer}");
         }
-        let offer = Offer::choose(&entry, Network::BaseSepolia).unwrap();
+        let offer = Offer::choose_cheapest(&entry, Network::BaseSepolia).unwrap();
         let of = |asked: &str, network| Fingerprint::for_payment(&Fingerprint::for_text(asked), network, &offer);
         assert_eq!(of("asked", Network::BaseSepolia), first);
         assert_ne!(of("other", Network::BaseSepolia), first);

@@ -2,8 +2,8 @@
 //! `shared/api/src/http/payment_body.rs` parses the request.
 
 use crate::{
-    Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, Problem, ProviderRequest,
-    Result, Service, Target,
+    Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, ProviderRequest, Result,
+    Service, Target, ValidationError,
 };
 
 /// An agent's payment request.
@@ -65,7 +65,7 @@ impl<'a> CatalogMatch<'a> {
     /// service, or the host belongs to no open service, the error is `service_not_found`. A call to an open service
     /// that matches no operation is a match without an operation. Names that contradict the call make the request
     /// invalid.
-    pub fn find(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
+    pub fn find_in_catalog(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let ProviderCall {
             request: ProviderRequest { method, url, .. },
             service,
@@ -74,14 +74,14 @@ impl<'a> CatalogMatch<'a> {
         let named = match service {
             None => None,
             Some(reference) => {
-                let service = catalog.by_reference(reference).filter(|service| service.is_open());
+                let service = catalog.find_by_reference(reference).filter(|service| service.is_open());
                 Some(service.ok_or(ErrorKind::ServiceNotFound)?)
             }
         };
         let mut called = catalog.find_operations(method, url).peekable();
         if called.peek().is_none() {
             let service = named
-                .or_else(|| catalog.meant(url, named_operation))
+                .or_else(|| catalog.guess_service(url, named_operation))
                 .ok_or(ErrorKind::ServiceNotFound)?;
             return Ok(Self {
                 service,
@@ -91,7 +91,8 @@ impl<'a> CatalogMatch<'a> {
         let mut of_service = called
             .filter(|(service, _)| named.is_none_or(|named| named.id == service.id))
             .peekable();
-        let mismatch = |path, message| Err(ErrorKind::InvalidRequest(vec![Problem::at(path, message)]).into());
+        let mismatch =
+            |path, message| Err(ErrorKind::InvalidRequest(vec![ValidationError::at_path(path, message)]).into());
         if of_service.peek().is_none() {
             return mismatch(
                 "/service_id",

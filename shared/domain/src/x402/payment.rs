@@ -7,9 +7,10 @@
 //! Signing and the derivation of the nonce need keys and are in `shared/chain`.
 
 use crate::{
-    Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, Terms, Timestamp, TransactionId, X402Version,
+    Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, SettlementTerms, Timestamp, TransactionId,
+    X402Version,
     value::json::UnreadMembers,
-    x402::{payment_identifier::add_identifier, requirement::SCHEME},
+    x402::{payment_identifier::add_payment_identifier, requirement::SCHEME},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -58,7 +59,7 @@ pub struct BoundPayment {
 
 impl PaymentTerms {
     /// Returns the payment parameters of a settlement.
-    pub const fn from_settlement_terms(terms: &Terms) -> Self {
+    pub const fn from_settlement_terms(terms: &SettlementTerms) -> Self {
         Self {
             settlement: terms.id,
             transaction: terms.transaction,
@@ -73,7 +74,7 @@ impl PaymentTerms {
     }
 
     /// Returns whether the amount and payee match the payment requirements.
-    pub fn pay(&self, offer: &Offer) -> bool {
+    pub fn match_offer(&self, offer: &Offer) -> bool {
         self.amount == offer.amount() && self.pay_to == offer.pay_to()
     }
 }
@@ -125,7 +126,7 @@ impl TransferAuthorization {
     }
 
     /// Returns the scheme's `payload`: the transfer with the signature (r, s, v).
-    pub(crate) fn payload(self, signature: [u8; 65]) -> Value {
+    pub(crate) fn signed_payload(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
             "authorization": self.to_json(),
@@ -156,7 +157,7 @@ impl PaymentHeader {
         authorization: &TransferAuthorization,
         signature: [u8; 65],
     ) -> Self {
-        let signed = authorization.payload(signature);
+        let signed = authorization.signed_payload(signature);
         let (name, payload) = match offer.version() {
             // x402 v1 specification, transports/http: the payload contains neither the resource nor the payment
             // requirements.
@@ -166,7 +167,7 @@ impl PaymentHeader {
             }
             X402Version::V2 => {
                 let payload = payload_v2(offer, requirement, authorization.nonce, &signed);
-                ("PAYMENT-SIGNATURE", compact(&payload))
+                ("PAYMENT-SIGNATURE", remove_json_white_space(&payload))
             }
         };
         let value = STANDARD.encode(&payload);
@@ -214,7 +215,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
         // The document is a single payment requirements object, so all fields belong to it.
         None => (requirement, None, None),
     };
-    let with_id = extensions.and_then(|extensions| add_identifier(extensions, nonce));
+    let with_id = extensions.and_then(|extensions| add_payment_identifier(extensions, nonce));
     let payload = PayloadV2 {
         version: offer.version().number(),
         payload: signed,
@@ -227,7 +228,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
 }
 
 /// Removes white space between JSON tokens, because servers limit the length of a header.
-fn compact(json: &str) -> String {
+fn remove_json_white_space(json: &str) -> String {
     let (mut in_string, mut is_escaped) = (false, false);
     let is_kept = |letter: &char| {
         let is_quote = *letter == '"' && !is_escaped;
@@ -250,7 +251,7 @@ impl fmt::Debug for PaymentHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{parse_json, value::json::parse_foreign};
+    use crate::{parse_json, value::json::parse_provider_json};
 
     const NETWORK: Network = Network::BaseSepolia;
 
@@ -269,7 +270,7 @@ mod tests {
     /// Returns the header for a 402 document, which is text so that a test can choose the exact form.
     fn header(requirement: &str) -> PaymentHeader {
         let raw: &RawValue = serde_json::from_str(requirement).unwrap();
-        let offer = Offer::choose(&parse_foreign(raw).unwrap(), NETWORK).unwrap();
+        let offer = Offer::choose_cheapest(&parse_provider_json(raw).unwrap(), NETWORK).unwrap();
         PaymentHeader::new(&offer, raw, NETWORK, &authorization(), [0xab; 65])
     }
 

@@ -13,27 +13,27 @@ const KEY: &str = "payment-identifier";
 /// Adds a payment id to the extensions. Returns `None` if the provider does not accept an id or an id is already set.
 ///
 /// The id is derived from the payment's nonce, which the provider sees anyway, and is the same for every signature.
-pub(super) fn add_identifier(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
-    let extensions = members(extensions)?;
-    let declared = members(extensions.get(KEY)?)?;
-    let info = members(declared.get("info")?)?;
+pub(super) fn add_payment_identifier(extensions: &RawValue, nonce: B256) -> Option<Box<RawValue>> {
+    let extensions = object_fields(extensions)?;
+    let declared = object_fields(extensions.get(KEY)?)?;
+    let info = object_fields(declared.get("info")?)?;
     if info.contains_key("id") {
         return None;
     }
     let id = to_raw_value(&format!("pay_{}", alloy_primitives::hex::encode(nonce))).ok()?;
-    let info = with(info, "id", &id)?;
-    let declared = with(declared, "info", &info)?;
-    with(extensions, KEY, &declared)
+    let info = with_field(info, "id", &id)?;
+    let declared = with_field(declared, "info", &info)?;
+    with_field(extensions, KEY, &declared)
 }
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 /// Returns the fields of an object, or `None` for any other value.
-fn members(value: &RawValue) -> Option<Members<'_>> {
+fn object_fields(value: &RawValue) -> Option<Members<'_>> {
     serde_json::from_str(value.get()).ok()
 }
 
-fn with<'a>(mut members: Members<'a>, name: &str, value: &'a RawValue) -> Option<Box<RawValue>> {
+fn with_field<'a>(mut members: Members<'a>, name: &str, value: &'a RawValue) -> Option<Box<RawValue>> {
     members.insert(name.to_owned(), value);
     to_raw_value(&members).ok()
 }
@@ -50,7 +50,7 @@ mod tests {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         assert!((16..=128).contains(&own.len()) && own.bytes().all(is_allowed));
         let identified = |extensions: &Value| {
-            let added = add_identifier(&to_raw_value(extensions).unwrap(), nonce)?;
+            let added = add_payment_identifier(&to_raw_value(extensions).unwrap(), nonce)?;
             Some(serde_json::from_str::<Value>(added.get()).unwrap())
         };
         let declared = json!({KEY: {"info": {"required": true}, "schema": {"type": "object"}}, "a": {"info": {}}});

@@ -11,9 +11,9 @@
 //!
 //! Two kinds of invalid input are distinguished. A response that can't be decoded, or that contains no EVM transaction,
 //! is the provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's fault and a validation error
-//! ([`Problem`]). If no response was received, there is no proof: [`is_no_proof`].
+//! ([`ValidationError`]). If no response was received, there is no proof: [`is_proof_absent`].
 
-use crate::{Problem, TxHash, value::json::UnreadMembers};
+use crate::{TxHash, ValidationError, value::json::UnreadMembers};
 use base64::{
     Engine as _,
     alphabet::STANDARD,
@@ -60,35 +60,38 @@ pub enum NoTransaction {
 }
 
 /// The transaction in a payment response, or why there is none.
-type Named = Result<TxHash, NoTransaction>;
+type FoundHash = Result<TxHash, NoTransaction>;
 
 /// Returns the transaction hash in a provider's payment response.
 ///
 /// The response may be the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed
 /// by header name in any case. The values of such an object may be a text, a decoded object, or an array with a single
 /// text, because some clients allow repeated headers.
-pub fn transaction_hash_in(payment_response_header: &Value) -> Result<Named, Problem> {
+pub fn find_transaction_hash(payment_response_header: &Value) -> Result<FoundHash, ValidationError> {
     match payment_response_header {
-        Value::String(text) => in_text(text, ROOT),
-        Value::Object(object) => in_headers(object),
+        Value::String(text) => find_hash_in_text(text, ROOT),
+        Value::Object(object) => find_hash_in_headers(object),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            Err(Problem::at(ROOT, "must be the header's text or an object"))
+            Err(ValidationError::at_path(ROOT, "must be the header's text or an object"))
         }
     }
 }
 
 /// Returns whether the value contains no payment response, because the provider sent none: a blank text, an empty
 /// object, or an object in which all response headers are empty.
-pub fn is_no_proof(payment_response_header: &Value) -> bool {
+pub fn is_proof_absent(payment_response_header: &Value) -> bool {
     match payment_response_header {
         Value::Null => true,
         Value::String(text) => text.trim().is_empty(),
         Value::Object(object) => {
-            let mut headers = object.iter().filter(|(name, _)| is_header(name)).peekable();
+            let mut headers = object
+                .iter()
+                .filter(|(name, _)| is_payment_response_header(name))
+                .peekable();
             if headers.peek().is_none() {
                 return object.is_empty();
             }
-            headers.all(|(_, value)| is_blank_header(value)) && in_response(object).is_err()
+            headers.all(|(_, value)| is_blank_header(value)) && find_hash_in_response(object).is_err()
         }
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => false,
     }
@@ -104,31 +107,31 @@ fn is_blank_header(value: &Value) -> bool {
     }
 }
 
-fn is_header(name: &str) -> bool {
+fn is_payment_response_header(name: &str) -> bool {
     HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
 /// Returns the hash in an object that is either the decoded response or keyed by header name.
-fn in_headers(object: &Map<String, Value>) -> Result<Named, Problem> {
-    let mut named = in_response(object);
+fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, ValidationError> {
+    let mut named = find_hash_in_response(object);
     for (name, value) in object {
-        if !is_header(name) {
+        if !is_payment_response_header(name) {
             continue;
         }
         let path = format!("{ROOT}/{name}");
         let here = match value {
-            Value::String(text) => in_text(text, &path)?,
-            Value::Object(response) => in_response(response),
+            Value::String(text) => find_hash_in_text(text, &path)?,
+            Value::Object(response) => find_hash_in_response(response),
             Value::Null => continue,
             Value::Array(values) => match values.as_slice() {
-                [Value::String(text)] => in_text(text, &path)?,
-                _ => return Err(wrong_header(&path)),
+                [Value::String(text)] => find_hash_in_text(text, &path)?,
+                _ => return Err(invalid_header_error(&path)),
             },
-            Value::Bool(_) | Value::Number(_) => return Err(wrong_header(&path)),
+            Value::Bool(_) | Value::Number(_) => return Err(invalid_header_error(&path)),
         };
         named = match (named, here) {
             (Ok(one), Ok(other)) if one != other => {
-                return Err(Problem::at(ROOT, "names two different transactions"));
+                return Err(ValidationError::at_path(ROOT, "names two different transactions"));
             }
             (Ok(hash), _) | (Err(_), Ok(hash)) => Ok(hash),
             (Err(NoTransaction::Undecodable), Err(_)) => Err(NoTransaction::Undecodable),
@@ -139,22 +142,25 @@ fn in_headers(object: &Map<String, Value>) -> Result<Named, Problem> {
 }
 
 /// Returns the hash in a header's text: base64 of a JSON object, or the JSON object itself.
-fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
+fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationError> {
     if text.len() > MAX_TEXT_BYTES {
-        return Err(Problem::at(path, format!("must be at most {MAX_TEXT_BYTES} bytes")));
+        return Err(ValidationError::at_path(
+            path,
+            format!("must be at most {MAX_TEXT_BYTES} bytes"),
+        ));
     }
     // Base64 never begins with a brace, so the two forms can't be confused.
     let text = text.trim();
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))
     } else {
-        decode(text).map(Cow::Owned)
+        decode_lenient_base64(text).map(Cow::Owned)
     };
     let members: Option<UnreadMembers<'_>> = json.as_deref().and_then(|json| serde_json::from_str(json).ok());
     let Some(UnreadMembers(members)) = members else {
         return Ok(Err(NoTransaction::Undecodable));
     };
-    Ok(find_hash(|name| {
+    Ok(find_first_hash(|name| {
         // If a key is repeated, the last value counts, as in the reference client.
         let (_, value) = members.iter().rev().find(|(member, _)| member == name)?;
         serde_json::from_str(value.get()).ok()
@@ -163,7 +169,7 @@ fn in_text(text: &str, path: &str) -> Result<Named, Problem> {
 
 /// Decodes base64 in either alphabet, with or without padding and white space. The bytes are decoded as UTF-8 like
 /// `TextDecoder` does: without a byte order mark, and with replacement characters.
-fn decode(text: &str) -> Option<String> {
+fn decode_lenient_base64(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
         .map(|letter| match letter {
@@ -178,13 +184,13 @@ fn decode(text: &str) -> Option<String> {
 }
 
 /// Returns the hash in a decoded `SettleResponse`.
-pub(crate) fn in_response(response: &Map<String, Value>) -> Named {
-    find_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
+pub(crate) fn find_hash_in_response(response: &Map<String, Value>) -> FoundHash {
+    find_first_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
 /// Returns the hash in the first field that contains one. `transaction` is an empty string if nothing was sent to the
 /// chain.
-fn find_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
+fn find_first_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
         let digits = text.trim();
@@ -197,8 +203,8 @@ fn find_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> Named {
     hash.ok_or(NoTransaction::Unnamed)
 }
 
-fn wrong_header(path: &str) -> Problem {
-    Problem::at(path, "must be the header's text, an array of one text, or an object")
+fn invalid_header_error(path: &str) -> ValidationError {
+    ValidationError::at_path(path, "must be the header's text, an array of one text, or an object")
 }
 
 #[cfg(test)]
@@ -249,7 +255,7 @@ mod tests {
             json!({"payment-response": encoded(&response(&json!(""))), "x-payment-response": encoded(&plain)}),
         ];
         for case in cases {
-            assert_eq!(transaction_hash_in(&case), Ok(Ok(hash(HASH))), "{case}");
+            assert_eq!(find_transaction_hash(&case), Ok(Ok(hash(HASH))), "{case}");
         }
     }
 
@@ -280,9 +286,9 @@ mod tests {
             FORGIVING.encode(format!(r#"{{"transaction":"{OTHER}","transaction":"{HASH}"}}"#)),
         ];
         for text in texts {
-            assert_eq!(transaction_hash_in(&json!(text)), Ok(Ok(hash(HASH))), "{text}");
+            assert_eq!(find_transaction_hash(&json!(text)), Ok(Ok(hash(HASH))), "{text}");
             let keyed = json!({"X-Payment-Response": text});
-            assert_eq!(transaction_hash_in(&keyed), Ok(Ok(hash(HASH))), "{text}");
+            assert_eq!(find_transaction_hash(&keyed), Ok(Ok(hash(HASH))), "{text}");
         }
     }
 
@@ -309,8 +315,8 @@ mod tests {
         let expected = same.into_iter().map(|case| (case, Ok(hash(HASH))));
         let expected = expected.chain(none.into_iter().map(|case| (case, Err(NoTransaction::Unnamed))));
         for (case, expected) in expected {
-            assert_eq!(transaction_hash_in(&json!(encoded(&case))), Ok(expected), "{case}");
-            assert_eq!(transaction_hash_in(&case), Ok(expected), "{case}");
+            assert_eq!(find_transaction_hash(&json!(encoded(&case))), Ok(expected), "{case}");
+            assert_eq!(find_transaction_hash(&case), Ok(expected), "{case}");
         }
     }
 
@@ -329,7 +335,7 @@ mod tests {
             json!({"x-payment-response": ["e"], "payment-response": encoded(&json!({}))}),
         ];
         for case in undecodable {
-            let told = transaction_hash_in(&case);
+            let told = find_transaction_hash(&case);
             assert_eq!(told, Ok(Err(NoTransaction::Undecodable)), "{case}");
         }
         let cases = [
@@ -346,7 +352,7 @@ mod tests {
             json!({"x-payment-response": null}),
         ];
         for case in cases {
-            assert_eq!(transaction_hash_in(&case), Ok(Err(NoTransaction::Unnamed)), "{case}");
+            assert_eq!(find_transaction_hash(&case), Ok(Err(NoTransaction::Unnamed)), "{case}");
         }
     }
 
@@ -362,8 +368,8 @@ mod tests {
             json!({"payment-response": {}}),
         ];
         for case in blank {
-            assert!(is_no_proof(&case), "{case}");
-            assert!(transaction_hash_in(&case).unwrap().is_err(), "{case}");
+            assert!(is_proof_absent(&case), "{case}");
+            assert!(find_transaction_hash(&case).unwrap().is_err(), "{case}");
         }
         let there = [
             json!("e30="),
@@ -381,7 +387,7 @@ mod tests {
             json!({"payment-response": 0}),
         ];
         for case in there {
-            assert!(!is_no_proof(&case), "{case}");
+            assert!(!is_proof_absent(&case), "{case}");
         }
     }
 
@@ -425,7 +431,7 @@ mod tests {
             (json!({"payment-response": encoded(&one), "transaction": OTHER}), ROOT),
         ];
         for (case, path) in cases {
-            assert_eq!(transaction_hash_in(&case).unwrap_err().path, path, "{case}");
+            assert_eq!(find_transaction_hash(&case).unwrap_err().path, path, "{case}");
         }
     }
 
@@ -434,7 +440,7 @@ mod tests {
         #[test]
         fn any_text_is_read(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;
-            prop_assert_eq!(transaction_hash_in(&Value::String(text)).is_err(), too_long);
+            prop_assert_eq!(find_transaction_hash(&Value::String(text)).is_err(), too_long);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A provider's 402 document: the decoded x402 object, v1 or v2, and the chosen payment requirements, which are checked
 //! and signed.
 //!
-//! A provider lists several payment requirements. [`Offer::choose`] selects the cheapest requirements that Purser
+//! A provider lists several payment requirements. [`Offer::choose_cheapest`] selects the cheapest requirements that Purser
 //! supports. The same requirements are compared with the limits and signed. Only the price, the payee and the timeout
 //! are used. Token data is compared with the network's token ([`Network::token`]) and never used. All other fields are
 //! ignored, whatever their content (`docs/x402.md` §6).
@@ -9,7 +9,7 @@
 //! `evaluate.rs` checks the payee and the price against the catalog, and `payment.rs` creates the header for the
 //! provider.
 
-use crate::{Address, Amount, Fields, Network, Problem, parse_address};
+use crate::{Address, Amount, Fields, Network, ValidationError, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ impl X402Version {
     }
 
     /// Returns the name of a network in this version: a plain name in v1, a CAIP-2 id in v2.
-    const fn name_of(self, network: Network) -> &'static str {
+    const fn network_name(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
             Self::V2 => network.caip2(),
@@ -50,13 +50,13 @@ impl X402Version {
     }
 
     /// Returns the version that the format of the network name belongs to.
-    fn of_network(network: Option<&Value>) -> Self {
+    fn for_network_name(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
     }
 
     /// Returns the name of the price field in payment requirements.
-    const fn price_member(self) -> &'static str {
+    const fn price_field_name(self) -> &'static str {
         match self {
             Self::V1 => "maxAmountRequired",
             Self::V2 => "amount",
@@ -76,8 +76,8 @@ const ROOT: &str = "/payment_requirement";
 
 /// The payment requirements that are checked and signed.
 ///
-/// They can be paid by one EIP-3009 transfer of the network's token on the configured network. [`Offer::choose`] and
-/// [`Offer::each`] return only such payment requirements.
+/// They can be paid by one EIP-3009 transfer of the network's token on the configured network. [`Offer::choose_cheapest`] and
+/// [`Offer::list_payable`] return only such payment requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     version: X402Version,
@@ -93,7 +93,7 @@ pub struct NoOffer {
     /// The reason for the payment requirements that are closest to payable.
     pub reason: NoOfferReason,
     /// The validation errors of all payment requirements.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ValidationError>,
 }
 
 /// The reasons why payment requirements can't be paid, ordered from closest to payable to furthest from payable.
@@ -112,7 +112,7 @@ pub enum NoOfferReason {
 }
 
 impl NoOfferReason {
-    const fn with(self, problems: Vec<Problem>) -> NoOffer {
+    const fn with_errors(self, problems: Vec<ValidationError>) -> NoOffer {
         NoOffer { reason: self, problems }
     }
 }
@@ -123,11 +123,11 @@ impl Offer {
     ///
     /// `requirement` is a v1 or v2 object with `accepts`, or a single payment requirements object. Malformed payment
     /// requirements can't be paid, but do not affect the others.
-    pub fn choose(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
-        let requirement = Requirement::read(requirement)?;
+    pub fn choose_cheapest(requirement: &Value, network: Network) -> Result<Self, NoOffer> {
+        let requirement = Requirement::parse(requirement)?;
         let mut cheapest: Option<Self> = None;
-        let mut none = NoOfferReason::NotX402.with(Vec::new());
-        for offer in requirement.offers(network) {
+        let mut none = NoOfferReason::NotX402.with_errors(Vec::new());
+        for offer in requirement.parse_offers(network) {
             match offer {
                 Ok(offer) => {
                     if cheapest.is_none_or(|best| offer.amount < best.amount) {
@@ -145,9 +145,9 @@ impl Offer {
 
     /// Returns all payment requirements that can be paid on `network`. A provider may have added payment requirements
     /// since the first choice.
-    pub fn each(requirement: &Value, network: Network) -> Vec<Self> {
-        let read = Requirement::read(requirement).ok();
-        let offers = read.iter().flat_map(|requirement| requirement.offers(network));
+    pub fn list_payable(requirement: &Value, network: Network) -> Vec<Self> {
+        let read = Requirement::parse(requirement).ok();
+        let offers = read.iter().flat_map(|requirement| requirement.parse_offers(network));
         offers.filter_map(Result::ok).collect()
     }
 
@@ -198,20 +198,21 @@ struct Requirement<'a> {
 }
 
 impl<'a> Requirement<'a> {
-    fn read(value: &'a Value) -> Result<Self, NoOffer> {
-        let mut fields = Fields::new(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with(vec![problem]))?;
-        let stated = fields.read("x402Version", |value| {
-            whole_number(value)
+    fn parse(value: &'a Value) -> Result<Self, NoOffer> {
+        let mut fields =
+            Fields::new(value, ROOT).map_err(|problem| NoOfferReason::NotX402.with_errors(vec![problem]))?;
+        let stated = fields.read_field("x402Version", |value| {
+            whole_number_digits(value)
                 .and_then(|digits| X402Version::from_number(digits.parse().ok()?))
                 .ok_or("must be the number 1 or 2")
         });
-        if fields.get("accepts").is_none() {
-            return Self::read_bare(value, fields, stated);
+        if fields.non_null_field("accepts").is_none() {
+            return Self::parse_single(value, fields, stated);
         }
-        if fields.get("x402Version").is_none() {
-            fields.wrong("x402Version", "is required");
+        if fields.non_null_field("x402Version").is_none() {
+            fields.add_error("x402Version", "is required");
         }
-        let entries = fields.read("accepts", |value| match value.as_array() {
+        let entries = fields.read_field("accepts", |value| match value.as_array() {
             Some(entries) if (1..=MAX_ENTRIES).contains(&entries.len()) => Ok(entries.as_slice()),
             _ => Err(format!("must be an array of 1 to {MAX_ENTRIES} entries")),
         });
@@ -224,26 +225,26 @@ impl<'a> Requirement<'a> {
         };
         fields
             .finish_with(read)
-            .map_err(|problems| NoOfferReason::NotX402.with(problems))
+            .map_err(|problems| NoOfferReason::NotX402.with_errors(problems))
     }
 
     /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
     /// are present, for readers of either version, both must have the same price. The version is then `x402Version` or,
     /// without `x402Version`, the version of the network name.
-    fn read_bare(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
-        let [v1, v2] = X402Version::ALL.map(|version| fields.get(version.price_member()));
+    fn parse_single(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
+        let [v1, v2] = X402Version::ALL.map(|version| fields.non_null_field(version.price_field_name()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
         let version = match (v1, v2) {
             (Some(_), None) => X402Version::V1,
             (None, Some(_)) => X402Version::V2,
             (Some(_), Some(_)) => {
                 if is_ambiguous {
-                    fields.wrong("amount", "must be equal to `maxAmountRequired`");
+                    fields.add_error("amount", "must be equal to `maxAmountRequired`");
                 }
-                stated.unwrap_or_else(|| X402Version::of_network(fields.get("network")))
+                stated.unwrap_or_else(|| X402Version::for_network_name(fields.non_null_field("network")))
             }
             (None, None) => {
-                fields.wrong(
+                fields.add_error(
                     "accepts",
                     "is required, unless this is one entry with `amount` or `maxAmountRequired`",
                 );
@@ -251,19 +252,19 @@ impl<'a> Requirement<'a> {
             }
         };
         if stated.is_some_and(|stated| stated != version) {
-            fields.wrong(
+            fields.add_error(
                 "x402Version",
                 format!(
                     "must be {} for an entry with `{}`",
                     version.number(),
-                    version.price_member()
+                    version.price_field_name()
                 ),
             );
         }
         fields.finish().map_err(|problems| match *problems {
             // The only validation error is that there are two different prices.
-            [_] if is_ambiguous => NoOfferReason::NotPayable.with(problems),
-            _ => NoOfferReason::NotX402.with(problems),
+            [_] if is_ambiguous => NoOfferReason::NotPayable.with_errors(problems),
+            _ => NoOfferReason::NotX402.with_errors(problems),
         })?;
         Ok(Self {
             version,
@@ -273,47 +274,48 @@ impl<'a> Requirement<'a> {
     }
 
     /// Returns each of the payment requirements, or all reasons why they can't be paid.
-    fn offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
+    fn parse_offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
         (0_u32..).zip(self.entries).map(move |(index, entry)| {
             let path = if self.bare {
                 Cow::Borrowed(ROOT)
             } else {
                 Cow::Owned(format!("{ROOT}/accepts/{index}"))
             };
-            Offer::read(entry, &path, (self.version, index), network)
+            Offer::parse_entry(entry, &path, (self.version, index), network)
         })
     }
 }
 
 impl Offer {
-    fn read(
+    fn parse_entry(
         entry: &Value,
         path: &str,
         (version, index): (X402Version, u32),
         network: Network,
     ) -> Result<Self, NoOffer> {
-        let fields_of = || Fields::new(entry, path).map_err(|problem| NoOfferReason::NotPayable.with(vec![problem]));
+        let fields_of =
+            || Fields::new(entry, path).map_err(|problem| NoOfferReason::NotPayable.with_errors(vec![problem]));
 
         // With another scheme or network, the other fields have a different meaning, so they are not checked.
         let mut kind = fields_of()?;
-        let same_scheme = must_be(&mut kind, "scheme", SCHEME);
-        must_be(&mut kind, "network", version.name_of(network));
+        let same_scheme = require_text(&mut kind, "scheme", SCHEME);
+        require_text(&mut kind, "network", version.network_name(network));
         let other = if same_scheme {
             NoOfferReason::OtherNetwork
         } else {
             NoOfferReason::OtherScheme
         };
-        kind.finish().map_err(|problems| other.with(problems))?;
+        kind.finish().map_err(|problems| other.with_errors(problems))?;
 
         let mut fields = fields_of()?;
         let token = network.token();
-        let price = version.price_member();
+        let price = version.price_field_name();
         for name in [price, "asset", "payTo", "maxTimeoutSeconds"] {
-            if fields.get(name).is_none() {
-                fields.wrong(name, "is required");
+            if fields.non_null_field(name).is_none() {
+                fields.add_error(name, "is required");
             }
         }
-        let amount = fields.read(price, |value| {
+        let amount = fields.read_field(price, |value| {
             let amount = value.as_str().and_then(Amount::from_decimal_digits);
             amount.filter(|amount| !amount.is_zero()).ok_or_else(|| {
                 format!(
@@ -322,23 +324,23 @@ impl Offer {
                 )
             })
         });
-        let same_token = fields.read("asset", |value| match read_address(value)? {
+        let same_token = fields.read_field("asset", |value| match parse_address_field(value)? {
             address if address == token.address => Ok(()),
             _ => Err(format!("must be {}, the USDC of `{}`", token.address, network.name())),
         });
-        let pay_to = fields.read("payTo", |value| match read_address(value)? {
+        let pay_to = fields.read_field("payTo", |value| match parse_address_field(value)? {
             // Money sent to the token contract is lost.
             address if address == token.address => Err("must not be the token's own address".to_owned()),
             address => Ok(address),
         });
-        let max_timeout_secs = fields.read("maxTimeoutSeconds", |value| {
-            let digits = whole_number(value).filter(|digits| digits != "0");
+        let max_timeout_secs = fields.read_field("maxTimeoutSeconds", |value| {
+            let digits = whole_number_digits(value).filter(|digits| digits != "0");
             // Purser's own limit is far shorter, so all longer timeouts have the same effect.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
         });
-        read_extra(&mut fields, version, network);
+        check_extra(&mut fields, version, network);
         let read = || {
             Some(Self {
                 version,
@@ -349,8 +351,8 @@ impl Offer {
             })
         };
         fields.finish_with(read).map_err(|problems| match same_token {
-            Some(()) => NoOfferReason::NotPayable.with(problems),
-            None => NoOfferReason::OtherToken.with(problems),
+            Some(()) => NoOfferReason::NotPayable.with_errors(problems),
+            None => NoOfferReason::OtherToken.with_errors(problems),
         })
     }
 }
@@ -362,41 +364,41 @@ impl Offer {
 /// USDC, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
 /// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for a different kind of
 /// payment.
-fn read_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
+fn check_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
     let is_empty_array = |value: &&Value| value.as_array().is_some_and(Vec::is_empty);
-    let Some(extra) = entry.get("extra").filter(|extra| !is_empty_array(extra)) else {
+    let Some(extra) = entry.non_null_field("extra").filter(|extra| !is_empty_array(extra)) else {
         if version == X402Version::V2 {
-            entry.wrong("extra", "is required, with the token's EIP-712 `name` and `version`");
+            entry.add_error("extra", "is required, with the token's EIP-712 `name` and `version`");
         }
         return;
     };
-    let mut fields = match Fields::new(extra, entry.path_of("extra")) {
+    let mut fields = match Fields::new(extra, entry.field_path("extra")) {
         Ok(fields) => fields,
         Err(problem) => return entry.extend([problem]),
     };
     let token = network.token();
     for (name, pinned) in [("name", token.name), ("version", token.version)] {
-        if version == X402Version::V2 || fields.get(name).is_some() {
-            must_be(&mut fields, name, pinned);
+        if version == X402Version::V2 || fields.non_null_field(name).is_some() {
+            require_text(&mut fields, name, pinned);
         }
     }
     for (name, only) in [("assetTransferMethod", "eip3009"), ("paymentFlow", "authorization")] {
-        if fields.get(name).is_some() {
-            must_be(&mut fields, name, only);
+        if fields.non_null_field(name).is_some() {
+            require_text(&mut fields, name, only);
         }
     }
     entry.extend(fields.finish().err().unwrap_or_default());
 }
 
-fn read_address(value: &Value) -> Result<Address, String> {
+fn parse_address_field(value: &Value) -> Result<Address, String> {
     let text = value.as_str().ok_or("must be a string")?;
     parse_address(text).map_err(|error| error.to_string())
 }
 
 /// Returns the digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts,
 /// `60.0`.
-fn whole_number(value: &Value) -> Option<String> {
+fn whole_number_digits(value: &Value) -> Option<String> {
     // `f64` is formatted without a fraction if and only if it has no fraction, so no float arithmetic is needed.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
@@ -406,10 +408,10 @@ fn whole_number(value: &Value) -> Option<String> {
 }
 
 /// Returns whether the field is exactly this text, and records a validation error otherwise.
-fn must_be(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
-    let is_text = fields.get(name).and_then(Value::as_str) == Some(text);
+fn require_text(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
+    let is_text = fields.non_null_field(name).and_then(Value::as_str) == Some(text);
     if !is_text {
-        fields.wrong(name, format!("must be `{text}`"));
+        fields.add_error(name, format!("must be `{text}`"));
     }
     is_text
 }
@@ -459,7 +461,9 @@ mod tests {
 
     /// Returns the JSON Pointers of the validation errors, relative to the document. Empty if the document can be paid.
     fn wrong(requirement: &Value) -> Vec<String> {
-        let problems = Offer::choose(requirement, NETWORK).err().map(|none| none.problems);
+        let problems = Offer::choose_cheapest(requirement, NETWORK)
+            .err()
+            .map(|none| none.problems);
         problems
             .unwrap_or_default()
             .into_iter()
@@ -482,7 +486,7 @@ mod tests {
             ),
         ];
         for (requirement, version) in cases {
-            let offer = Offer::choose(&requirement, NETWORK).unwrap();
+            let offer = Offer::choose_cheapest(&requirement, NETWORK).unwrap();
             assert_eq!((offer.version(), offer.index()), (version, 0), "{requirement}");
             assert_eq!((offer.amount().units(), offer.max_timeout_secs()), (10_000, 60));
             assert_eq!(offer.pay_to(), PAYEE.parse::<Address>().unwrap());
@@ -495,15 +499,15 @@ mod tests {
         let elsewhere = with(priced("1"), "/network", Some(json!("eip155:8453")));
         let malformed = with(priced("2"), "/payTo", Some(json!("merchant")));
         let requirement = v2(&[elsewhere, priced("30"), json!(7), priced("20"), malformed, priced("20")]);
-        let offer = Offer::choose(&requirement, NETWORK).unwrap();
+        let offer = Offer::choose_cheapest(&requirement, NETWORK).unwrap();
         assert_eq!((offer.index(), offer.amount().units()), (3, 20));
-        let each = Offer::each(&requirement, NETWORK);
+        let each = Offer::list_payable(&requirement, NETWORK);
         let each: Vec<_> = each
             .iter()
             .map(|offer| (offer.index(), offer.amount().units()))
             .collect();
         assert_eq!(each, [(1, 30), (3, 20), (5, 20)]);
-        assert_eq!(Offer::each(&json!({}), NETWORK), []);
+        assert_eq!(Offer::list_payable(&json!({}), NETWORK), []);
     }
 
     #[test]
@@ -511,7 +515,7 @@ mod tests {
         let other_asset = with(v2_entry(), "/asset", Some(json!(PAYEE)));
         let other_scheme = json!({"scheme": "upto", "network": "eip155:84532"});
         let broken = with(with(v2_entry(), "/amount", Some(json!(10_000))), "/payTo", None);
-        let problems = Offer::choose(&v2(&[other_asset, other_scheme, json!("x"), broken]), NETWORK)
+        let problems = Offer::choose_cheapest(&v2(&[other_asset, other_scheme, json!("x"), broken]), NETWORK)
             .unwrap_err()
             .problems;
         let found: Vec<(&str, &str)> = problems.iter().map(|p| (p.path.as_str(), p.message.as_str())).collect();
@@ -709,10 +713,10 @@ mod tests {
             "scheme": "exact", "network": "eip155:8453", "amount": "1", "payTo": PAYEE, "maxTimeoutSeconds": 60,
             "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "extra": {"name": "USD Coin", "version": "2"}
         });
-        assert!(Offer::choose(&mainnet, Network::Base).is_ok());
-        assert!(Offer::choose(&mainnet, NETWORK).is_err());
+        assert!(Offer::choose_cheapest(&mainnet, Network::Base).is_ok());
+        assert!(Offer::choose_cheapest(&mainnet, NETWORK).is_err());
         // The name of the other chain's token would make the signature invalid.
-        assert!(Offer::choose(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
+        assert!(Offer::choose_cheapest(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
     }
 
     proptest! {
@@ -721,7 +725,7 @@ mod tests {
         fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =
                 prices.iter().map(|units| with(v2_entry(), "/amount", Some(json!(units.to_string())))).collect();
-            let offer = Offer::choose(&v2(&entries), NETWORK).unwrap();
+            let offer = Offer::choose_cheapest(&v2(&entries), NETWORK).unwrap();
             let cheapest = prices.iter().min().unwrap();
             let first = prices.iter().position(|units| units == cheapest).unwrap();
             prop_assert_eq!((offer.amount().units(), offer.index()), (*cheapest, u32::try_from(first).unwrap()));

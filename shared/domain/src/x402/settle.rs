@@ -7,14 +7,14 @@ use crate::{
     Network, PaymentTerms, TransferAuthorization,
     catalog::service::named,
     parse_json,
-    x402::{proof::in_response, requirement::SCHEME},
+    x402::{proof::find_hash_in_response, requirement::SCHEME},
 };
 use serde_json::{Value, json};
 
 /// Returns the body of the request to settle this transfer, with the transfer's signature (r, s, v).
 ///
 /// The payment requirements are created here, because no provider sent any for a withdrawal.
-pub fn settle_request(
+pub fn settle_request_body(
     terms: &PaymentTerms,
     network: Network,
     authorization: &TransferAuthorization,
@@ -36,7 +36,7 @@ pub fn settle_request(
         "paymentPayload": {
             "x402Version": 2,
             "accepted": requirement,
-            "payload": authorization.payload(signature),
+            "payload": authorization.signed_payload(signature),
         },
         "paymentRequirements": requirement,
     })
@@ -57,14 +57,20 @@ named! {
 impl Submission {
     /// Parses a response and returns the result and the reason for the log. A response with a transaction counts as
     /// accepted, even if the transaction is not in a block yet (`settlement_pending`).
-    pub fn of_answer(body: &[u8]) -> (Self, Option<String>) {
+    pub fn parse_response(body: &[u8]) -> (Self, Option<String>) {
         let Ok(answer) = parse_json(body) else {
             return (Self::Unanswered, None);
         };
         let text = |name| answer.get(name).and_then(Value::as_str);
         let submission = match answer.get("success").and_then(Value::as_bool) {
             None => Self::Unanswered,
-            Some(_) if answer.as_object().is_some_and(|answer| in_response(answer).is_ok()) => Self::Accepted,
+            Some(_)
+                if answer
+                    .as_object()
+                    .is_some_and(|answer| find_hash_in_response(answer).is_ok()) =>
+            {
+                Self::Accepted
+            }
             Some(_) => Self::Refused,
         };
         (
@@ -101,14 +107,14 @@ mod tests {
         ];
         for (answer, expected) in rows {
             assert_eq!(
-                Submission::of_answer(answer.to_string().as_bytes()).0,
+                Submission::parse_response(answer.to_string().as_bytes()).0,
                 expected,
                 "{answer}"
             );
         }
-        assert_eq!(Submission::of_answer(b"<html>"), (Submission::Unanswered, None));
+        assert_eq!(Submission::parse_response(b"<html>"), (Submission::Unanswered, None));
         let told = |reason: &str| {
-            Submission::of_answer(json!({"success": false, "errorReason": reason}).to_string().as_bytes()).1
+            Submission::parse_response(json!({"success": false, "errorReason": reason}).to_string().as_bytes()).1
         };
         assert_eq!(told("insufficient_funds").as_deref(), Some("insufficient_funds"));
         assert_eq!(told("see http://x"), None);

@@ -3,15 +3,15 @@
 use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, seed, statement, statement_key, witness};
 use purser_evidence::{
     DocumentError, JwkSet, KeyType, Note, NoteSigner, Outcome, Report, Step, StepName, TlogProof, Trust, TrustError,
-    verify,
+    verify_document,
 };
 use serde_json::{Value, json};
 
 fn trust_file() -> Value {
     json!({
         "jwks": JwkSet::new(statement_key().jwk().clone(), []),
-        "logs": [{"vkey": log_signer().verifier().to_string(), "origin": ORIGIN}],
-        "witnesses": [witness(1).verifier().to_string(), witness(2).verifier().to_string()],
+        "logs": [{"vkey": log_signer().verifier_key().to_string(), "origin": ORIGIN}],
+        "witnesses": [witness(1).verifier_key().to_string(), witness(2).verifier_key().to_string()],
         "quorum": 1,
     })
 }
@@ -27,7 +27,7 @@ async fn document() -> String {
     let (objects, head) = log_of(&entries);
     let note = checkpoint(head);
     let body = Note::parse(&note).unwrap().unverified_text().to_owned();
-    let note = format!("{note}{}", witness(1).cosign(&body, 1_700_000_000).unwrap());
+    let note = format!("{note}{}", witness(1).cosign_checkpoint(&body, 1_700_000_000).unwrap());
     proof_of(&objects, &head, 3, &entries[3], &note).await.to_string()
 }
 
@@ -44,7 +44,7 @@ fn outcomes(report: &Report) -> Vec<String> {
 
 #[tokio::test]
 async fn a_proof_with_its_statement_passes_each_step() {
-    let report = verify(&document().await, &trust_with(|_| ())).unwrap();
+    let report = verify_document(&document().await, &trust_with(|_| ())).unwrap();
     let steps = [
         "statement: passed",
         "inclusion: passed",
@@ -62,7 +62,7 @@ async fn a_proof_with_its_statement_passes_each_step() {
 
 #[test]
 fn a_bare_statement_skips_the_log() {
-    let report = verify(&statement(1), &trust_with(|_| ())).unwrap();
+    let report = verify_document(&statement(1), &trust_with(|_| ())).unwrap();
     let steps = [
         "statement: passed",
         "inclusion: skipped",
@@ -87,13 +87,13 @@ async fn what_is_not_trusted_fails() {
             "checkpoint: failed",
         ),
         (
-            trust_with(|file| file["logs"][0]["vkey"] = json!(other.verifier().to_string())),
+            trust_with(|file| file["logs"][0]["vkey"] = json!(other.verifier_key().to_string())),
             "checkpoint: failed",
         ),
         (trust_with(|file| file["quorum"] = json!(2)), "witnesses: failed"),
     ];
     for (trust, failed) in trusts {
-        let report = verify(&document, &trust).unwrap();
+        let report = verify_document(&document, &trust).unwrap();
         assert!(!report.is_verified(), "{failed}");
         assert_eq!(report.statement(), None);
         assert!(outcomes(&report).contains(&failed.to_owned()), "{:?}", report.steps());
@@ -101,11 +101,11 @@ async fn what_is_not_trusted_fails() {
     // The log's key was rotated, and the old key still verifies.
     let rotated = trust_with(|file| {
         let old = file["logs"][0].clone();
-        file["logs"] = json!([{"vkey": other.verifier().to_string(), "origin": ORIGIN}, old]);
+        file["logs"] = json!([{"vkey": other.verifier_key().to_string(), "origin": ORIGIN}, old]);
     });
-    assert!(verify(&document, &rotated).unwrap().is_verified());
+    assert!(verify_document(&document, &rotated).unwrap().is_verified());
     let without = trust_with(|file| (file["quorum"], file["witnesses"]) = (json!(0), json!([])));
-    let report = verify(&document, &without).unwrap();
+    let report = verify_document(&document, &without).unwrap();
     assert_eq!(outcomes(&report)[3], "witnesses: skipped");
     assert!(report.is_verified());
 }
@@ -117,7 +117,7 @@ async fn a_proof_must_carry_a_statement() {
     let without = TlogProof::new(None, 3, Vec::new(), &note).unwrap().to_string();
     let binary = TlogProof::new(Some(&[0xff]), 3, Vec::new(), &note).unwrap().to_string();
     for document in [without, binary] {
-        let report = verify(&document, &trust_with(|_| ())).unwrap();
+        let report = verify_document(&document, &trust_with(|_| ())).unwrap();
         assert_eq!(outcomes(&report)[..2], ["statement: failed", "inclusion: failed"]);
         assert!(!report.is_verified());
     }
@@ -133,7 +133,7 @@ async fn each_flipped_bit_of_a_document_is_refused() {
             continue;
         };
         // A changed name of the witness makes the witness unknown, so the quorum is not reached.
-        let is_verified = verify(&changed, &trust).is_ok_and(|report| report.is_verified());
+        let is_verified = verify_document(&changed, &trust).is_ok_and(|report| report.is_verified());
         assert!(!is_verified, "bit {at}: {changed}");
     }
 }
@@ -144,7 +144,7 @@ fn statements_of_an_unknown_kind_fail() {
     let keys = &vectors["keys"];
     let trust = trust_with(|file| file["jwks"]["keys"] = json!([keys["EdDSA"]["public"]]));
     let document = crate::sample::text(&vectors["statements"][1]["jws"]);
-    let report = verify(document, &trust).unwrap();
+    let report = verify_document(document, &trust).unwrap();
     assert_eq!(outcomes(&report)[0], "statement: failed");
     assert!(!report.is_verified());
 }
@@ -153,21 +153,25 @@ fn statements_of_an_unknown_kind_fail() {
 fn spellings_of_a_statement_fail_and_other_documents_are_unreadable() {
     let (good, trust) = (statement(1), trust_with(|_| ()));
     for wrong in [format!("{good}\n"), format!("{good}="), good.replacen('.', "A.", 1)] {
-        assert!(!verify(&wrong, &trust).unwrap().is_verified(), "{wrong}");
+        assert!(!verify_document(&wrong, &trust).unwrap().is_verified(), "{wrong}");
     }
     for unreadable in ["", "\n", "a.b", "a.b.c.d", "a..c", "{}", "a b.c.d"] {
-        assert_eq!(verify(unreadable, &trust), Err(DocumentError::Unknown), "{unreadable}");
+        assert_eq!(
+            verify_document(unreadable, &trust),
+            Err(DocumentError::Unknown),
+            "{unreadable}"
+        );
     }
     let proof = "c2sp.org/tlog-proof@v1\nindex 0\n";
-    assert!(matches!(verify(proof, &trust), Err(DocumentError::Proof(_))));
+    assert!(matches!(verify_document(proof, &trust), Err(DocumentError::Proof(_))));
 }
 
 #[test]
 fn steps_of_the_caller_count() {
-    let mut report = verify(&statement(1), &trust_with(|_| ())).unwrap();
-    report.add(Step::new(StepName::Chain, Outcome::Skipped("no node".to_owned())));
+    let mut report = verify_document(&statement(1), &trust_with(|_| ())).unwrap();
+    report.add_step(Step::new(StepName::Chain, Outcome::Skipped("no node".to_owned())));
     assert!(report.is_verified());
-    report.add(Step::new(StepName::Chain, Outcome::Failed("no transfer".to_owned())));
+    report.add_step(Step::new(StepName::Chain, Outcome::Failed("no transfer".to_owned())));
     assert!(!report.is_verified());
     assert_eq!(report.statement(), None);
 }

@@ -5,8 +5,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ct_merkle::mem_backed_tree::MemoryBackedTree;
 use proptest::prelude::*;
 use purser_evidence::{
-    AppendError, Edge, Hash, ProofError, ReadError, TileError, TilePath, TreeHead, consistency_proof, decode_entries,
-    decode_hashes, encode_entries, encode_hashes, inclusion_proof, read_unverified_entry,
+    AppendError, Edge, Hash, ProofError, ReadError, TileError, TilePath, TreeHead, build_consistency_proof,
+    build_inclusion_proof, decode_entries, decode_hashes, encode_entries, encode_hashes, read_unverified_entry,
 };
 use sha2::Sha256;
 use std::future::Future;
@@ -56,14 +56,14 @@ fn objects_are_those_of_the_vectors_byte_for_byte() {
 #[test]
 fn paths_have_one_spelling() {
     for (path, written) in [
-        (TilePath::hashes(0, 0, 11), "tile/0/000.p/11"),
-        (TilePath::hashes(0, 1_234_067, 256), "tile/0/x001/x234/067"),
-        (TilePath::hashes(63, 999, 1), "tile/63/999.p/1"),
-        (TilePath::hashes(1, 1_000, 255), "tile/1/x001/000.p/255"),
-        (TilePath::entries(0, 256), "tile/entries/000"),
-        (TilePath::entries(1_234, 11), "tile/entries/x001/234.p/11"),
+        (TilePath::for_hashes(0, 0, 11), "tile/0/000.p/11"),
+        (TilePath::for_hashes(0, 1_234_067, 256), "tile/0/x001/x234/067"),
+        (TilePath::for_hashes(63, 999, 1), "tile/63/999.p/1"),
+        (TilePath::for_hashes(1, 1_000, 255), "tile/1/x001/000.p/255"),
+        (TilePath::for_entries(0, 256), "tile/entries/000"),
+        (TilePath::for_entries(1_234, 11), "tile/entries/x001/234.p/11"),
         (
-            TilePath::entries(u64::MAX, 256),
+            TilePath::for_entries(u64::MAX, 256),
             "tile/entries/x018/x446/x744/x073/x709/x551/615",
         ),
     ] {
@@ -94,9 +94,9 @@ fn paths_have_one_spelling() {
     ] {
         assert!(wrong.parse::<TilePath>().is_err(), "{wrong}");
     }
-    assert!(TilePath::hashes(64, 0, 1).is_err());
-    assert!(TilePath::hashes(0, 0, 0).is_err());
-    assert!(TilePath::entries(0, 257).is_err());
+    assert!(TilePath::for_hashes(64, 0, 1).is_err());
+    assert!(TilePath::for_hashes(0, 0, 0).is_err());
+    assert!(TilePath::for_entries(0, 257).is_err());
 }
 
 #[test]
@@ -108,12 +108,15 @@ fn malformed_tiles_and_bundles_are_refused() {
     for length in [1, 2, bundle.len() - 1] {
         assert_eq!(decode_entries(&bundle[..length]), Err(TileError::Bytes));
     }
-    let hashes = vec![Hash::of_leaf(b"a"), Hash::of_leaf(b"b")];
+    let hashes = vec![Hash::for_leaf(b"a"), Hash::for_leaf(b"b")];
     let tile = encode_hashes(&hashes);
     assert_eq!(decode_hashes(&tile), Ok(hashes));
     assert_eq!(decode_hashes(&tile[..63]), Err(TileError::Bytes));
-    assert_eq!(Edge::empty().append(&[""]), Err(AppendError::Entry));
-    assert_eq!(Edge::empty().append(&[vec![0; 65_536]]), Err(AppendError::Entry));
+    assert_eq!(Edge::empty().append_entries(&[""]), Err(AppendError::Entry));
+    assert_eq!(
+        Edge::empty().append_entries(&[vec![0; 65_536]]),
+        Err(AppendError::Entry)
+    );
 }
 
 /// Handlers that await these futures run on any thread.
@@ -121,9 +124,9 @@ fn malformed_tiles_and_bundles_are_refused() {
 fn readers_may_be_awaited_anywhere() {
     fn is_send(_: &impl Send) {}
     let (objects, head) = log_of(&entries(3));
-    is_send(&Edge::read(&objects, &head));
-    is_send(&inclusion_proof(&objects, &head, 0, b"entry 0"));
-    is_send(&consistency_proof(&objects, &head, &head));
+    is_send(&Edge::read_right_edge(&objects, &head));
+    is_send(&build_inclusion_proof(&objects, &head, 0, b"entry 0"));
+    is_send(&build_consistency_proof(&objects, &head, &head));
     is_send(&read_unverified_entry(&objects, 3, 0));
 }
 
@@ -147,7 +150,7 @@ fn a_log_has_the_tiles_of_the_specification() {
     ] {
         assert!(objects.0.contains_key(&path.parse().unwrap()), "{path}");
     }
-    let edge: Vec<_> = Edge::paths(head.size).iter().map(ToString::to_string).collect();
+    let edge: Vec<_> = Edge::object_paths(head.size).iter().map(ToString::to_string).collect();
     assert_eq!(
         edge,
         [
@@ -161,11 +164,11 @@ fn a_log_has_the_tiles_of_the_specification() {
         for index in [0, 255, 256, 65_535, 65_536, 69_887, 69_888, 69_999] {
             let entry = read_unverified_entry(&objects, head.size, index).await.unwrap();
             assert_eq!(entry, format!("entry {index}").into_bytes());
-            inclusion_proof(&objects, &head, index, &entry).await.unwrap();
+            build_inclusion_proof(&objects, &head, index, &entry).await.unwrap();
         }
     });
-    assert_eq!(Edge::paths(65_536).len(), 1);
-    assert_eq!(Edge::paths(0), []);
+    assert_eq!(Edge::object_paths(65_536).len(), 1);
+    assert_eq!(Edge::object_paths(0), []);
 }
 
 proptest! {
@@ -185,15 +188,15 @@ proptest! {
         let mut rest = all.as_slice();
         for size in sizes {
             let (batch, later) = rest.split_at(size);
-            let appended = edge.append(batch).unwrap();
+            let appended = edge.append_entries(batch).unwrap();
             objects.write(&appended);
             heads.push(appended.head);
-            edge = if is_reread { run(Edge::read(&objects, &appended.head)).unwrap() } else { appended.edge.clone() };
+            edge = if is_reread { run(Edge::read_right_edge(&objects, &appended.head)).unwrap() } else { appended.edge.clone() };
             prop_assert_eq!(&edge, &appended.edge);
-            prop_assert_eq!(edge.head(), appended.head);
+            prop_assert_eq!(edge.tree_head(), appended.head);
             rest = later;
         }
-        prop_assert_eq!(edge.head(), head);
+        prop_assert_eq!(edge.tree_head(), head);
         for (path, bytes) in &at_once.0 {
             prop_assert_eq!(objects.0.get(path), Some(bytes));
         }
@@ -203,11 +206,11 @@ proptest! {
         let root: [u8; 32] = (*tree.root().as_bytes()).into();
         prop_assert_eq!(head.root, Hash::new(root));
         for (index, entry) in all.iter().enumerate() {
-            let hashes = run(inclusion_proof(&objects, &head, u64::try_from(index).unwrap(), entry.as_bytes())).unwrap();
+            let hashes = run(build_inclusion_proof(&objects, &head, u64::try_from(index).unwrap(), entry.as_bytes())).unwrap();
             prop_assert_eq!(encode_hashes(&hashes), tree.prove_inclusion(index).as_bytes().to_vec());
         }
         for older in &heads {
-            let hashes = run(consistency_proof(&objects, older, &head)).unwrap();
+            let hashes = run(build_consistency_proof(&objects, older, &head)).unwrap();
             if older.size > 0 {
                 let added = usize::try_from(head.size - older.size).unwrap();
                 prop_assert_eq!(encode_hashes(&hashes), tree.prove_consistency(added).as_bytes().to_vec());
@@ -222,19 +225,19 @@ proptest! {
         let (objects, head) = log_of(&all);
         let index = index.index(count);
         let at = u64::try_from(index).unwrap();
-        let good = run(inclusion_proof(&objects, &head, at, all[index].as_bytes())).unwrap();
+        let good = run(build_inclusion_proof(&objects, &head, at, all[index].as_bytes())).unwrap();
         for (path, bytes) in &objects.0 {
             let mut changed = objects.clone();
             let bit = bit.index(bytes.len() * 8);
             changed.0.get_mut(path).unwrap()[bit / 8] ^= 1 << (bit % 8);
             // If the proof does not need the object, the proof is unchanged.
-            match run(inclusion_proof(&changed, &head, at, all[index].as_bytes())) {
+            match run(build_inclusion_proof(&changed, &head, at, all[index].as_bytes())) {
                 Ok(hashes) => prop_assert_eq!(&hashes, &good),
                 Err(error) => prop_assert!(matches!(error, ReadError::OtherTree)),
             }
             // The right edge is read completely, so no append builds on a changed edge.
             if !path.is_full() {
-                prop_assert!(run(Edge::read(&changed, &head)).is_err());
+                prop_assert!(run(Edge::read_right_edge(&changed, &head)).is_err());
             }
         }
     }
@@ -244,7 +247,7 @@ proptest! {
 fn each_flipped_bit_of_an_inclusion_proof_is_refused() {
     let all = entries(300);
     let (objects, head) = log_of(&all);
-    let hashes = run(inclusion_proof(&objects, &head, 270, all[270].as_bytes())).unwrap();
+    let hashes = run(build_inclusion_proof(&objects, &head, 270, all[270].as_bytes())).unwrap();
     let verified = |hashes: &[Hash]| head.verify_inclusion(all[270].as_bytes(), 270, hashes);
     assert_eq!(verified(&hashes), Ok(()));
     for bit in 0..hashes.len() * 256 {
@@ -259,14 +262,14 @@ fn each_flipped_bit_of_an_inclusion_proof_is_refused() {
 fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
     let all = entries(600);
     let (mut objects, older) = log_of(&all[..500]);
-    let edge = run(Edge::read(&objects, &older)).unwrap();
-    let appended = edge.append(&all[500..]).unwrap();
+    let edge = run(Edge::read_right_edge(&objects, &older)).unwrap();
+    let appended = edge.append_entries(&all[500..]).unwrap();
     objects.write(&appended);
     let partial: TilePath = "tile/0/001.p/244".parse().unwrap();
     assert!(objects.0.remove(&partial).is_some());
-    assert!(run(inclusion_proof(&objects, &older, 499, all[499].as_bytes())).is_ok());
-    objects.0.remove(&partial.full());
-    let missing = run(inclusion_proof(&objects, &older, 499, all[499].as_bytes()));
+    assert!(run(build_inclusion_proof(&objects, &older, 499, all[499].as_bytes())).is_ok());
+    objects.0.remove(&partial.to_full());
+    let missing = run(build_inclusion_proof(&objects, &older, 499, all[499].as_bytes()));
     assert!(matches!(missing, Err(ReadError::Missing(path)) if path == partial));
     assert!(matches!(
         run(read_unverified_entry(&objects, 600, 600)),
@@ -279,20 +282,23 @@ fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
 fn forks_cuts_and_rewrites_are_found() {
     let all = entries(700);
     let (objects, kept) = log_of(&all[..500]);
-    let honest = run(Edge::read(&objects, &kept)).unwrap().append(&all[500..]).unwrap();
+    let honest = run(Edge::read_right_edge(&objects, &kept))
+        .unwrap()
+        .append_entries(&all[500..])
+        .unwrap();
     let mut grown = objects.clone();
     grown.write(&honest);
-    assert!(run(consistency_proof(&grown, &kept, &honest.head)).is_ok());
+    assert!(run(build_consistency_proof(&grown, &kept, &honest.head)).is_ok());
 
     // One past entry differs, and all hashes above the entry are recomputed.
     for changed in [0, 255, 256, 499] {
         let mut other = all.clone();
         other[changed] = "rewritten".to_owned();
         let (rewritten, head) = log_of(&other);
-        let refused = run(consistency_proof(&rewritten, &kept, &head));
+        let refused = run(build_consistency_proof(&rewritten, &kept, &head));
         assert!(matches!(refused, Err(ReadError::OtherTree)), "{changed}");
         // Neither the honest proof nor any other proof is valid for the changed tree.
-        let honest = run(consistency_proof(&grown, &kept, &honest.head)).unwrap();
+        let honest = run(build_consistency_proof(&grown, &kept, &honest.head)).unwrap();
         assert_eq!(head.verify_consistency(&kept, &honest), Err(ProofError::Hashes));
     }
     // An entry is removed or inserted.
@@ -301,37 +307,40 @@ fn forks_cuts_and_rewrites_are_found() {
     for other in [without, between] {
         let (objects, head) = log_of(&other);
         assert!(matches!(
-            run(consistency_proof(&objects, &kept, &head)),
+            run(build_consistency_proof(&objects, &kept, &head)),
             Err(ReadError::OtherTree)
         ));
     }
     // The last entries are cut off, and the log continues from there.
     let (cut, head) = log_of(&all[..450]);
     assert!(matches!(
-        run(consistency_proof(&cut, &kept, &head)),
+        run(build_consistency_proof(&cut, &kept, &head)),
         Err(ReadError::Range)
     ));
     let again: Vec<_> = (0..200).map(statement).collect();
-    let forked = run(Edge::read(&cut, &head)).unwrap().append(&again).unwrap();
+    let forked = run(Edge::read_right_edge(&cut, &head))
+        .unwrap()
+        .append_entries(&again)
+        .unwrap();
     let mut objects = cut;
     objects.write(&forked);
     assert!(forked.head.size > kept.size);
     assert!(matches!(
-        run(consistency_proof(&objects, &kept, &forked.head)),
+        run(build_consistency_proof(&objects, &kept, &forked.head)),
         Err(ReadError::OtherTree)
     ));
     // Two heads of the same size.
     let fork = TreeHead {
-        root: Hash::of_leaf(b"fork"),
+        root: Hash::for_leaf(b"fork"),
         ..kept
     };
     assert!(matches!(
-        run(consistency_proof(&grown, &kept, &fork)),
+        run(build_consistency_proof(&grown, &kept, &fork)),
         Err(ReadError::OtherTree)
     ));
     // An append does not continue from a tree that differs from the checkpoint's tree.
     assert!(matches!(
-        run(Edge::read(&objects, &kept)),
+        run(Edge::read_right_edge(&objects, &kept)),
         Err(ReadError::OtherTree | ReadError::Missing(_))
     ));
 }
@@ -341,14 +350,20 @@ fn forks_cuts_and_rewrites_are_found() {
 fn a_stopped_append_loses_and_doubles_nothing() {
     let all = entries(900);
     let (start, head) = log_of(&all[..200]);
-    let appended = run(Edge::read(&start, &head)).unwrap().append(&all[200..]).unwrap();
+    let appended = run(Edge::read_right_edge(&start, &head))
+        .unwrap()
+        .append_entries(&all[200..])
+        .unwrap();
     let written: Vec<_> = appended.tiles.iter().chain(&appended.bundles).cloned().collect();
     let mut finished = start.clone();
     finished.write(&appended);
     for stop in 0..=written.len() {
         let mut objects = start.clone();
         objects.0.extend(written[..stop].iter().cloned());
-        let again = run(Edge::read(&objects, &head)).unwrap().append(&all[200..]).unwrap();
+        let again = run(Edge::read_right_edge(&objects, &head))
+            .unwrap()
+            .append_entries(&all[200..])
+            .unwrap();
         assert_eq!(again, appended);
         objects.write(&again);
         assert_eq!(objects, finished);

@@ -19,7 +19,7 @@ fn verifier_keys_have_one_spelling() {
         .map(|byte| {
             NoteSigner::new("a", KeyType::Cosignature, &seed(byte))
                 .unwrap()
-                .verifier()
+                .verifier_key()
                 .to_string()
         })
         .find(|text| text.matches('+').count() > 2);
@@ -51,14 +51,14 @@ fn checkpoints_of_the_vectors_are_written_and_read() {
         .collect();
     let seed = Seed::new(Zeroizing::new(bytes.try_into().unwrap()));
     let signer = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed).unwrap();
-    assert_eq!(signer.verifier(), &log_key());
+    assert_eq!(signer.verifier_key(), &log_key());
     for size in [7, 11] {
         let note = text(&vectors["checkpoints"][size.to_string()]);
-        let read = Checkpoint::open(&Note::parse(note).unwrap(), &log_key(), ORIGIN).unwrap();
-        assert_eq!(read.head().size, size);
+        let read = Checkpoint::from_note(&Note::parse(note).unwrap(), &log_key(), ORIGIN).unwrap();
+        assert_eq!(read.tree_head().size, size);
         let root = &vectors["roots"][usize::try_from(size).unwrap()]["root"];
-        assert_eq!(read.head().root.to_string(), text(root));
-        assert_eq!(read.sign(&signer).unwrap(), note);
+        assert_eq!(read.tree_head().root.to_string(), text(root));
+        assert_eq!(read.sign_as_note(&signer).unwrap(), note);
     }
 }
 
@@ -70,7 +70,7 @@ fn awkward_notes_are_refused() {
     let log = good.lines().last().unwrap();
     let opened = |note: &str| {
         let note = Note::parse(note).map_err(CheckpointError::Note)?;
-        Checkpoint::open(&note, &log_key(), ORIGIN)
+        Checkpoint::from_note(&note, &log_key(), ORIGIN)
     };
     assert!(opened(good).is_ok());
     // Signatures of unknown signers are ignored.
@@ -101,17 +101,17 @@ fn awkward_notes_are_refused() {
     ] {
         assert!(opened(&wrong).is_err(), "{what}");
     }
-    let other = Checkpoint::open(&Note::parse(good).unwrap(), &log_key(), "log.example/other");
+    let other = Checkpoint::from_note(&Note::parse(good).unwrap(), &log_key(), "log.example/other");
     assert_eq!(other, Err(CheckpointError::OtherLog(ORIGIN.to_owned())));
     let unknown = Note::parse(good).unwrap();
-    let key = log_signer().verifier().clone();
+    let key = log_signer().verifier_key().clone();
     assert_eq!(unknown.verify(&key), Err(NoteError::Unsigned(ORIGIN.to_owned())));
 }
 
 #[test]
 fn checkpoints_have_three_lines() {
-    let root = Hash::of_leaf(b"a").to_string();
-    let empty = Hash::of_empty_tree().to_string();
+    let root = Hash::for_leaf(b"a").to_string();
+    let empty = Hash::for_empty_tree().to_string();
     for good in [
         format!("a\n1\n{root}\n"),
         format!("a\n0\n{empty}\n"),
@@ -137,7 +137,7 @@ fn checkpoints_have_three_lines() {
     }
     let head = TreeHead {
         size: 0,
-        root: Hash::of_leaf(b""),
+        root: Hash::for_leaf(b""),
     };
     assert_eq!(Checkpoint::new("a", head), Err(CheckpointError::Format));
     assert_eq!(Checkpoint::new("a\nb", TreeHead::empty()), Err(CheckpointError::Format));
@@ -147,11 +147,11 @@ fn checkpoints_have_three_lines() {
 fn a_note_has_a_text_of_whole_lines() {
     let signer = log_signer();
     for text in ["a\n", "a\n\nb\n", "\n"] {
-        let note = signer.sign(text).unwrap();
-        assert_eq!(Note::parse(&note).unwrap().verify(signer.verifier()), Ok(text));
+        let note = signer.sign_text(text).unwrap();
+        assert_eq!(Note::parse(&note).unwrap().verify(signer.verifier_key()), Ok(text));
     }
     for text in ["a\u{1}\n", "a\r\n"] {
-        assert!(matches!(signer.sign(text), Err(SignerError::Note(_))), "{text:?}");
+        assert!(matches!(signer.sign_text(text), Err(SignerError::Note(_))), "{text:?}");
     }
     for name in ["", "a b", "a+b", "a\u{a0}b", "a\nb"] {
         assert!(NoteSigner::new(name, KeyType::Ed25519, &seed(1)).is_err(), "{name:?}");
@@ -164,33 +164,38 @@ fn witnesses_cosign_a_time_and_a_text() {
     let note = checkpoint(head);
     let body = Note::parse(&note).unwrap().unverified_text().to_owned();
     let [first, second] = [1, 2].map(witness);
-    let line = first.cosign(&body, 1_679_315_147).unwrap();
+    let line = first.cosign_checkpoint(&body, 1_679_315_147).unwrap();
     let cosigned = format!("{note}{line}");
     let read = Note::parse(&cosigned).unwrap();
-    assert_eq!(read.verify_cosignature(first.verifier()), Ok(1_679_315_147));
+    assert_eq!(read.verify_cosignature(first.verifier_key()), Ok(1_679_315_147));
     assert!(matches!(
-        read.verify_cosignature(second.verifier()),
+        read.verify_cosignature(second.verifier_key()),
         Err(NoteError::Unsigned(_))
     ));
-    assert!(read.verify(log_signer().verifier()).is_ok());
+    assert!(read.verify(log_signer().verifier_key()).is_ok());
     // A cosignature is not a signature of the note's text, and a signature is not a cosignature.
-    assert!(matches!(read.verify(first.verifier()), Err(NoteError::Signature(_))));
     assert!(matches!(
-        read.verify_cosignature(log_signer().verifier()),
+        read.verify(first.verifier_key()),
+        Err(NoteError::Signature(_))
+    ));
+    assert!(matches!(
+        read.verify_cosignature(log_signer().verifier_key()),
         Err(NoteError::Signature(_))
     ));
 
     let twice = Note::parse(&format!("{cosigned}{line}")).unwrap();
     assert!(matches!(
-        twice.verify_cosignature(first.verifier()),
+        twice.verify_cosignature(first.verifier_key()),
         Err(NoteError::Repeated(_))
     ));
-    let other = first.cosign(&body.replace("\n1\n", "\n2\n"), 1_679_315_147).unwrap();
-    let beyond = first.cosign(&body, 1 << 63).unwrap();
+    let other = first
+        .cosign_checkpoint(&body.replace("\n1\n", "\n2\n"), 1_679_315_147)
+        .unwrap();
+    let beyond = first.cosign_checkpoint(&body, 1 << 63).unwrap();
     for line in [other, beyond] {
         let wrong = Note::parse(&format!("{note}{line}")).unwrap();
         assert!(matches!(
-            wrong.verify_cosignature(first.verifier()),
+            wrong.verify_cosignature(first.verifier_key()),
             Err(NoteError::Signature(_))
         ));
     }

@@ -5,7 +5,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use purser_evidence::{
     DocumentError, EvidenceReport, Hash, JwkSet, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
-    ProviderSigner, StatementKind, Trust, is_evidence, verify_evidence,
+    ProviderSigner, StatementKind, Trust, is_evidence_file, verify_evidence,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -62,7 +62,7 @@ fn vectors() -> Value {
 fn trust() -> Trust {
     let file = json!({
         "jwks": JwkSet::new(statement_key().jwk().clone(), []),
-        "logs": [{"vkey": log_signer().verifier().to_string(), "origin": ORIGIN}],
+        "logs": [{"vkey": log_signer().verifier_key().to_string(), "origin": ORIGIN}],
     });
     Trust::parse(&file.to_string()).unwrap()
 }
@@ -124,7 +124,7 @@ async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
     });
     let sign = |kind, payload: &Value| statement_key().sign(kind, payload.to_string().as_bytes()).unwrap();
     let receipt = sign(StatementKind::Receipt, &receipt);
-    let leaf = Hash::of_leaf(receipt.as_bytes());
+    let leaf = Hash::for_leaf(receipt.as_bytes());
     let leaf_hash = leaf
         .as_bytes()
         .iter()
@@ -164,7 +164,7 @@ async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
 
 fn verified(file: &Value) -> EvidenceReport {
     let text = serde_json::to_string_pretty(file).unwrap();
-    assert!(is_evidence(&text));
+    assert!(is_evidence_file(&text));
     verify_evidence(&text, &trust()).unwrap()
 }
 
@@ -182,7 +182,10 @@ async fn a_receipt_whose_confirmation_was_reverted_is_void() {
     ] {
         let mut file = file_with("allow", none(), &changes).await;
         let report = verified(&file);
-        let pointers = report.unverified().iter().filter(|pointer| pointer.contains("changes"));
+        let pointers = report
+            .unverified_pointers()
+            .iter()
+            .filter(|pointer| pointer.contains("changes"));
         assert_eq!(
             (not_passed(&report), report.is_verified()),
             (
@@ -273,10 +276,10 @@ async fn a_file_of_evidence_passes_each_step() {
     let file = file(provider).await;
     let report = verified(&file);
     assert_eq!(not_passed(&report), [""; 0]);
-    assert!(report.is_verified() && report.decision().is_some() && report.receipt().is_some());
+    assert!(report.is_verified() && report.decision_statement().is_some() && report.receipt_statement().is_some());
 
     assert_eq!(
-        report.unverified(),
+        report.unverified_pointers(),
         ["/how_to_check", "/provider/offers/0/acceptIndex", "/trust"]
     );
 
@@ -408,7 +411,7 @@ async fn each_mutated_leaf_fails_or_is_listed_as_unverified() {
     let report = verified(&file);
     assert!(report.is_verified());
     assert_eq!(
-        report.unverified(),
+        report.unverified_pointers(),
         [
             "/how_to_check",
             "/provider/http_status",
@@ -442,7 +445,7 @@ fn silent_changes(file: &Value) -> Vec<String> {
             let Ok(report) = verify_evidence(&changed.to_string(), &trust()) else {
                 continue;
             };
-            let mut listed = report.unverified().iter();
+            let mut listed = report.unverified_pointers().iter();
             let is_listed = listed.any(|listed| is_within(at, listed) || is_within(listed, at));
             // A part that is removed claims nothing.
             let is_part = file.pointer(at).is_some_and(|part| part.is_object() || part.is_array());
@@ -470,7 +473,7 @@ async fn signers_that_are_not_bound_to_the_payee_are_skipped() {
             ["provider offer: skipped", "provider provider_receipt: skipped"]
         );
         assert!(report.is_verified());
-        let unverified = report.unverified();
+        let unverified = report.unverified_pointers();
         assert!(unverified.contains(&"/provider".to_owned()), "{unverified:?}");
     }
     let mut of_another = object("an offer by the payee");

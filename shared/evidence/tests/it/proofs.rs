@@ -41,7 +41,7 @@ fn proofs_of_the_vectors_are_read_verified_and_written() {
             assert_eq!(read.unverified_extra(), extra);
             let proven = read.verify(entry, &policy()).unwrap();
             assert_eq!(usize::try_from(proven.index).unwrap(), index);
-            assert_eq!(proven.checkpoint.head(), head(&vectors, 11));
+            assert_eq!(proven.checkpoint.tree_head(), head(&vectors, 11));
             let note = text(&vectors["checkpoints"]["11"]);
             let made = TlogProof::new(extra, proven.index, hashes(&proof["hashes"]), note).unwrap();
             assert_eq!(made, read);
@@ -53,7 +53,7 @@ fn proofs_of_the_vectors_are_read_verified_and_written() {
 fn a_leaf_is_the_hash_of_the_exact_statement() {
     let vectors = vectors();
     for statement in vectors["statements"].as_array().unwrap() {
-        let hash = Hash::of_leaf(text(&statement["jws"]).as_bytes());
+        let hash = Hash::for_leaf(text(&statement["jws"]).as_bytes());
         assert_eq!(hash.to_string(), text(&statement["leaf_hash"]));
     }
     let read: TlogProof = text(&vectors["inclusion"][5]["tlog_proof"]).parse().unwrap();
@@ -126,7 +126,7 @@ fn consistency_proofs_of_the_vectors_are_verified() {
         let hashes = hashes(&proof["hashes"]);
         assert_eq!(new.verify_consistency(&old, &hashes), Ok(()));
         let forked = TreeHead {
-            root: Hash::of_leaf(b"fork"),
+            root: Hash::for_leaf(b"fork"),
             ..old
         };
         assert_eq!(new.verify_consistency(&forked, &hashes), Err(ProofError::Hashes));
@@ -157,10 +157,12 @@ async fn a_quorum_of_witnesses_is_needed() {
     let note = checkpoint(head);
     let body = Note::parse(&note).unwrap().unverified_text().to_owned();
     let witnesses = [1, 2, 3].map(witness);
-    let keys: Vec<_> = witnesses.iter().map(|witness| witness.verifier().clone()).collect();
-    let log = || [(log_signer().verifier().clone(), ORIGIN.to_owned())];
-    let [first, second, _] = witnesses.each_ref().map(|witness| witness.cosign(&body, 7).unwrap());
-    let unknown = witness(9).cosign(&body, 7).unwrap();
+    let keys: Vec<_> = witnesses.iter().map(|witness| witness.verifier_key().clone()).collect();
+    let log = || [(log_signer().verifier_key().clone(), ORIGIN.to_owned())];
+    let [first, second, _] = witnesses
+        .each_ref()
+        .map(|witness| witness.cosign_checkpoint(&body, 7).unwrap());
+    let unknown = witness(9).cosign_checkpoint(&body, 7).unwrap();
     let verified = |lines: &[&str], quorum: usize| {
         let note = format!("{note}{}", lines.concat());
         let policy = Policy::new(log(), keys.clone(), quorum).unwrap();
@@ -180,7 +182,7 @@ async fn a_quorum_of_witnesses_is_needed() {
         Err(RefusedProof::Witnesses(WitnessError::Note(_)))
     ));
     // An invalid cosignature by a known witness makes the note invalid, although there are enough other cosignatures.
-    let invalid = witnesses[2].cosign("other\n", 7).unwrap();
+    let invalid = witnesses[2].cosign_checkpoint("other\n", 7).unwrap();
     assert!(verified(&[&first, &second, &invalid], 2).await.is_err());
 
     let other_type = NoteSigner::new(ORIGIN, KeyType::Cosignature, &crate::sample::seed(2)).unwrap();
@@ -192,15 +194,15 @@ async fn a_quorum_of_witnesses_is_needed() {
             PolicyError::Log,
         ),
         (
-            policy(log(), vec![log_signer().verifier().clone()], 0),
+            policy(log(), vec![log_signer().verifier_key().clone()], 0),
             PolicyError::Witness,
         ),
         (
-            policy(log(), vec![other_type.verifier().clone()], 0),
+            policy(log(), vec![other_type.verifier_key().clone()], 0),
             PolicyError::Witness,
         ),
         (
-            policy(log(), vec![keys[0].clone(), renamed.verifier().clone()], 2),
+            policy(log(), vec![keys[0].clone(), renamed.verifier_key().clone()], 2),
             PolicyError::Witness,
         ),
         (policy(log(), keys.clone(), 4), PolicyError::Quorum),
@@ -216,10 +218,10 @@ fn a_log_may_have_several_keys() {
         checkpoint(head),
         NoteSigner::new(ORIGIN, KeyType::Ed25519, &crate::sample::seed(9)).unwrap(),
     );
-    let keys = [new.verifier(), log_signer().verifier()].map(|key| (key.clone(), ORIGIN.to_owned()));
+    let keys = [new.verifier_key(), log_signer().verifier_key()].map(|key| (key.clone(), ORIGIN.to_owned()));
     let policy = Policy::new(keys.clone(), Vec::new(), 0).unwrap();
-    let opened = |note: &str| policy.open(&Note::parse(note).unwrap());
-    let line_on = |text: &str| new.sign(text).unwrap().lines().last().unwrap().to_owned();
+    let opened = |note: &str| policy.open_checkpoint(&Note::parse(note).unwrap());
+    let line_on = |text: &str| new.sign_text(text).unwrap().lines().last().unwrap().to_owned();
     let text = Note::parse(&note).unwrap().unverified_text().to_owned();
     assert!(opened(&note).is_ok());
     assert!(opened(&format!("{note}{}\n", line_on(&text))).is_ok());
@@ -228,12 +230,12 @@ fn a_log_may_have_several_keys() {
     assert_eq!(opened(&format!("{note}{}\n", line_on("other\n"))), Err(refused));
     let only = Policy::new([keys[0].clone()], Vec::new(), 0).unwrap();
     let unsigned = CheckpointError::Note(NoteError::Unsigned(ORIGIN.to_owned()));
-    assert_eq!(only.open(&Note::parse(&note).unwrap()), Err(unsigned));
+    assert_eq!(only.open_checkpoint(&Note::parse(&note).unwrap()), Err(unsigned));
 }
 
 #[test]
 fn hashes_have_one_spelling() {
-    let hash = Hash::of_leaf(b"a");
+    let hash = Hash::for_leaf(b"a");
     let text = hash.to_string();
     assert_eq!(text.parse(), Ok(hash));
     let bytes = STANDARD.decode(&text).unwrap();

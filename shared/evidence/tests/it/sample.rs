@@ -2,7 +2,7 @@
 
 use purser_evidence::{
     AppendResult, Checkpoint, Edge, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TileReader,
-    TlogProof, TreeHead, inclusion_proof,
+    TlogProof, TreeHead, build_inclusion_proof,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -66,18 +66,23 @@ impl TileReader for Objects {
 
 /// Returns a log of these entries, appended at once.
 pub(crate) fn log_of<T: AsRef<[u8]>>(entries: &[T]) -> (Objects, TreeHead) {
-    let appended = Edge::empty().append(entries).unwrap();
+    let appended = Edge::empty().append_entries(entries).unwrap();
     let mut objects = Objects::default();
     objects.write(&appended);
     (objects, appended.head)
 }
 
 pub(crate) fn checkpoint(head: TreeHead) -> String {
-    Checkpoint::new(ORIGIN, head).unwrap().sign(&log_signer()).unwrap()
+    Checkpoint::new(ORIGIN, head)
+        .unwrap()
+        .sign_as_note(&log_signer())
+        .unwrap()
 }
 
 /// Returns the proof of an entry, including the entry.
 pub(crate) async fn proof_of(objects: &Objects, head: &TreeHead, index: u64, entry: &str, note: &str) -> TlogProof {
-    let hashes = inclusion_proof(objects, head, index, entry.as_bytes()).await.unwrap();
+    let hashes = build_inclusion_proof(objects, head, index, entry.as_bytes())
+        .await
+        .unwrap();
     TlogProof::new(Some(entry.as_bytes()), index, hashes, note).unwrap()
 }

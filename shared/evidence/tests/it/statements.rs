@@ -173,7 +173,7 @@ impl DigestSigner for Digests {
 #[tokio::test]
 async fn es256_statements_are_signed_by_digest() {
     let signer = Digests(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap());
-    let key = Jwk::p256(signer.0.public_key().as_ref().try_into().unwrap()).unwrap();
+    let key = Jwk::from_p256_point(signer.0.public_key().as_ref().try_into().unwrap()).unwrap();
     let set = JwkSet::new(key.clone(), []);
     for number in 0..100 {
         let payload = number.to_string();

@@ -55,11 +55,14 @@ fn a_stated_transfer_is_found_or_not() {
     let transfer = StatedTransfer::from_statement(&stated(StatementKind::Receipt, &payload())).unwrap();
     assert_eq!(transfer.tx_hash(), hash().to_lowercase());
     assert_eq!(transfer.block_number(), "0x1f");
-    assert_eq!(transfer.find(&responses()), Ok(format!("0x{}", "0c".repeat(32))));
+    assert_eq!(
+        transfer.verify_in_responses(&responses()),
+        Ok(format!("0x{}", "0c".repeat(32)))
+    );
     let refused = |change: &dyn Fn(&mut NodeResponses)| {
         let mut responses = responses();
         change(&mut responses);
-        assert!(transfer.find(&responses).is_err(), "{responses:?}");
+        assert!(transfer.verify_in_responses(&responses).is_err(), "{responses:?}");
     };
     for chain in [json!("0x14a34"), Value::Null] {
         refused(&|responses| responses.chain_id = chain.clone());
@@ -128,7 +131,7 @@ fn one_transfer_matches_one_of_two_receipts() {
     other["settlement"]["nonce_prefix"] = json!("0x0123456789abcdee");
     let [one, other] = [payload(), other].map(|payload| {
         let transfer = StatedTransfer::from_statement(&stated(StatementKind::Receipt, &payload)).unwrap();
-        transfer.find(&responses()).is_ok()
+        transfer.verify_in_responses(&responses()).is_ok()
     });
     assert_eq!([one, other], [true, false]);
 }

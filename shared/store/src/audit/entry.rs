@@ -8,7 +8,7 @@
 //! An action of an operator or of reconcile that affects a user also writes a second row in a partition of this user.
 
 use crate::{
-    codec::attribute::{Attribute, text},
+    codec::attribute::{Attribute, encode_text},
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Row, Unreadable},
     codec::json,
@@ -16,8 +16,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::{AttributeValue, builders::PutBuilder};
 use purser_domain::{
-    Act, Actor, AuditChanges, AuditId, AuditOutcome, AuditRecord, AuditRefusal, EditReason, Fingerprint, PersonId,
-    RequestSource, Result,
+    Act, Actor, AuditChanges, AuditId, AuditOutcome, AuditRecord, AuditRejection, EditReason, Fingerprint,
+    RequestSource, Result, UserId,
 };
 use std::sync::Arc;
 use tracing::info;
@@ -29,8 +29,8 @@ pub struct AuditEntry {
     item: Item,
     line: Line,
     /// The user whom the action affects, and the user's copy of the row.
-    told: Option<(PersonId, Item)>,
-    mark: EditMark,
+    told: Option<(UserId, Item)>,
+    mark: UpdateMark,
 }
 
 /// The attribute that marks an action of a rule. The row is in the partition of the rule's owner.
@@ -38,27 +38,27 @@ pub(crate) const BY_RULE: &str = "rule";
 
 /// Who made a change and why. The value is stored with the changed record, and therefore with its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EditMark {
+pub struct UpdateMark {
     /// The user; `None` if no user made the change, or if the change is older than this attribute.
-    pub by: Option<PersonId>,
+    pub by: Option<UserId>,
     /// The id of the audit row; `None` if the change is older than this attribute.
     pub audit_id: Option<AuditId>,
     /// The user's reason, if the user gave one.
     pub reason: Option<EditReason>,
 }
 
-impl EditMark {
+impl UpdateMark {
     pub(crate) const BY: &'static str = "by";
     pub(crate) const AUDIT_ID: &'static str = "aid";
     pub(crate) const REASON: &'static str = "why";
 
     /// Whether a rule made the change. A change that is older than this attribute has no audit row.
-    pub fn is_by_rule(&self) -> bool {
+    pub fn was_made_by_rule(&self) -> bool {
         self.by.is_none() && self.audit_id.is_some()
     }
 
     /// Reads the attributes of the record's last change.
-    pub(crate) fn read(row: Row<'_>) -> Result<Self> {
+    pub(crate) fn read_mark(row: Row<'_>) -> Result<Self> {
         Ok(Self {
             by: row.get_optional(Self::BY)?,
             audit_id: row.get_optional(Self::AUDIT_ID)?,
@@ -67,7 +67,7 @@ impl EditMark {
     }
 
     /// Adds the attributes of this change to a record's item.
-    pub(crate) fn write(&self, mut item: Item) -> Item {
+    pub(crate) fn write_mark(&self, mut item: Item) -> Item {
         let mut set = |name: &str, value: Option<AttributeValue>| {
             if let Some(value) = value {
                 item.insert(name.to_owned(), value);
@@ -111,7 +111,7 @@ impl AuditEntry {
             item: write_record(record),
             line,
             told: None,
-            mark: EditMark {
+            mark: UpdateMark {
                 by: match &record.actor {
                     Actor::Person { id, .. } => Some(id.clone()),
                     Actor::Operator(_) | Actor::Reconcile | Actor::Rule { .. } => None,
@@ -123,32 +123,32 @@ impl AuditEntry {
     }
 
     /// Adds to a changed record's item who made the change and why.
-    pub(crate) fn mark(&self, item: Item) -> Item {
-        self.mark.write(item)
+    pub(crate) fn mark_item(&self, item: Item) -> Item {
+        self.mark.write_mark(item)
     }
 
     /// Adds a copy for the user whom the action affects, without the actor's address and user agent. A user's own
     /// action gets no copy.
     #[must_use]
-    pub fn telling(self, person: Option<&PersonId>) -> Self {
+    pub fn with_copy_for_user(self, person: Option<&UserId>) -> Self {
         let partition =
-            |person: &PersonId| key::notification_partition(&self.line.actor, person).zip(Some(person.clone()));
+            |person: &UserId| key::notification_partition(&self.line.actor, person).zip(Some(person.clone()));
         let told = person.and_then(partition).map(|(partition, person)| {
             let mut item = self.item.clone();
             item.retain(|name, _| !["ip", "ua"].contains(&name.as_str()));
-            item.insert("pk".to_owned(), text(&partition));
+            item.insert("pk".to_owned(), encode_text(&partition));
             (person, item)
         });
         Self { told, ..self }
     }
 
     /// Returns the audit table's name.
-    pub(crate) fn table(&self) -> &str {
+    pub(crate) fn table_name(&self) -> &str {
         &self.table
     }
 
     /// Returns the row. The id is random, so an existing row with this id can only be this row.
-    pub(crate) fn item(&self) -> Item {
+    pub(crate) fn to_item(&self) -> Item {
         self.item.clone()
     }
 
@@ -156,27 +156,27 @@ impl AuditEntry {
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
     /// Returns the rows' puts for a transaction.
-    pub(crate) fn puts(&self) -> impl Iterator<Item = PutBuilder> {
+    pub(crate) fn to_puts(&self) -> impl Iterator<Item = PutBuilder> {
         let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
         items.map(|item| {
             PutBuilder::default()
-                .table_name(self.table())
+                .table_name(self.table_name())
                 .set_item(Some(item.clone()))
                 .condition_expression(Self::IS_NEW)
         })
     }
 
     /// Logs the rows. Must be called after the commit.
-    pub(crate) fn log(&self) {
-        self.line.log(None, &digest_of(&self.item));
+    pub(crate) fn log_rows(&self) {
+        self.line.log_line(None, &row_digest(&self.item));
         if let Some((person, item)) = &self.told {
-            self.line.log(Some(person), &digest_of(item));
+            self.line.log_line(Some(person), &row_digest(item));
         }
     }
 }
 
 impl Line {
-    fn log(&self, told: Option<&PersonId>, sha256: &Fingerprint) {
+    fn log_line(&self, told: Option<&UserId>, sha256: &Fingerprint) {
         let Self {
             id,
             kind,
@@ -206,10 +206,10 @@ impl Line {
 }
 
 /// Computes the SHA-256 of a row's JSON with sorted fields.
-pub(crate) fn digest_of(item: &Item) -> Fingerprint {
+pub(crate) fn row_digest(item: &Item) -> Fingerprint {
     // A row has only strings and integers, which always have a JSON form.
     let text = json::write_item(item).unwrap_or_default().to_string();
-    Fingerprint::of_audit_row(text.as_bytes())
+    Fingerprint::for_audit_row(text.as_bytes())
 }
 
 fields! {
@@ -224,7 +224,7 @@ fields! {
 
     AuditChanges { before: "before", after: "after" }
 
-    AuditRefusal { error: "error", reason: "reason" }
+    AuditRejection { error: "error", reason: "reason" }
 }
 
 impl Fields for AuditOutcome {

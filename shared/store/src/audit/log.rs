@@ -1,13 +1,13 @@
 //! The audit table: adds rows outside of other transactions, and reads rows.
 
 use crate::{
-    audit::entry::{AuditEntry, BY_RULE, digest_of},
+    audit::entry::{AuditEntry, BY_RULE, row_digest},
     codec::backoff::Backoff,
     codec::fault::store_error,
     codec::item::{Item, Row},
     codec::key::{self, Key},
-    page::{Filter, Page, PageRequest, READS, page},
-    transact::{Transaction, was_made},
+    page::{Filter, Page, PageRequest, READS, read_page},
+    transact::{Transaction, was_applied},
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{Actor, AuditFilter, AuditId, AuditRecord, AuditScope, Error, Fingerprint, Result};
@@ -41,22 +41,22 @@ impl AuditLog {
     }
 
     /// Creates the row of this record, for the transaction of the recorded change.
-    pub fn entry(&self, record: &AuditRecord) -> AuditEntry {
+    pub fn new_entry(&self, record: &AuditRecord) -> AuditEntry {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
 
     /// Adds the row of an action that changed nothing.
-    pub async fn add(&self, record: &AuditRecord) -> Result<()> {
-        let entry = self.entry(record);
+    pub async fn add_row(&self, record: &AuditRecord) -> Result<()> {
+        let entry = self.new_entry(record);
         let put = self
             .db
             .put_item()
-            .table_name(entry.table())
-            .set_item(Some(entry.item()))
+            .table_name(entry.table_name())
+            .set_item(Some(entry.to_item()))
             .condition_expression(AuditEntry::IS_NEW);
         // The id is random, so an existing row was written by an attempt whose response was lost.
-        was_made(put.send().await, "adding to the audit log")?;
-        entry.log();
+        was_applied(put.send().await, "adding to the audit log")?;
+        entry.log_rows();
         Ok(())
     }
 
@@ -72,22 +72,22 @@ impl AuditLog {
         if let Err(error) = &result
             && let Some(record) = refused(error)?
         {
-            self.add(&record).await?;
+            self.add_row(&record).await?;
         }
         result
     }
 
     /// Adds the rows of a finding that is not a change, unless the rows exist.
-    pub async fn add_found(&self, entry: &AuditEntry) -> Result<()> {
+    pub async fn add_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
-        transaction.audit((), entry)?;
+        transaction.add_audit_rows((), entry)?;
         // Existing rows were added before.
         let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
     /// Whether a row of this actor with this id exists. The read is strongly consistent.
-    pub async fn has(&self, actor: &Actor, id: AuditId) -> Result<bool> {
+    pub async fn has_row(&self, actor: &Actor, id: AuditId) -> Result<bool> {
         let get = self
             .db
             .get_item()
@@ -99,7 +99,7 @@ impl AuditLog {
     }
 
     /// Reads a page of the rows in one scope of the log that match the filter, newest first.
-    pub async fn page(
+    pub async fn read_page(
         &self,
         scope: &AuditScope,
         filter: AuditFilter,
@@ -110,7 +110,7 @@ impl AuditLog {
             if is_earlier {
                 Filter::Stop
             } else {
-                Filter::by(filter.includes(&row.record))
+                Filter::keep_if(filter.matches(&row.record))
             }
         };
         // Reading starts before `to`.
@@ -121,16 +121,16 @@ impl AuditLog {
         };
         let is_filtered = filter != AuditFilter::default();
         let place = |row: &AuditRow| row.record.id.uuid();
-        let read = |before, count| self.rows(scope, before, count);
-        page(slice, READS, is_filtered.then_some(keep), place, read).await
+        let read = |before, count| self.read_rows(scope, before, count);
+        read_page(slice, READS, is_filtered.then_some(keep), place, read).await
     }
 
     /// Reads up to `limit` rows of one scope with an id before `before`, or the newest rows, newest first.
-    async fn rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
+    async fn read_rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let mut reads = JoinSet::new();
         for partition in key::audit_partitions(scope) {
             let log = self.clone();
-            reads.spawn(async move { log.rows_of(partition, before, limit).await });
+            reads.spawn(async move { log.read_partition_rows(partition, before, limit).await });
         }
         let mut rows = Vec::new();
         while let Some(read) = reads.join_next().await {
@@ -141,16 +141,16 @@ impl AuditLog {
         Ok(rows)
     }
 
-    async fn rows_of(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
+    async fn read_partition_rows(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = key::newest(query, partition, before, limit);
+        let query = key::newest_first(query, partition, before, limit);
         let answer = query.send().await.map_err(store_error("reading the audit log"))?;
         let items = answer.items().iter();
         items
             .map(|item| {
                 Ok(AuditRow {
                     record: read_record(Row::new(&self.table, item), item)?,
-                    sha256: digest_of(item),
+                    sha256: row_digest(item),
                 })
             })
             .collect()
@@ -158,8 +158,8 @@ impl AuditLog {
 }
 
 pub(crate) fn read_record(row: Row<'_>, item: &Item) -> Result<AuditRecord> {
-    let id = AuditId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-    let owner = key::actor_of(item);
+    let id = AuditId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
+    let owner = key::actor_in_key(item);
     let actor = if let Some(owner) = owner.clone().filter(|_| item.contains_key(BY_RULE)) {
         Actor::Rule { owner }
     } else if let Some(person) = owner {

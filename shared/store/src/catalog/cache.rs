@@ -3,7 +3,7 @@
 //!
 //! Invariant: the cached catalog is at most five seconds old, or 65 seconds while the table can't be read.
 
-use crate::catalog::{sightings::Sightings, table::CatalogTable};
+use crate::catalog::{sightings::ProbeSummary, table::CatalogTable};
 use purser_domain::{Catalog, Duration, Result, Timestamp};
 use purser_refreshed::{RefreshPolicy, RefreshingCache};
 use std::sync::Arc;
@@ -18,13 +18,13 @@ const AGES: RefreshPolicy = RefreshPolicy {
 
 /// One version of the catalog.
 #[derive(Debug)]
-pub struct Edition {
+pub struct CatalogVersion {
     /// The version in the table, which is used in `ETag`.
     pub version: u64,
     /// The services, with labels from probe results.
     pub catalog: Catalog,
     /// The summary of probe results; empty in a cache for payment decisions.
-    pub sightings: Sightings,
+    pub sightings: ProbeSummary,
 }
 
 /// A cache of the catalog. Clones share the cache.
@@ -33,7 +33,7 @@ pub struct CatalogCache {
     table: CatalogTable,
     /// Whether the cache also reads probe results.
     shows_sightings: bool,
-    edition: Arc<RefreshingCache<Arc<Edition>>>,
+    edition: Arc<RefreshingCache<Arc<CatalogVersion>>>,
 }
 
 impl CatalogCache {
@@ -41,13 +41,13 @@ impl CatalogCache {
     pub fn new(table: CatalogTable) -> Self {
         Self {
             shows_sightings: true,
-            ..Self::without_sightings(table)
+            ..Self::without_probe_results(table)
         }
     }
 
     /// Creates a cache for decisions, without probe results, because they do not affect decisions. The first request
     /// fills the cache.
-    pub fn without_sightings(table: CatalogTable) -> Self {
+    pub fn without_probe_results(table: CatalogTable) -> Self {
         let edition = RefreshingCache::new("reading the catalog", AGES, |error| {
             tracing::warn!(%error, "the catalog can't be refreshed; an older edition is served");
         });
@@ -60,32 +60,32 @@ impl CatalogCache {
 
     /// Returns the cached catalog, however old. Callers use it to guess which rows to read while
     /// [`CatalogCache::current`] runs; no decision is based on it.
-    pub fn latest(&self) -> Option<Arc<Edition>> {
-        self.edition.latest()
+    pub fn latest(&self) -> Option<Arc<CatalogVersion>> {
+        self.edition.latest_value()
     }
 
     /// Returns the cached catalog, and reads it again if it is stale.
-    pub async fn current(&self, now: Timestamp) -> Result<Arc<Edition>> {
-        self.edition.current(now, || self.fetch()).await
+    pub async fn current(&self, now: Timestamp) -> Result<Arc<CatalogVersion>> {
+        self.edition.get_or_fetch(now, || self.fetch_newest()).await
     }
 
     /// Reads the newest catalog, or returns the cached catalog if its version is still current.
-    async fn fetch(&self) -> Result<Arc<Edition>> {
+    async fn fetch_newest(&self) -> Result<Arc<CatalogVersion>> {
         // The version is read before the services, so the services can only be newer than the version, and the next
         // refresh reads them again.
-        let (version, sightings) = tokio::join!(self.table.version(), self.sightings());
+        let (version, sightings) = tokio::join!(self.table.read_version(), self.read_probe_summary());
         let version = version?;
         match self.latest() {
             Some(edition) if edition.version == version && edition.sightings == sightings => Ok(edition),
-            Some(_) | None => Ok(Arc::new(self.table.edition(version, sightings).await?)),
+            Some(_) | None => Ok(Arc::new(self.table.read_edition(version, sightings).await?)),
         }
     }
 
-    async fn sightings(&self) -> Sightings {
+    async fn read_probe_summary(&self) -> ProbeSummary {
         if !self.shows_sightings {
-            return Sightings::default();
+            return ProbeSummary::default();
         }
-        self.table.sightings().await.unwrap_or_else(|error| {
+        self.table.read_probe_summary().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the results of probes can't be read; older ones are shown");
             self.latest()
                 .map(|edition| edition.sightings.clone())

@@ -11,9 +11,9 @@
 
 use crate::{
     catalog::{
-        cache::Edition,
-        sightings::Sightings,
-        table::{CatalogTable, READING, partition},
+        cache::CatalogVersion,
+        sightings::ProbeSummary,
+        table::{CatalogTable, READING, partition_key},
     },
     codec::{
         attribute::Attribute as _,
@@ -22,9 +22,9 @@ use crate::{
         item::{Draft, Item, Row},
         json::{read_item, write_item},
         key::catalog as key,
-        ledger::get_all,
+        ledger::get_all_items,
     },
-    transact::was_made,
+    transact::was_applied,
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
@@ -75,31 +75,31 @@ fields! {
 
 impl Head {
     pub(crate) fn write(&self) -> Item {
-        Draft::of_partition(key::OBJECT.to_owned())
+        Draft::with_partition_key(key::OBJECT.to_owned())
             .with_fields(self)
             .into_item()
     }
 
-    fn prefix(&self) -> String {
-        key::chunks_of(self.version, &self.digest)
+    fn chunk_prefix(&self) -> String {
+        key::chunk_prefix(self.version, &self.digest)
     }
 
     /// Returns the keys of the object's chunks, in order.
-    fn keys(&self) -> Vec<String> {
-        let prefix = self.prefix();
+    fn chunk_keys(&self) -> Vec<String> {
+        let prefix = self.chunk_prefix();
         (0..self.chunks).map(|index| format!("{prefix}{index}")).collect()
     }
 }
 
 impl CatalogTable {
     /// Reads the catalog at this version or later from the object or, if that fails, by a scan. Adds the probe results.
-    pub(crate) async fn edition(&self, version: u64, sightings: Sightings) -> Result<Edition> {
-        let (version, services) = match self.object(version).await {
+    pub(crate) async fn read_edition(&self, version: u64, sightings: ProbeSummary) -> Result<CatalogVersion> {
+        let (version, services) = match self.read_object_or_log(version).await {
             Some(found) => found,
-            None => (version, self.services().await?),
+            None => (version, self.read_services().await?),
         };
-        let shown = services.into_iter().map(|service| sightings.with_labels(service));
-        Ok(Edition {
+        let shown = services.into_iter().map(|service| sightings.with_probe_labels(service));
+        Ok(CatalogVersion {
             version,
             catalog: Catalog::new(shown.collect()),
             sightings,
@@ -108,7 +108,7 @@ impl CatalogTable {
 
     /// Reads the services in the object and their version; `None` if the version is below `least` or the object can't
     /// be read.
-    async fn object(&self, least: u64) -> Option<(u64, Vec<Service>)> {
+    async fn read_object_or_log(&self, least: u64) -> Option<(u64, Vec<Service>)> {
         let told = match timeout(PATIENCE, self.read_object(least)).await {
             Ok(Ok(found)) => return found,
             Ok(Err(error)) => error,
@@ -121,7 +121,7 @@ impl CatalogTable {
     async fn read_object(&self, least: u64) -> Result<Option<(u64, Vec<Service>)>> {
         let mut lost: Option<Head> = None;
         for _ in 0..ATTEMPTS {
-            let item = self.get(key::OBJECT.to_owned()).await?;
+            let item = self.get_item(key::OBJECT.to_owned()).await?;
             let head = item.map(|item| self.read_head(&item)).transpose()?;
             let Some(head) = head.filter(|head| head.version >= least) else {
                 return Ok(None);
@@ -131,7 +131,7 @@ impl CatalogTable {
                 return Err(damaged_error("a chunk is missing"));
             }
             if let Some(packed) = self.read_chunks(&head).await? {
-                let services = unpack(&packed)?;
+                let services = decompress_services(&packed)?;
                 let services = services.iter().map(|item| self.read_service(item));
                 return Ok(Some((head.version, services.collect::<Result<_>>()?)));
             }
@@ -142,20 +142,22 @@ impl CatalogTable {
 
     /// Reads the object's bytes; `None` if a chunk is missing.
     async fn read_chunks(&self, head: &Head) -> Result<Option<Vec<u8>>> {
-        let keys = head.keys();
-        let wanted = keys.iter().map(|key| Draft::of_partition(key.clone()).into_item());
-        let items = get_all(&self.db, &self.table, wanted.collect(), true, READING).await?;
-        let items: HashMap<&str, &Item> = items.iter().map(|item| (partition(item), item)).collect();
+        let keys = head.chunk_keys();
+        let wanted = keys
+            .iter()
+            .map(|key| Draft::with_partition_key(key.clone()).into_item());
+        let items = get_all_items(&self.db, &self.table, wanted.collect(), true, READING).await?;
+        let items: HashMap<&str, &Item> = items.iter().map(|item| (partition_key(item), item)).collect();
         let mut packed = Vec::new();
         for key in &keys {
             let Some(item) = items.get(key.as_str()) else {
                 return Ok(None);
             };
             let bytes = item.get(BYTES).and_then(|value| value.as_b().ok());
-            let bytes = bytes.ok_or_else(|| Row::new(&self.table, item).corrupt(BYTES))?;
+            let bytes = bytes.ok_or_else(|| Row::new(&self.table, item).corrupt_error(BYTES))?;
             packed.extend_from_slice(bytes.as_ref());
         }
-        if Fingerprint::of_catalog(&packed) != head.digest {
+        if Fingerprint::for_catalog(&packed) != head.digest {
             return Err(damaged_error("its hash differs"));
         }
         Ok(Some(packed))
@@ -164,39 +166,39 @@ impl CatalogTable {
     /// Builds and stores the object of the table's current version. Must be called after every change, or after a
     /// series of changes. If a call is interrupted, the next call stores the object.
     pub async fn store_object(&self) -> Result<ObjectStored> {
-        let version = self.version().await?;
-        let stored = self.get(key::OBJECT.to_owned()).await?;
+        let version = self.read_version().await?;
+        let stored = self.get_item(key::OBJECT.to_owned()).await?;
         // An unreadable head is replaced.
         let stored = stored.and_then(|item| self.read_head(&item).ok());
         if stored.is_some_and(|head| head.version >= version) {
             return Ok(ObjectStored::Present);
         }
-        let items = self.scan(&[key::SERVICES, key::CHUNKS]).await?;
-        if self.version().await? != version {
+        let items = self.scan_prefixes(&[key::SERVICES, key::CHUNKS]).await?;
+        if self.read_version().await? != version {
             return Ok(ObjectStored::Overtaken);
         }
         let (left, services): (Vec<Item>, Vec<Item>) = items
             .into_iter()
-            .partition(|item| partition(item).starts_with(key::CHUNKS));
-        let packed = pack(services)?;
+            .partition(|item| partition_key(item).starts_with(key::CHUNKS));
+        let packed = compress_services(services)?;
         let chunks = packed.chunks(CHUNK_BYTES);
         let head = Head {
             version,
-            digest: Fingerprint::of_catalog(&packed),
+            digest: Fingerprint::for_catalog(&packed),
             chunks: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
         };
         if head.chunks > MAX_CHUNKS {
-            return Err(too_large());
+            return Err(catalog_too_large_error());
         }
-        let keys = head.keys();
+        let keys = head.chunk_keys();
         for (key, chunk) in keys.iter().zip(chunks) {
-            let chunk = Draft::of_partition(key.clone()).with_value(BYTES, AttributeValue::B(Blob::new(chunk)));
+            let chunk = Draft::with_partition_key(key.clone()).with_value(BYTES, AttributeValue::B(Blob::new(chunk)));
             let put = self.db.put_item().table_name(&*self.table);
             let put = put.set_item(Some(chunk.into_item())).send().await;
             put.map_err(store_error(STORING))?;
         }
         let current = self.put_head(&head).await?;
-        let left = left.iter().map(|item| partition(item).to_owned());
+        let left = left.iter().map(|item| partition_key(item).to_owned());
         self.remove_chunks(left.chain(keys), &current).await?;
         Ok(if current == head {
             ObjectStored::Stored
@@ -214,11 +216,11 @@ impl CatalogTable {
             .set_item(Some(head.write()))
             .condition_expression("attribute_not_exists(ver) OR ver < :ver")
             .expression_attribute_values(":ver", head.version.write());
-        if was_made(put.send().await, STORING)? {
+        if was_applied(put.send().await, STORING)? {
             return Ok(head.clone());
         }
         // The stored head belongs to another writer, or to this call if an attempt's response was lost.
-        let item = self.get(key::OBJECT.to_owned()).await?;
+        let item = self.get_item(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
     }
@@ -227,14 +229,14 @@ impl CatalogTable {
     /// the chunks of the current version or lower that do not belong to the current head. Chunks of higher versions are
     /// still being written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
-        let own = current.prefix();
+        let own = current.chunk_prefix();
         for key in keys {
-            let is_over = key::version_of_chunk(&key).is_none_or(|version| version <= current.version);
+            let is_over = key::parse_chunk_version(&key).is_none_or(|version| version <= current.version);
             if !is_over || key.starts_with(&own) {
                 continue;
             }
             let delete = self.db.delete_item().table_name(&*self.table);
-            let delete = delete.set_key(Some(Draft::of_partition(key).into_item()));
+            let delete = delete.set_key(Some(Draft::with_partition_key(key).into_item()));
             delete.send().await.map_err(store_error(STORING))?;
         }
         Ok(())
@@ -244,7 +246,7 @@ impl CatalogTable {
         let row = Row::new(&self.table, item);
         let head: Head = row.read()?;
         if head.chunks > MAX_CHUNKS {
-            return Err(row.corrupt("chunks"));
+            return Err(row.corrupt_error("chunks"));
         }
         Ok(head)
     }
@@ -254,19 +256,19 @@ const BYTES: &str = "bytes";
 
 /// Compresses the services' items in the order of their keys, so that the same catalog always gives the same bytes. The
 /// items are not decoded, so attributes that a later version of this code adds are preserved.
-fn pack(mut services: Vec<Item>) -> Result<Vec<u8>> {
-    services.sort_by(|a, b| partition(a).cmp(partition(b)));
+fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
+    services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
     let services = services.ok_or_else(|| damaged_error("an attribute of a service has no form in it"))?;
     let text = Value::Array(services).to_string();
     if text.len() > MAX_BYTES {
-        return Err(too_large());
+        return Err(catalog_too_large_error());
     }
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// Decompresses the items in bytes from [`pack`].
-fn unpack(packed: &[u8]) -> Result<Vec<Item>> {
+/// Decompresses the items in bytes from [`compress_services`].
+fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;
     let services: Vec<Value> = serde_json::from_slice(&text).map_err(|_| damaged_error("it is no list"))?;
@@ -278,6 +280,6 @@ fn damaged_error(words: &'static str) -> Error {
     Error::internal("using the catalog's object", Fault::new(words))
 }
 
-fn too_large() -> Error {
+fn catalog_too_large_error() -> Error {
     Error::internal(STORING, Fault::new("the catalog is too large for it"))
 }

@@ -1,7 +1,7 @@
 //! The summary of all probe results, in one item. Readers of the catalog show these results with the services. Only the
 //! probe writes this item, and the probe writes no service.
 //!
-//! The summary contains only the labels of [`ProbeRecord::with_labels`], which do not affect payments. It is a copy of the
+//! The summary contains only the labels of [`ProbeRecord::with_probe_labels`], which do not affect payments. It is a copy of the
 //! probe records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
 
 use crate::{
@@ -25,7 +25,7 @@ const MAX: usize = 48_000;
 
 /// The summary of all probe results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sightings {
+pub struct ProbeSummary {
     /// Operations whose provider requires a payment, sorted.
     paid: Vec<Token>,
     /// Operations whose provider responds without a payment, sorted.
@@ -34,7 +34,7 @@ pub struct Sightings {
     passed: Vec<Token>,
 }
 
-impl Sightings {
+impl ProbeSummary {
     /// Creates the summary of these services' probe records.
     pub fn summarize<'a>(probed: impl IntoIterator<Item = (&'a Service, &'a ProbeRecord)>) -> Self {
         let mut seen = Self::default();
@@ -45,10 +45,10 @@ impl Sightings {
                     Availability::FreeVerified => &mut seen.free,
                     Availability::Unverified => continue,
                 };
-                list.push(of_operation(service, &operation.target(), &operation.id));
+                list.push(operation_token(service, &operation.probe_target(), &operation.id));
             }
             if record.has_passed(service) {
-                seen.passed.push(of_service(service));
+                seen.passed.push(service_token(service));
             }
         }
         let mut room = MAX;
@@ -61,17 +61,17 @@ impl Sightings {
     }
 
     /// Adds the labels that readers show to a service.
-    pub(crate) fn with_labels(&self, mut service: Service) -> Service {
+    pub(crate) fn with_probe_labels(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
         }
         let has = |list: &[Token], token: &Token| list.binary_search(token).is_ok();
-        if has(&self.passed, &of_service(&service)) {
+        if has(&self.passed, &service_token(&service)) {
             service.trust_status = service.trust_status.after_passed_probe();
         }
         let mut operations = std::mem::take(&mut service.operations);
         for operation in &mut operations {
-            let token = of_operation(&service, &operation.target(), &operation.id);
+            let token = operation_token(&service, &operation.probe_target(), &operation.id);
             operation.availability = match () {
                 () if has(&self.paid, &token) => Availability::PaidX402,
                 () if has(&self.free, &token) => Availability::FreeVerified,
@@ -83,27 +83,27 @@ impl Sightings {
     }
 }
 
-fn of_operation(service: &Service, target: &Fingerprint, id: &purser_domain::OperationUuid) -> Token {
-    token(&format!("{} {id} {target}", service.id))
+fn operation_token(service: &Service, target: &Fingerprint, id: &purser_domain::OperationUuid) -> Token {
+    hash_token(&format!("{} {id} {target}", service.id))
 }
 
-fn of_service(service: &Service) -> Token {
-    token(&service.id.to_string())
+fn service_token(service: &Service) -> Token {
+    hash_token(&service.id.to_string())
 }
 
-fn token(text: &str) -> Token {
+fn hash_token(text: &str) -> Token {
     let digest = Fingerprint::for_text(text);
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 impl CatalogTable {
     /// Reads the stored summary; empty before the first run of the probe.
-    pub async fn sightings(&self) -> Result<Sightings> {
+    pub async fn read_probe_summary(&self) -> Result<ProbeSummary> {
         let get = self.db.get_item().table_name(&*self.table);
         // Eventually consistent, at half a read unit per 4 KB, because a slightly old summary is good enough.
-        let get = get.set_key(Some(Draft::of_partition(key::SIGHTINGS.to_owned()).into_item()));
+        let get = get.set_key(Some(Draft::with_partition_key(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(store_error(READING))?.item else {
-            return Ok(Sightings::default());
+            return Ok(ProbeSummary::default());
         };
         let list = |name| {
             let bytes = item.get(name).and_then(|value| value.as_b().ok());
@@ -111,9 +111,9 @@ impl CatalogTable {
             let is_list = bytes.is_some() && rest.is_empty() && tokens.is_sorted();
             is_list
                 .then(|| tokens.to_vec())
-                .ok_or_else(|| Row::new(&self.table, &item).corrupt(name))
+                .ok_or_else(|| Row::new(&self.table, &item).corrupt_error(name))
         };
-        Ok(Sightings {
+        Ok(ProbeSummary {
             paid: list(PAID)?,
             free: list(FREE)?,
             passed: list(PASSED)?,
@@ -121,9 +121,9 @@ impl CatalogTable {
     }
 
     /// Stores the summary.
-    pub async fn put_sightings(&self, seen: &Sightings) -> Result<()> {
+    pub async fn put_probe_summary(&self, seen: &ProbeSummary) -> Result<()> {
         let list = |tokens: &[Token]| AttributeValue::B(Blob::new(tokens.as_flattened()));
-        let item = Draft::of_partition(key::SIGHTINGS.to_owned())
+        let item = Draft::with_partition_key(key::SIGHTINGS.to_owned())
             .with_value(PAID, list(&seen.paid))
             .with_value(FREE, list(&seen.free))
             .with_value(PASSED, list(&seen.passed));

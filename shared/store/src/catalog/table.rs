@@ -15,7 +15,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::catalog as key,
     codec::map::{read_probe, write_probe},
-    transact::{Transaction, TransactionOutcome, update_once_free},
+    transact::{Transaction, TransactionOutcome, update_with_conflict_retry},
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -76,31 +76,31 @@ impl CatalogTable {
     }
 
     /// Reads the number of changes so far. Equal numbers mean equal catalogs.
-    pub async fn version(&self) -> Result<u64> {
-        match self.get(key::VERSION.to_owned()).await? {
+    pub async fn read_version(&self) -> Result<u64> {
+        match self.get_item(key::VERSION.to_owned()).await? {
             None => Ok(0),
             Some(item) => Row::new(&self.table, &item).get("n"),
         }
     }
 
     /// Reads all services, strongly consistent.
-    pub async fn load(&self) -> Result<Catalog> {
-        self.services().await.map(Catalog::new)
+    pub async fn read_catalog(&self) -> Result<Catalog> {
+        self.read_services().await.map(Catalog::new)
     }
 
     /// Reads all services in any order, strongly consistent.
-    pub async fn services(&self) -> Result<Vec<Service>> {
-        let items = self.scan(&[key::SERVICES]).await?;
+    pub async fn read_services(&self) -> Result<Vec<Service>> {
+        let items = self.scan_prefixes(&[key::SERVICES]).await?;
         items.iter().map(|item| self.read_service(item)).collect()
     }
 
     /// Reads all services with their probe records, strongly consistent, sorted by slug.
-    pub async fn load_probed(&self) -> Result<Vec<(Service, ProbeRecord)>> {
-        let items = self.scan(&[key::SERVICES, key::PROBES]).await?;
+    pub async fn read_probed_services(&self) -> Result<Vec<(Service, ProbeRecord)>> {
+        let items = self.scan_prefixes(&[key::SERVICES, key::PROBES]).await?;
         let mut services = Vec::new();
         let mut records = HashMap::new();
         for item in &items {
-            match partition(item).strip_prefix(key::PROBES) {
+            match partition_key(item).strip_prefix(key::PROBES) {
                 Some(id) => {
                     records.insert(id, self.read_probes(item)?);
                 }
@@ -116,24 +116,24 @@ impl CatalogTable {
     }
 
     /// Reads one service, strongly consistent.
-    pub async fn service(&self, id: ServiceId) -> Result<Option<Service>> {
-        let item = self.get(key::service(id)).await?;
+    pub async fn read_service_by_id(&self, id: ServiceId) -> Result<Option<Service>> {
+        let item = self.get_item(key::service_key(id)).await?;
         item.map(|item| self.read_service(&item)).transpose()
     }
 
     /// Reads the probe record of a service, strongly consistent; empty if the service was never probed.
-    pub async fn probes(&self, id: ServiceId) -> Result<ProbeRecord> {
-        let item = self.get(key::probes(id)).await?;
+    pub async fn read_probe_record(&self, id: ServiceId) -> Result<ProbeRecord> {
+        let item = self.get_item(key::probes_key(id)).await?;
         let record = item.map(|item| self.read_probes(&item)).transpose()?;
         Ok(record.unwrap_or_default())
     }
 
     /// Stores a service and claims its slug. The service's version must be the stored version plus one, or 1 for a new
     /// service.
-    pub async fn put(&self, service: &Service, audit: &AuditEntry) -> Result<StoreServiceResult> {
+    pub async fn put_service(&self, service: &Service, audit: &AuditEntry) -> Result<StoreServiceResult> {
         let mut backoff = Backoff::new();
         loop {
-            let stored = self.service(service.id).await?;
+            let stored = self.read_service_by_id(service.id).await?;
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             if present.saturating_add(1) != service.version {
                 // The response to an earlier attempt may have been lost.
@@ -143,30 +143,30 @@ impl CatalogTable {
                     StoreServiceResult::Changed { version: present }
                 });
             }
-            let mut transaction = self.entry(service, stored.map(|stored| stored.slug).as_ref())?;
-            transaction.audit(Role::Audit, audit)?;
+            let mut transaction = self.service_transaction(service, stored.map(|stored| stored.slug).as_ref())?;
+            transaction.add_audit_rows(Role::Audit, audit)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(StoreServiceResult::Stored);
             };
-            if !refusal.names(Role::Service)
-                && let Some(item) = refusal.existing(Role::Slug)
+            if !refusal.has_failed(Role::Service)
+                && let Some(item) = refusal.existing_item(Role::Slug)
             {
                 return Ok(StoreServiceResult::SlugTaken {
                     by: Row::new(&self.table, item).get("id")?,
                 });
             }
-            if !refusal.names(Role::Service) && !refusal.names(Role::OldSlug) {
-                return Err(unknown_condition());
+            if !refusal.has_failed(Role::Service) && !refusal.has_failed(Role::OldSlug) {
+                return Err(unknown_condition_error());
             }
             // The service was written concurrently.
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
     /// Stores the results of a probe run if the record has not changed since the run began. Returns `false` and writes
     /// nothing if another run has stored results.
-    pub async fn put_probes(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
+    pub async fn put_probe_record(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))
@@ -176,18 +176,18 @@ impl CatalogTable {
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
+            .set_key(Some(Draft::with_partition_key(key::probes_key(id)).into_item()))
             .update_expression("SET ver = :new, probes = :probes")
             .condition_expression("ver = :read OR (attribute_not_exists(ver) AND :read = :none)")
             .expression_attribute_values(":new", record.version.write())
             .expression_attribute_values(":read", record.version.saturating_sub(1).write())
             .expression_attribute_values(":none", 0_u64.write())
             .expression_attribute_values(":probes", AttributeValue::L(probes));
-        if update_once_free(&update, "recording probes").await? {
+        if update_with_conflict_retry(&update, "recording probes").await? {
             return Ok(true);
         }
         // The response to an earlier attempt may have been lost. Only one run writes each version of the record.
-        let existing = self.probes(id).await?;
+        let existing = self.read_probe_record(id).await?;
         Ok((existing.version, &existing.operations) == (record.version, &record.operations))
     }
 
@@ -195,12 +195,12 @@ impl CatalogTable {
     pub async fn request_probe(&self, id: ServiceId, at: Timestamp, audit: &AuditEntry) -> Result<()> {
         let update = UpdateBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::probes(id)).into_item()))
+            .set_key(Some(Draft::with_partition_key(key::probes_key(id)).into_item()))
             .update_expression("SET requested = :at")
             .expression_attribute_values(":at", at.write());
         let mut transaction = Transaction::new();
-        transaction.update(Role::Probes, update)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_update(Role::Probes, update)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
         // response was lost.
         transaction
@@ -209,10 +209,10 @@ impl CatalogTable {
             .map(|_| ())
     }
 
-    fn entry(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {
+    fn service_transaction(&self, service: &Service, old_slug: Option<&ServiceSlug>) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Service, self.next_edition(service))?;
-        let claim = Draft::of_partition(key::slug(&service.slug))
+        transaction.add_put(Role::Service, self.put_next_version(service))?;
+        let claim = Draft::with_partition_key(key::slug_key(&service.slug))
             .with("id", &service.id)
             .into_item();
         let claim = PutBuilder::default()
@@ -220,56 +220,56 @@ impl CatalogTable {
             .set_item(Some(claim))
             .condition_expression("attribute_not_exists(pk) OR id = :id")
             .expression_attribute_values(":id", service.id.write());
-        transaction.put(Role::Slug, claim)?;
+        transaction.add_put(Role::Slug, claim)?;
         if let Some(old) = old_slug.filter(|old| **old != service.slug) {
             let give_up = DeleteBuilder::default()
                 .table_name(&*self.table)
-                .set_key(Some(Draft::of_partition(key::slug(old)).into_item()))
+                .set_key(Some(Draft::with_partition_key(key::slug_key(old)).into_item()))
                 .condition_expression("id = :id")
                 .expression_attribute_values(":id", service.id.write());
-            transaction.delete(Role::OldSlug, give_up)?;
+            transaction.add_delete(Role::OldSlug, give_up)?;
         }
-        transaction.update(Role::Version, self.count())?;
+        transaction.add_update(Role::Version, self.increment_version())?;
         Ok(transaction)
     }
 
     /// Creates the put of a service, conditional on the previous version.
-    fn next_edition(&self, service: &Service) -> PutBuilder {
+    fn put_next_version(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
             .set_item(Some(write_service(service)));
         match service.version.saturating_sub(1) {
             0 => put.condition_expression("attribute_not_exists(pk)"),
             old => put
-                .condition_expression(at_version(old))
+                .condition_expression(version_condition(old))
                 .expression_attribute_values(":old", old.write()),
         }
     }
 
     /// Creates the update that increments the catalog's version.
-    fn count(&self) -> UpdateBuilder {
+    fn increment_version(&self) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::VERSION.to_owned()).into_item()))
+            .set_key(Some(Draft::with_partition_key(key::VERSION.to_owned()).into_item()))
             .update_expression("ADD n :one")
             .expression_attribute_values(":one", 1_u32.write())
     }
 
     /// Reads all items whose key starts with one of `prefixes`.
-    pub(crate) async fn scan(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
+    pub(crate) async fn scan_prefixes(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
         // Pages are read one by one, because the SDK's paginator over items passes each item through the async runtime.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
             let found = page.map_err(store_error(READING))?.items.into_iter().flatten();
-            items.extend(found.filter(|item| prefixes.iter().any(|prefix| partition(item).starts_with(prefix))));
+            items.extend(found.filter(|item| prefixes.iter().any(|prefix| partition_key(item).starts_with(prefix))));
         }
         Ok(items)
     }
 
-    pub(crate) async fn get(&self, pk: String) -> Result<Option<Item>> {
-        let key = Draft::of_partition(pk).into_item();
+    pub(crate) async fn get_item(&self, pk: String) -> Result<Option<Item>> {
+        let key = Draft::with_partition_key(pk).into_item();
         let get = self
             .db
             .get_item()
@@ -294,7 +294,7 @@ impl CatalogTable {
         Ok(ProbeRecord {
             version: row.get_optional("ver")?.unwrap_or(0),
             requested_at: row.get_optional("requested")?,
-            operations: operations.ok_or_else(|| row.corrupt("probes"))?,
+            operations: operations.ok_or_else(|| row.corrupt_error("probes"))?,
         })
     }
 }
@@ -303,14 +303,14 @@ impl CatalogTable {
 const UNCOUNTED: u64 = 1;
 
 /// Returns the condition that a service has the version `:old`.
-const fn at_version(old: u64) -> &'static str {
+const fn version_condition(old: u64) -> &'static str {
     match old {
         UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
         _ => "ver = :old",
     }
 }
 
-fn unknown_condition() -> Error {
+fn unknown_condition_error() -> Error {
     Error::internal("writing the catalog", Fault::new("an unknown condition failed"))
 }
 
@@ -336,12 +336,12 @@ fields! {
 }
 
 pub(crate) fn write_service(service: &Service) -> Item {
-    Draft::of_partition(key::service(service.id))
+    Draft::with_partition_key(key::service_key(service.id))
         .with_fields(service)
         .into_item()
 }
 
-pub(crate) fn partition(item: &Item) -> &str {
+pub(crate) fn partition_key(item: &Item) -> &str {
     item.get("pk")
         .and_then(|value| value.as_s().ok())
         .map_or("", String::as_str)

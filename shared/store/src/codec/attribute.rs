@@ -10,10 +10,10 @@ use purser_domain::{
     Ciphertext, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason, Endpoint, EventId,
     EventKind, FailureStage, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, LimitAction,
     MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Permission, PersonId, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
-    SessionId, SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp, TransactionId,
-    TrustStatus, TxHash, Url, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, Weekday,
-    X402Version, ZoneName,
+    OperatorName, OperatorReason, Permission, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SessionId,
+    SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash,
+    Url, UserId, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, Weekday, X402Version,
+    ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -31,7 +31,7 @@ pub(crate) trait Attribute: Sized {
 }
 
 /// Encodes a text.
-pub(crate) fn text(text: &str) -> AttributeValue {
+pub(crate) fn encode_text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
@@ -136,14 +136,14 @@ written_as_text! {
     WebhookContentType, |content_type| content_type.name().to_owned(), Self::from_name;
     AuditKind, |kind| kind.name().to_owned(), Self::from_name;
     SessionId, ToString::to_string, Self::parse;
-    Obstacle, ToString::to_string, Self::parse;
+    Obstacle, ToString::to_string, Self::from_word;
     OperatorName, ToString::to_string, Self::from_stored;
     Url, ToString::to_string, |text| Self::parse(text).ok();
     Endpoint, ToString::to_string, Self::parse;
     Metadata, Self::to_json, Self::from_json;
     AgentStatus, |status| status.name().to_owned(), Self::from_name;
     OperatorReason, |reason| reason.as_str().to_owned(), Self::from_stored;
-    PersonId, ToString::to_string, Self::parse;
+    UserId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
     // Stored as text, because a provider's JSON may have numbers and nesting depths that a DynamoDB map does not
@@ -161,12 +161,12 @@ impl Attribute for BTreeSet<ApprovalId> {
     }
 }
 
-impl Attribute for BTreeSet<PersonId> {
+impl Attribute for BTreeSet<UserId> {
     fn write(&self) -> AttributeValue {
         AttributeValue::Ss(self.iter().map(ToString::to_string).collect())
     }
     fn read(value: &AttributeValue) -> Option<Self> {
-        value.as_ss().ok()?.iter().map(|text| PersonId::parse(text)).collect()
+        value.as_ss().ok()?.iter().map(|text| UserId::parse(text)).collect()
     }
 }
 
@@ -212,7 +212,9 @@ written_as_bytes! {
 /// Labels are stored as a map of texts.
 impl Attribute for Labels {
     fn write(&self) -> AttributeValue {
-        let labels = self.iter().map(|(key, value)| (key.to_string(), text(value.as_str())));
+        let labels = self
+            .iter()
+            .map(|(key, value)| (key.to_string(), encode_text(value.as_str())));
         AttributeValue::M(labels.collect())
     }
     fn read(value: &AttributeValue) -> Option<Self> {
@@ -291,7 +293,7 @@ mod tests {
         returns(Timestamp::MAX);
         returns(Amount::MAX);
         returns(vec![
-            DomainPattern::any(),
+            DomainPattern::any_domain(),
             DomainPattern::parse("*.b\u{fc}cher.example").unwrap(),
         ]);
         returns(Vec::<Category>::new());
@@ -307,16 +309,20 @@ mod tests {
         let number = |text: &str| AttributeValue::N(text.to_owned());
         assert_eq!(Amount::read(&number("9007199254740992")), None);
         assert_eq!(Amount::read(&number("-1")), None);
-        assert_eq!(Amount::read(&text("1")), None);
-        assert_eq!(Address::read(&text(&"0".repeat(40))), None);
-        assert_eq!(Category::read(&text("Search")), None);
-        for (key, value) in [("Team", text("x")), ("team", text("")), ("team", number("1"))] {
+        assert_eq!(Amount::read(&encode_text("1")), None);
+        assert_eq!(Address::read(&encode_text(&"0".repeat(40))), None);
+        assert_eq!(Category::read(&encode_text("Search")), None);
+        for (key, value) in [
+            ("Team", encode_text("x")),
+            ("team", encode_text("")),
+            ("team", number("1")),
+        ] {
             let labels = AttributeValue::M(Item::from([(key.to_owned(), value)]));
             assert_eq!(Labels::read(&labels), None, "{key}");
         }
         assert_eq!(Fingerprint::read(&AttributeValue::B(Blob::new([0; 31]))), None);
         assert_eq!(
-            Vec::<Amount>::read(&AttributeValue::L(vec![number("1"), text("1")])),
+            Vec::<Amount>::read(&AttributeValue::L(vec![number("1"), encode_text("1")])),
             None
         );
         let both = Draft::new_map()

@@ -35,7 +35,7 @@ impl Backoff {
     }
 
     /// Waits for a random time that grows on average with each attempt (full jitter). Fails after the last attempt.
-    pub async fn wait(&mut self) -> Result<()> {
+    pub async fn wait_for_retry(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
                 "waiting for concurrent transactions",
@@ -49,7 +49,7 @@ impl Backoff {
         } else {
             tracing::debug!(attempts = self.attempts, "contention");
         }
-        tokio::time::sleep(Duration::from_micros(up_to(longest))).await;
+        tokio::time::sleep(Duration::from_micros(random_up_to(longest))).await;
         Ok(())
     }
 
@@ -77,12 +77,12 @@ pub(crate) const THROTTLING_PAUSES: u32 = 2;
 pub(crate) fn throttling_pause() -> Duration {
     const SHORTEST_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
-    Duration::from_millis(SHORTEST_MILLIS.saturating_add(up_to(SPREAD_MILLIS)))
+    Duration::from_millis(SHORTEST_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
 }
 
 /// Returns a random number from zero to `most`, which need not be unpredictable. The SDK uses the same generator of the
 /// thread for its own backoff, so a simulation that seeds the generator reproduces all pauses.
-fn up_to(most: u64) -> u64 {
+fn random_up_to(most: u64) -> u64 {
     fastrand::u64(..=most)
 }
 
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_random_pause_stays_within_its_bound() {
         for most in [0, 1, 6_000, u64::MAX] {
-            assert!((0..100).all(|_| up_to(most) <= most));
+            assert!((0..100).all(|_| random_up_to(most) <= most));
         }
     }
 

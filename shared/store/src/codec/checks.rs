@@ -41,9 +41,9 @@ impl Attribute for Vec<Check> {
 }
 
 fn read_check(bytes: &mut &[u8]) -> Option<Check> {
-    let code = take(bytes)?;
+    let code = take_byte(bytes)?;
     let name = CheckName::ALL.iter().copied().find(|name| name_code(*name) == code)?;
-    let byte = take(bytes)?;
+    let byte = take_byte(bytes)?;
     let code = byte / OUTCOME;
     let outcome = CheckOutcome::ALL
         .iter()
@@ -112,7 +112,7 @@ pub(crate) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     // An amount is below 2^53, which fits into eight groups of seven bits.
     for group in 0..8_u32 {
-        let byte = take(bytes)?;
+        let byte = take_byte(bytes)?;
         let bits = u64::from(byte & 0x7f).checked_shl(group.checked_mul(7)?)?;
         number |= bits;
         if byte & 0x80 == 0 {
@@ -122,7 +122,7 @@ pub(crate) fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn take(bytes: &mut &[u8]) -> Option<u8> {
+fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
     let (first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(*first)

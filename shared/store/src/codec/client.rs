@@ -32,7 +32,7 @@ use std::time::Duration;
 /// One attempt may take 2 s; a transaction usually takes some hundredths of a second. Three attempts fit into 6 s, and
 /// two such operations in a row fit into a function's 15 s. The SDK's default pause before a second attempt is up to a
 /// second, because it is meant for slower services than DynamoDB.
-pub fn client(config: &SdkConfig) -> Client {
+pub fn dynamodb_client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(2))
         .operation_timeout(Duration::from_secs(6))
@@ -70,7 +70,7 @@ enum Throttling {
 }
 
 impl Throttling {
-    fn action(self) -> RetryAction {
+    fn retry_action(self) -> RetryAction {
         match self {
             Self::Paused => {
                 RetryAction::retryable_error_with_explicit_delay(ErrorKind::ThrottlingError, throttling_pause())
@@ -88,7 +88,7 @@ impl ClassifyRetry for Throttling {
             Some(TransactWriteItemsError::TransactionCanceledException(cancelled))
                 if is_throttled(cancelled.cancellation_reasons()) =>
             {
-                self.action()
+                self.retry_action()
             }
             _ => RetryAction::NoActionIndicated,
         }
@@ -99,7 +99,7 @@ impl ClassifyRetry for Throttling {
             RetryAction::RetryIndicated(RetryReason::RetryableError {
                 kind: ErrorKind::ThrottlingError,
                 ..
-            }) => self.action(),
+            }) => self.retry_action(),
             _ => self.classify_retry(context),
         }
     }

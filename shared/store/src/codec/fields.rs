@@ -46,7 +46,7 @@ macro_rules! fields {
             fn write_to(&self, draft: $crate::codec::item::Draft) -> $crate::codec::item::Draft {
                 match self {$(
                     Self::$variant { $($field),* } => {
-                        let draft = draft.with_value($tag, $crate::codec::attribute::text($value));
+                        let draft = draft.with_value($tag, $crate::codec::attribute::encode_text($value));
                         $(let draft = fields!(@write draft, $field, $kind $(($($detail)*))? $($presence $(($default))?)?);)*
                         draft
                     }

@@ -39,21 +39,21 @@ impl<'a> Row<'a> {
 
     /// Reads the value that the attributes contain.
     pub(crate) fn read<T: Fields>(self) -> Result<T> {
-        T::read_from(self.item).map_err(|Unreadable(name)| self.corrupt(name))
+        T::read_from(self.item).map_err(|Unreadable(name)| self.corrupt_error(name))
     }
 
     /// Returns a required attribute.
     pub(crate) fn get<T: Attribute>(self, name: &'static str) -> Result<T> {
-        member(self.item, name).ok_or_else(|| self.corrupt(name))
+        read_field(self.item, name).ok_or_else(|| self.corrupt_error(name))
     }
 
     /// Returns an optional attribute.
     pub(crate) fn get_optional<T: Attribute>(self, name: &'static str) -> Result<Option<T>> {
-        optional_member(self.item, name).ok_or_else(|| self.corrupt(name))
+        read_optional_field(self.item, name).ok_or_else(|| self.corrupt_error(name))
     }
 
     /// Returns the error for an attribute that can't be read.
-    pub(crate) fn corrupt(self, attribute: &'static str) -> Error {
+    pub(crate) fn corrupt_error(self, attribute: &'static str) -> Error {
         let part = |name| {
             self.item
                 .get(name)
@@ -89,12 +89,12 @@ pub(crate) struct Unreadable(pub(crate) &'static str);
 
 /// Reads a required attribute.
 pub(crate) fn field<T: Attribute>(item: &Item, name: &'static str) -> Result<T, Unreadable> {
-    member(item, name).ok_or(Unreadable(name))
+    read_field(item, name).ok_or(Unreadable(name))
 }
 
 /// Reads an attribute that may be absent.
 pub(crate) fn optional_field<T: Attribute>(item: &Item, name: &'static str) -> Result<Option<T>, Unreadable> {
-    optional_member(item, name).ok_or(Unreadable(name))
+    read_optional_field(item, name).ok_or(Unreadable(name))
 }
 
 /// Parses a value from the partition key `pk` or the sort key `sk`.
@@ -108,13 +108,13 @@ pub(crate) fn key_field<T>(
 }
 
 /// Returns a field of an item or map; `None` if the field is missing or can't be read.
-pub(crate) fn member<T: Attribute>(map: &Item, name: &str) -> Option<T> {
+pub(crate) fn read_field<T: Attribute>(map: &Item, name: &str) -> Option<T> {
     map.get(name).and_then(T::read)
 }
 
 /// Returns an optional field: `Some(None)` if the field is missing, and `None` if it can't be read.
 #[expect(clippy::option_option, reason = "absent and wrong are two things")]
-pub(crate) fn optional_member<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
+pub(crate) fn read_optional_field<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
     match map.get(name) {
         None => Some(None),
         Some(value) => T::read(value).map(Some),
@@ -132,7 +132,7 @@ impl Draft {
     }
 
     /// Creates an item with this key, for a table without a sort key.
-    pub(crate) fn of_partition(pk: String) -> Self {
+    pub(crate) fn with_partition_key(pk: String) -> Self {
         Self(Item::from([("pk".to_owned(), AttributeValue::S(pk))]))
     }
 

@@ -14,19 +14,19 @@ pub(crate) fn write_item(item: &Item) -> Option<Value> {
     let members: BTreeMap<_, _> = item.iter().collect();
     let members = members
         .into_iter()
-        .map(|(name, value)| Some((name.clone(), write(value)?)));
+        .map(|(name, value)| Some((name.clone(), to_json(value)?)));
     members.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
 /// Converts JSON from [`write_item`] to an item.
 pub(crate) fn read_item(value: Value) -> Option<Item> {
-    match read(value)? {
+    match from_json(value)? {
         AttributeValue::M(item) => Some(item),
         _ => None,
     }
 }
 
-fn write(value: &AttributeValue) -> Option<Value> {
+fn to_json(value: &AttributeValue) -> Option<Value> {
     match value {
         AttributeValue::S(text) => Some(Value::String(text.clone())),
         AttributeValue::N(digits) => {
@@ -38,14 +38,14 @@ fn write(value: &AttributeValue) -> Option<Value> {
             (number.to_string() == *digits).then_some(Value::Number(number))
         }
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
-        AttributeValue::L(values) => values.iter().map(write).collect::<Option<_>>().map(Value::Array),
+        AttributeValue::L(values) => values.iter().map(to_json).collect::<Option<_>>().map(Value::Array),
         AttributeValue::M(item) => write_item(item),
         // Bytes, sets and null, which no service has.
         _ => None,
     }
 }
 
-fn read(value: Value) -> Option<AttributeValue> {
+fn from_json(value: Value) -> Option<AttributeValue> {
     match value {
         Value::Null => None,
         Value::Bool(value) => Some(AttributeValue::Bool(value)),
@@ -53,11 +53,11 @@ fn read(value: Value) -> Option<AttributeValue> {
         Value::String(text) => Some(AttributeValue::S(text)),
         Value::Array(values) => values
             .into_iter()
-            .map(read)
+            .map(from_json)
             .collect::<Option<_>>()
             .map(AttributeValue::L),
         Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| Some((name, read(value)?)));
+            let members = members.into_iter().map(|(name, value)| Some((name, from_json(value)?)));
             members.collect::<Option<_>>().map(AttributeValue::M)
         }
     }

@@ -12,8 +12,8 @@ use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
 use purser_domain::{
     Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
-    Network, NoticeChannel, NoticeUrlId, PersonId, RuleId, ServiceId, SessionId, SettlementId, Timestamp,
-    TransactionId, TxHash, WebhookId, WebhookSecretId, WindowScope,
+    Network, NoticeChannel, NoticeUrlId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
+    UserId, WebhookId, WebhookSecretId, WindowScope,
 };
 use uuid::Uuid;
 
@@ -47,7 +47,7 @@ impl Key {
     }
 
     /// The set of ids of the agent's approvals that may be pending.
-    pub(crate) fn waiting(agent: AgentId) -> Self {
+    pub(crate) fn waiting_approvals(agent: AgentId) -> Self {
         Self::new(format!("O#{agent}"), ONLY)
     }
 
@@ -61,14 +61,14 @@ impl Key {
     }
 
     /// The agent's withdrawal address.
-    pub(crate) fn payout_record(agent: AgentId) -> Self {
-        Self::new(payout_partition(agent), ONLY)
+    pub(crate) fn withdrawal_record(agent: AgentId) -> Self {
+        Self::new(withdrawal_partition(agent), ONLY)
     }
 
     /// The record of a withdrawal's idempotency key. Idempotency keys of payments are in another partition, so the two
     /// can't collide.
-    pub(crate) fn payout_key(agent: AgentId, key: &Fingerprint) -> Self {
-        Self::new(payout_partition(agent), format!("K#{key}"))
+    pub(crate) fn withdrawal_key(agent: AgentId, key: &Fingerprint) -> Self {
+        Self::new(withdrawal_partition(agent), format!("K#{key}"))
     }
 
     /// The claim on a wallet's address by the agent for which the wallet was attested.
@@ -95,7 +95,7 @@ impl Key {
     }
 
     /// One payment that a window counts.
-    pub(crate) fn entry(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
+    pub(crate) fn counted_payment(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
         Self::new(
             window_partition(scope),
             format!("{ENTRIES}{:016}#{settlement}", at.micros()),
@@ -110,7 +110,7 @@ impl Key {
     /// The claim of a settlement on the transaction in this block that confirmed the settlement. With a log index, the
     /// claim is on one transfer of a transaction that has already confirmed another settlement.
     pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
-        let shard = hash.b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
+        let shard = hash.to_b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
         let sk = match log_index {
             None => hash.to_string(),
             Some(index) => format!("{hash}#{index}"),
@@ -128,12 +128,12 @@ impl Key {
     }
 
     /// The last block that was searched for outflows of part `index` of `of` parts of the wallets.
-    pub(crate) fn outflow_place(index: u8, of: u8) -> Self {
+    pub(crate) fn outflow_checkpoint(index: u8, of: u8) -> Self {
         Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
     }
 
     /// The agent whose wallet's balance was checked last. The next check continues after this agent.
-    pub(crate) fn level_place() -> Self {
+    pub(crate) fn wallet_level_checkpoint() -> Self {
         Self::new(PLACES.to_owned(), "LEVELS")
     }
 
@@ -157,7 +157,7 @@ impl Key {
         Self::new(EVICT.to_owned(), window_partition(scope))
     }
 
-    pub(crate) fn starting_set(digest: &Fingerprint) -> Self {
+    pub(crate) fn default_services(digest: &Fingerprint) -> Self {
         Self::new(format!("START#{digest}"), ONLY)
     }
 
@@ -177,7 +177,7 @@ impl Key {
     }
 
     /// The offer of an agent to another owner.
-    pub(crate) fn handover(agent: AgentId) -> Self {
+    pub(crate) fn ownership_offer(agent: AgentId) -> Self {
         Self::new(format!("HANDOVER#{agent}"), ONLY)
     }
 
@@ -192,27 +192,27 @@ impl Key {
     }
 
     /// A user's record: the identity at the issuer, and the time at which all sessions of the user were last ended.
-    pub(crate) fn person(person: &PersonId) -> Self {
-        Self::new(person_partition(person), ONLY)
+    pub(crate) fn user(person: &UserId) -> Self {
+        Self::new(user_partition(person), ONLY)
     }
 
-    pub(crate) fn session(person: &PersonId, session: &SessionId) -> Self {
-        Self::new(person_partition(person), format!("{SESSIONS}{session}"))
+    pub(crate) fn session(person: &UserId, session: &SessionId) -> Self {
+        Self::new(user_partition(person), format!("{SESSIONS}{session}"))
     }
 
     /// The list of a user's policy templates.
-    pub(crate) fn templates(person: &PersonId) -> Self {
-        Self::new(person_partition(person), "TEMPLATES")
+    pub(crate) fn templates(person: &UserId) -> Self {
+        Self::new(user_partition(person), "TEMPLATES")
     }
 
     /// A version of a policy template. Version numbers are unique among all templates of a user.
-    pub(crate) fn template(person: &PersonId, version: u64) -> Self {
-        Self::new(person_partition(person), format!("TEMPLATE#{version:020}"))
+    pub(crate) fn template(person: &UserId, version: u64) -> Self {
+        Self::new(user_partition(person), format!("TEMPLATE#{version:020}"))
     }
 
     /// A webhook in one of its owner's slots.
-    pub(crate) fn webhook(person: &PersonId, slot: u8) -> Self {
-        Self::new(webhooks::partition(person), slot.to_string())
+    pub(crate) fn webhook(person: &UserId, slot: u8) -> Self {
+        Self::new(webhooks::webhooks_partition(person), slot.to_string())
     }
 
     pub(crate) fn webhook_secret(webhook: WebhookId, secret: WebhookSecretId) -> Self {
@@ -220,7 +220,7 @@ impl Key {
     }
 
     /// The marker of a removed webhook.
-    pub(crate) fn webhook_gone(webhook: WebhookId) -> Self {
+    pub(crate) fn gone_webhook(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), ONLY)
     }
 
@@ -230,62 +230,71 @@ impl Key {
     }
 
     pub(crate) fn delivery(webhook: WebhookId, id: DeliveryId) -> Self {
-        Self::new(webhooks::deliveries(webhook), id.to_string())
+        Self::new(webhooks::deliveries_partition(webhook), id.to_string())
     }
 
     /// The marker of a delivery that waits for its next attempt.
-    pub(crate) fn waiting_delivery(person: &PersonId, id: DeliveryId) -> Self {
-        Self::new(webhooks::waiting(person), id.to_string())
+    pub(crate) fn waiting_delivery(person: &UserId, id: DeliveryId) -> Self {
+        Self::new(webhooks::waiting_deliveries_partition(person), id.to_string())
     }
 
     /// The long pause of a delivery.
-    pub(crate) fn pause(person: &PersonId, ends_at: Timestamp, id: DeliveryId) -> Self {
-        Self::new(webhooks::pauses(notices::shard_of(person)), format!("{ends_at}#{id}"))
+    pub(crate) fn pause(person: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
+        Self::new(
+            webhooks::pauses_partition(notices::recipient_shard(person)),
+            format!("{ends_at}#{id}"),
+        )
     }
 
     /// A user's notification settings.
-    pub(crate) fn notice_settings(person: &PersonId) -> Self {
-        Self::new(notices::recipients(notices::shard_of(person)), person.as_str())
+    pub(crate) fn notification_settings(person: &UserId) -> Self {
+        Self::new(
+            notices::recipients_partition(notices::recipient_shard(person)),
+            person.as_str(),
+        )
     }
 
     /// An incoming webhook's URL to which a user's notifications are posted.
-    pub(crate) fn notice_url(person: &PersonId, url: NoticeUrlId) -> Self {
+    pub(crate) fn notification_url(person: &UserId, url: NoticeUrlId) -> Self {
         Self::new(format!("U#{person}"), url.to_string())
     }
 
     /// The marker of a channel that can no longer deliver messages.
-    pub(crate) fn ended_channel(person: &PersonId, channel: NoticeChannel) -> Self {
-        Self::new(notices::ended_channels(person), channel.name())
+    pub(crate) fn ended_channel(person: &UserId, channel: NoticeChannel) -> Self {
+        Self::new(notices::ended_channels_partition(person), channel.name())
     }
 
     /// The time from which a channel's next message may be sent.
-    pub(crate) fn notice_pace(person: &PersonId, channel: NoticeChannel) -> Self {
+    pub(crate) fn notification_pace(person: &UserId, channel: NoticeChannel) -> Self {
         Self::new(format!("F#{}#{person}", channel.name()), ONLY)
     }
 
     /// An event that waits to be sent on a channel.
-    pub(crate) fn waiting_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
-        Self::new(notices::waiting(person, channel), key)
+    pub(crate) fn waiting_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
+        Self::new(notices::waiting_events_partition(person, channel), key)
     }
 
     /// The marker of an event that was sent on a channel, or need not be sent.
-    pub(crate) fn sent_notice(person: &PersonId, channel: NoticeChannel, key: &str) -> Self {
+    pub(crate) fn sent_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
 
     /// The verified payees of a service, in the usage table.
-    pub(crate) fn attested_service(service: ServiceId) -> Self {
-        Self::new(attested::partition(attested::shard_of(service)), service.to_string())
+    pub(crate) fn verified_service(service: ServiceId) -> Self {
+        Self::new(
+            attested::verified_services_partition(attested::verified_service_shard(service)),
+            service.to_string(),
+        )
     }
 
     /// The time at which the payees of the whole catalog were first verified, in the usage table.
-    pub(crate) fn attestation_start() -> Self {
+    pub(crate) fn first_payee_verification() -> Self {
         Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
     /// Returns the key of the table's item for an item of an index.
     pub(crate) fn from_item(item: &Item) -> Option<Self> {
-        let (pk, sk) = part(item, "pk").zip(part(item, "sk"))?;
+        let (pk, sk) = find_text(item, "pk").zip(find_text(item, "sk"))?;
         Some(Self::new(pk.clone(), sk))
     }
 
@@ -298,8 +307,8 @@ impl Key {
     }
 
     /// Whether this key is the item's key.
-    pub(crate) fn is_of(&self, item: &Item) -> bool {
-        part(item, "pk") == Some(&self.pk) && part(item, "sk") == Some(&self.sk)
+    pub(crate) fn is_key_of(&self, item: &Item) -> bool {
+        find_text(item, "pk") == Some(&self.pk) && find_text(item, "sk") == Some(&self.sk)
     }
 }
 
@@ -308,7 +317,7 @@ pub(crate) fn settlement_partition(agent: AgentId) -> String {
 }
 
 /// The partition of an agent's withdrawal address.
-pub(crate) fn payout_partition(agent: AgentId) -> String {
+pub(crate) fn withdrawal_partition(agent: AgentId) -> String {
     format!("PO#{agent}")
 }
 
@@ -337,7 +346,7 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
 
 /// The partition of audit rows that inform a user of an operator's action, or of a finding by reconcile. Each function
 /// that writes such rows has its own partition. `None` for actions of a user and of rules, which have only one row.
-pub(crate) fn notification_partition(actor: &Actor, person: &PersonId) -> Option<String> {
+pub(crate) fn notification_partition(actor: &Actor, person: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
         Actor::Operator(_) => Some(format!("O#{person}")),
@@ -355,13 +364,13 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
 }
 
 /// Returns the user whose action an audit row records.
-pub(crate) fn actor_of(item: &Item) -> Option<PersonId> {
-    PersonId::parse(part(item, "pk")?.strip_prefix(BY_PERSON)?)
+pub(crate) fn actor_in_key(item: &Item) -> Option<UserId> {
+    UserId::parse(find_text(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
 /// Parses the agent from the key of its record, settlement or set of pending approvals.
-pub(crate) fn agent_of(item: &Item) -> Option<AgentId> {
-    parse_agent(part(item, "pk")?)
+pub(crate) fn agent_in_key(item: &Item) -> Option<AgentId> {
+    parse_agent(find_text(item, "pk")?)
 }
 
 /// Parses the agent from the partition key of its record, settlement, decision or transfer offer.
@@ -370,8 +379,8 @@ pub(crate) fn parse_agent(pk: &str) -> Option<AgentId> {
 }
 
 /// Parses the user from a partition key.
-pub(crate) fn parse_person(pk: &str) -> Option<PersonId> {
-    PersonId::parse(pk.split_once('#')?.1)
+pub(crate) fn parse_person(pk: &str) -> Option<UserId> {
+    UserId::parse(pk.split_once('#')?.1)
 }
 
 /// The prefix of the sort keys of sessions.
@@ -382,7 +391,7 @@ pub(crate) fn parse_session(sk: &str) -> Option<SessionId> {
     SessionId::parse(sk.strip_prefix(SESSIONS)?)
 }
 
-pub(crate) fn person_partition(person: &PersonId) -> String {
+pub(crate) fn user_partition(person: &UserId) -> String {
     format!("PERSON#{person}")
 }
 
@@ -400,7 +409,7 @@ pub(crate) const PLACES: &str = "RECONCILE";
 pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
 
 /// Parses the index of a part of the wallets, and the number of parts, from a checkpoint's sort key.
-pub(crate) fn parse_outflow_place(sk: &str) -> Option<(u8, u8)> {
+pub(crate) fn parse_outflow_checkpoint(sk: &str) -> Option<(u8, u8)> {
     let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
 }
@@ -446,9 +455,9 @@ pub(crate) fn approval_partition(id: ApprovalId) -> String {
 }
 
 /// Parses the approval's id from an item's key.
-pub(crate) fn approval_of(item: &Item) -> Option<ApprovalId> {
-    let lineage = part(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
-    ApprovalId::from_lineage(lineage, sort_key(item).parse().ok()?)
+pub(crate) fn approval_in_key(item: &Item) -> Option<ApprovalId> {
+    let lineage = find_text(item, "pk")?.strip_prefix(APPROVAL_LINEAGES)?;
+    ApprovalId::from_lineage(lineage, sort_key_text(item).parse().ok()?)
 }
 
 /// The number of partitions for the claims of one block. At a thousand payments a second, two thousand claims may be
@@ -497,7 +506,7 @@ pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     } else if let Some(agent) = sk.strip_prefix(FROZEN_AGENT) {
         AgentId::parse(agent).map(FreezeTarget::Agent)
     } else {
-        PersonId::parse(sk.strip_prefix(FROZEN_OWNER)?).map(FreezeTarget::Owner)
+        UserId::parse(sk.strip_prefix(FROZEN_OWNER)?).map(FreezeTarget::Owner)
     }
 }
 
@@ -513,13 +522,13 @@ pub(crate) mod hold {
     /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so the partitions
     /// fill evenly. A payment writes the index twice, and one partition accepts 1,000 writes a second. The key is short
     /// because it is part of the settlement's row, which must stay below 1 KB.
-    pub(crate) fn partition(id: SettlementId) -> String {
+    pub(crate) fn hold_partition(id: SettlementId) -> String {
         format!("{:x}", id.uuid().as_u128() & 0xf)
     }
 
     /// The index sort key of a hold: the time from which the chain decides the outcome (the payment's `validBefore`),
     /// or the time of the next attempt. The key is not unique.
-    pub(crate) fn due(at: Timestamp) -> String {
+    pub(crate) fn due_key(at: Timestamp) -> String {
         format!("{:012}", at.secs())
     }
 
@@ -543,7 +552,7 @@ pub(crate) mod owned {
     /// The prefix of the index sort keys of approvals that no user has decided: pending or expired approvals.
     const UNDECIDED: &str = "AW#";
 
-    pub(crate) fn agent(id: AgentId, created_at: Timestamp) -> String {
+    pub(crate) fn agent_key(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
@@ -558,53 +567,53 @@ pub(crate) mod owned {
 
     /// The index sort key of an approval that no user has decided.
     pub(crate) fn undecided_key(id: ApprovalId, created_at: Timestamp) -> String {
-        approval(UNDECIDED, id, created_at)
+        approval_key(UNDECIDED, id, created_at)
     }
 
     /// The index sort key of a decided approval.
     pub(crate) fn decided_key(id: ApprovalId, created_at: Timestamp) -> String {
-        approval(DECIDED, id, created_at)
+        approval_key(DECIDED, id, created_at)
     }
 
-    fn approval(prefix: &str, id: ApprovalId, created_at: Timestamp) -> String {
+    fn approval_key(prefix: &str, id: ApprovalId, created_at: Timestamp) -> String {
         format!("{prefix}{:016}#{id}", created_at.micros())
     }
 
     /// Returns the part of an approval's index sort key with time and id. These parts sort by time.
-    pub(crate) fn place_of_approval(os: &str) -> Option<&str> {
+    pub(crate) fn approval_index_position(os: &str) -> Option<&str> {
         os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
     }
 
     /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created from `since` on and
     /// before `before`. If there are no such keys, the first bound is greater than the second.
     pub(crate) fn undecided_bounds(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
-        between(UNDECIDED, since, before)
+        bounds_between(UNDECIDED, since, before)
     }
 
     /// Returns the inclusive bounds of the index sort keys of decided approvals that were created before `before`.
     pub(crate) fn decided_bounds(before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
-        between(DECIDED, Timestamp::EPOCH, before)
+        bounds_between(DECIDED, Timestamp::EPOCH, before)
     }
 
-    fn between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
-        let first = approval(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
+    fn bounds_between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
+        let first = approval_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
         // The largest id before `id`.
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
-        (first, approval(prefix, ApprovalId::from_uuid(previous), at))
+        (first, approval_key(prefix, ApprovalId::from_uuid(previous), at))
     }
 
     /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the user who may accept it.
     pub(crate) const HANDOVERS: &str = "HO#";
 
-    pub(crate) fn handover(agent: AgentId, offered_at: Timestamp) -> String {
+    pub(crate) fn ownership_offer_key(agent: AgentId, offered_at: Timestamp) -> String {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
     }
 }
 
 /// Adds to a query that it reads the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if
 /// given.
-pub(crate) fn newest(
+pub(crate) fn newest_first(
     query: QueryFluentBuilder,
     partition: String,
     before: Option<Uuid>,
@@ -623,7 +632,7 @@ pub(crate) fn newest(
 }
 
 /// Parses the time and the settlement from the sort key of a counted payment; `None` for any other sort key.
-pub(crate) fn parse_entry(sk: &str) -> Option<(Timestamp, SettlementId)> {
+pub(crate) fn parse_counted_payment(sk: &str) -> Option<(Timestamp, SettlementId)> {
     let (at, settlement) = sk.strip_prefix(ENTRIES)?.split_once('#')?;
     Some((
         Timestamp::from_micros(at.parse().ok()?)?,
@@ -631,21 +640,21 @@ pub(crate) fn parse_entry(sk: &str) -> Option<(Timestamp, SettlementId)> {
     ))
 }
 
-pub(crate) fn sort_key(item: &Item) -> &str {
-    part(item, "sk").map_or("", String::as_str)
+pub(crate) fn sort_key_text(item: &Item) -> &str {
+    find_text(item, "sk").map_or("", String::as_str)
 }
 
-pub(crate) fn partition_key(item: &Item) -> &str {
-    part(item, "pk").map_or("", String::as_str)
+pub(crate) fn partition_key_text(item: &Item) -> &str {
+    find_text(item, "pk").map_or("", String::as_str)
 }
 
-fn part<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
+fn find_text<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
     item.get(name)?.as_s().ok()
 }
 
 /// The key of a counted payment.
-pub(crate) fn of_entry(scope: WindowScope, entry: &Entry) -> Key {
-    Key::entry(scope, entry.at, entry.settlement)
+pub(crate) fn counted_payment_key(scope: WindowScope, entry: &Entry) -> Key {
+    Key::counted_payment(scope, entry.at, entry.settlement)
 }
 
 /// The keys of the catalog table.
@@ -665,7 +674,7 @@ pub(crate) mod catalog {
     /// The prefix of the keys of the object's chunks.
     pub(crate) const CHUNKS: &str = "CHUNK#";
 
-    pub(crate) fn service(id: ServiceId) -> String {
+    pub(crate) fn service_key(id: ServiceId) -> String {
         format!("{SERVICES}{id}")
     }
 
@@ -673,21 +682,21 @@ pub(crate) mod catalog {
         ServiceId::parse(pk.strip_prefix(SERVICES)?)
     }
 
-    pub(crate) fn probes(id: ServiceId) -> String {
+    pub(crate) fn probes_key(id: ServiceId) -> String {
         format!("{PROBES}{id}")
     }
 
     /// The prefix of the keys of an object's chunks.
-    pub(crate) fn chunks_of(version: u64, digest: &Fingerprint) -> String {
+    pub(crate) fn chunk_prefix(version: u64, digest: &Fingerprint) -> String {
         format!("{CHUNKS}{version}#{digest}#")
     }
 
     /// Parses the version from a chunk's key.
-    pub(crate) fn version_of_chunk(key: &str) -> Option<u64> {
+    pub(crate) fn parse_chunk_version(key: &str) -> Option<u64> {
         key.strip_prefix(CHUNKS)?.split('#').next()?.parse().ok()
     }
 
-    pub(crate) fn slug(slug: &ServiceSlug) -> String {
+    pub(crate) fn slug_key(slug: &ServiceSlug) -> String {
         format!("SLUG#{slug}")
     }
 }
@@ -700,12 +709,12 @@ pub(crate) mod attested {
     /// service's row once for each catalog version.
     pub(crate) const SHARDS: u8 = 4;
 
-    pub(crate) fn partition(shard: u8) -> String {
+    pub(crate) fn verified_services_partition(shard: u8) -> String {
         format!("PAYEES#{shard}")
     }
 
     /// Returns the shard of a service, by the last bits of its id, which are random.
-    pub(crate) fn shard_of(service: ServiceId) -> u8 {
+    pub(crate) fn verified_service_shard(service: ServiceId) -> u8 {
         let [.., last] = service.uuid().into_bytes();
         last % SHARDS
     }
@@ -713,10 +722,10 @@ pub(crate) mod attested {
 
 /// The partitions of the webhooks table.
 pub(crate) mod webhooks {
-    use super::{PersonId, WebhookId};
+    use super::{UserId, WebhookId};
     use purser_domain::Webhook;
 
-    pub(crate) fn partition(person: &PersonId) -> String {
+    pub(crate) fn webhooks_partition(person: &UserId) -> String {
         format!("P#{person}")
     }
 
@@ -731,41 +740,41 @@ pub(crate) mod webhooks {
     }
 
     /// The partition of a user's deliveries that wait for their next attempt.
-    pub(crate) fn waiting(person: &PersonId) -> String {
+    pub(crate) fn waiting_deliveries_partition(person: &UserId) -> String {
         format!("W#{person}")
     }
 
     /// The partition of long pauses for one shard of users.
-    pub(crate) fn pauses(part: char) -> String {
+    pub(crate) fn pauses_partition(part: char) -> String {
         format!("N#{part}")
     }
 
-    pub(crate) fn deliveries(webhook: WebhookId) -> String {
+    pub(crate) fn deliveries_partition(webhook: WebhookId) -> String {
         format!("D#{webhook}")
     }
 }
 
 /// The partitions of notifications, in the webhooks table.
 pub(crate) mod notices {
-    use super::{NoticeChannel, PersonId};
+    use super::{NoticeChannel, UserId};
 
     /// The partition of one shard of notification settings. There are sixteen shards, by the first digit of the user's
     /// id, so that all recipients can be listed.
-    pub(crate) fn recipients(shard: char) -> String {
+    pub(crate) fn recipients_partition(shard: char) -> String {
         format!("R#{shard}")
     }
 
-    pub(crate) fn shard_of(person: &PersonId) -> char {
+    pub(crate) fn recipient_shard(person: &UserId) -> char {
         person.as_str().chars().next().unwrap_or('0')
     }
 
     /// The partition of a user's channels that can no longer deliver messages.
-    pub(crate) fn ended_channels(person: &PersonId) -> String {
+    pub(crate) fn ended_channels_partition(person: &UserId) -> String {
         format!("X#{person}")
     }
 
     /// The partition of the events that wait to be sent on a channel.
-    pub(crate) fn waiting(person: &PersonId, channel: NoticeChannel) -> String {
+    pub(crate) fn waiting_events_partition(person: &UserId, channel: NoticeChannel) -> String {
         format!("Q#{}#{person}", channel.name())
     }
 }
@@ -781,13 +790,13 @@ pub(crate) fn open_calls(kind: ThrottleKind, scope: &str) -> String {
 }
 
 /// The throttle table's key for the counter of a scope's stored responses, under the prefix of `mcp`.
-pub(crate) fn kept_responses(scope: &str) -> String {
+pub(crate) fn stored_responses(scope: &str) -> String {
     format!("MCP#kept#{scope}")
 }
 
 /// The throttle table's key for a chunk of a stored response.
-pub(crate) fn kept_response(scope: &str, slot: u8, chunk: usize) -> String {
-    format!("{}#{slot}#{chunk}", kept_responses(scope))
+pub(crate) fn stored_response(scope: &str, slot: u8, chunk: usize) -> String {
+    format!("{}#{slot}#{chunk}", stored_responses(scope))
 }
 
 /// A kind of counter. A function's IAM role can access only one kind.
@@ -809,7 +818,7 @@ impl ThrottleKind {
 }
 
 /// The throttle table's key for one scope in one minute.
-pub(crate) fn throttle(kind: ThrottleKind, scope: &str, minute: u64) -> String {
+pub(crate) fn throttle_key(kind: ThrottleKind, scope: &str, minute: u64) -> String {
     format!("{}#{scope}#{minute}", kind.prefix())
 }
 
@@ -830,7 +839,7 @@ mod tests {
     fn window_keys_sort_totals_before_oldest_entries() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::max());
-        let entry = |micros| Key::entry(scope(), at(micros), settlement).sk;
+        let entry = |micros| Key::counted_payment(scope(), at(micros), settlement).sk;
         let order = [
             WINDOW.to_owned(),
             entry(0),
@@ -839,9 +848,9 @@ mod tests {
             entry(1_795_223_340_000_001),
         ];
         assert!(order.is_sorted());
-        assert_eq!(parse_entry(&entry(10)), Some((at(10), settlement)));
+        assert_eq!(parse_counted_payment(&entry(10)), Some((at(10), settlement)));
         for other in [WINDOW, "", "E#", "E#1", "S#1#2"] {
-            assert_eq!(parse_entry(other), None, "{other}");
+            assert_eq!(parse_counted_payment(other), None, "{other}");
         }
     }
 
@@ -856,10 +865,10 @@ mod tests {
 
     #[test]
     fn hold_keys_sort_by_due_time() {
-        let due = |secs| hold::due(Timestamp::from_secs(secs).unwrap());
+        let due = |secs| hold::due_key(Timestamp::from_secs(secs).unwrap());
         assert!([due(9), due(10), due(1_795_223_340)].is_sorted());
         let ids = [0, 0x0f, 0x1fe].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
-        assert_eq!(ids.map(hold::partition), ["0", "f", "e"]);
+        assert_eq!(ids.map(hold::hold_partition), ["0", "f", "e"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The cache of default services (`people/starting_set.rs`).
 
-use purser_domain::{Fingerprint, StartingSet};
+use purser_domain::{DefaultServices, Fingerprint};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -12,15 +12,15 @@ const MAX_KEPT: usize = 32;
 
 /// The sets that this instance has read or written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownSets(Arc<Mutex<HashMap<Fingerprint, Arc<StartingSet>>>>);
+pub(crate) struct KnownDefaultServices(Arc<Mutex<HashMap<Fingerprint, Arc<DefaultServices>>>>);
 
-impl KnownSets {
-    pub(crate) fn get(&self, digest: &Fingerprint) -> Option<Arc<StartingSet>> {
+impl KnownDefaultServices {
+    pub(crate) fn find(&self, digest: &Fingerprint) -> Option<Arc<DefaultServices>> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(digest).map(Arc::clone)
     }
 
-    pub(crate) fn keep(&self, digest: Fingerprint, set: &Arc<StartingSet>) {
+    pub(crate) fn remember(&self, digest: Fingerprint, set: &Arc<DefaultServices>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MAX_KEPT {
             known.clear();

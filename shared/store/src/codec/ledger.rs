@@ -8,7 +8,7 @@ use crate::{
     codec::fault::{Fault, store_error},
     codec::item::{Item, Row},
     codec::key::Key,
-    codec::known_sets::KnownSets,
+    codec::known_sets::KnownDefaultServices,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -27,12 +27,12 @@ pub struct Ledger {
     pub(crate) table: Arc<str>,
     /// The decisions table; `None` for a function that neither adds nor reads decisions.
     decisions: Option<Arc<str>>,
-    pub(crate) sets: KnownSets,
+    pub(crate) sets: KnownDefaultServices,
 }
 
 /// The result of a change that is based on a given version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EditResult {
+pub enum UpdateResult {
     /// The change is stored, by this or an earlier attempt.
     Stored,
     /// Another change came first, or the item does not exist. Nothing was written.
@@ -43,7 +43,7 @@ const READING: &str = "reading the ledger";
 
 /// Reads items of a table by their keys, which must be distinct, and returns the items in any order. `consistent` makes
 /// the read strongly consistent.
-pub(crate) async fn get_all(
+pub(crate) async fn get_all_items(
     db: &Client,
     table: &str,
     mut wanted: Vec<Item>,
@@ -94,7 +94,7 @@ impl Ledger {
             db,
             table: ledger.into(),
             decisions: Some(decisions.into()),
-            sets: KnownSets::default(),
+            sets: KnownDefaultServices::default(),
         }
     }
 
@@ -104,7 +104,7 @@ impl Ledger {
             db,
             table: ledger.into(),
             decisions: None,
-            sets: KnownSets::default(),
+            sets: KnownDefaultServices::default(),
         }
     }
 
@@ -116,12 +116,12 @@ impl Ledger {
             .ok_or_else(|| Error::internal("finding the decisions", Fault::new(words)))
     }
 
-    pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
+    pub(crate) fn item_row<'a>(&'a self, item: &'a Item) -> Row<'a> {
         Row::new(&self.table, item)
     }
 
     /// Reads one item, strongly consistent.
-    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Item>> {
+    pub(crate) async fn get_item(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
@@ -132,23 +132,23 @@ impl Ledger {
     }
 
     /// Reads several items, strongly consistent, in any order. Their keys must be distinct.
-    pub(crate) async fn get_all(&self, keys: &[Key]) -> Result<Vec<Item>> {
+    pub(crate) async fn get_items(&self, keys: &[Key]) -> Result<Vec<Item>> {
         let keys = keys.iter().map(Key::attributes).collect();
-        get_all(&self.db, &self.table, keys, true, READING).await
+        get_all_items(&self.db, &self.table, keys, true, READING).await
     }
 
     /// Creates a put that replaces a whole item of the ledger.
-    pub(crate) fn put(&self, item: Item) -> PutBuilder {
+    pub(crate) fn put_item(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
 
     /// Creates a put of an item that must not exist yet.
-    pub(crate) fn put_new(&self, item: Item) -> PutBuilder {
-        self.put(item).condition_expression("attribute_not_exists(pk)")
+    pub(crate) fn put_new_item(&self, item: Item) -> PutBuilder {
+        self.put_item(item).condition_expression("attribute_not_exists(pk)")
     }
 
     /// Creates an update of an item of the ledger.
-    pub(crate) fn update(&self, key: &Key) -> UpdateBuilder {
+    pub(crate) fn update_item(&self, key: &Key) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))

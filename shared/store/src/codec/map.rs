@@ -1,15 +1,15 @@
 //! Encodes domain types that are stored as a map of other attributes.
 
-use crate::codec::attribute::{Attribute, read_text, text};
+use crate::codec::attribute::{Attribute, encode_text, read_text};
 use crate::codec::fields::{fields, stored_as_map};
-use crate::codec::item::{Draft, Fields, Item, Unreadable, member, optional_field, optional_member};
+use crate::codec::item::{Draft, Fields, Item, Unreadable, optional_field, read_field, read_optional_field};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    AgentKey, AnomalyBrake, Answer, AskingKind, AskingLimit, AttestedCall, AttestedPayee, Availability,
-    CallDescription, CatalogPayment, CatalogPrice, FollowedTemplate, FormerOwner, KeyScope, NextPricing, Operation,
-    OperationScope, OperationUuid, PolicyChange, PolicyEdit, Probe, ProviderRequest, Quote, Raise, RaiseRequest,
-    RaisedCaps, Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, Wallet,
-    WalletKey,
+    AgentKey, Answer, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription, CatalogPayment,
+    CatalogPrice, FollowedTemplate, FormerOwner, IncreasedCaps, KeyScope, LimitIncrease, LimitIncreaseRequest,
+    NextPricing, Operation, OperationScope, OperationUuid, PolicyChange, PolicyUpdate, Probe, ProviderRequest, Quote,
+    Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, VerifiedCall,
+    VerifiedPayee, Wallet, WalletKey,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -32,14 +32,14 @@ macro_rules! written_as_map {
 written_as_map! {
     Rule, write_rule, read_rule;
 
-    AskingLimit, write_asking, read_asking;
+    AskingLimit, write_asking_rule, read_asking_rule;
 
     Vendor,
     |vendor| match vendor {
         Vendor::Service(service) => Draft::new_map().with("service", service),
         Vendor::Wallet(wallet) => Draft::new_map().with("wallet", wallet),
     },
-    |map| match (optional_member(map, "service")?, optional_member(map, "wallet")?) {
+    |map| match (read_optional_field(map, "service")?, read_optional_field(map, "wallet")?) {
         (Some(service), None) => Some(Self::Service(service)),
         (None, Some(wallet)) => Some(Self::Wallet(wallet)),
         (None, None) | (Some(_), Some(_)) => None,
@@ -47,8 +47,8 @@ written_as_map! {
 }
 
 stored_as_map! {
-    AgentKey, AttestedCall, AttestedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner, NextPricing,
-    Operation, Raise, RaiseRequest, Wallet,
+    AgentKey, VerifiedCall, VerifiedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner, NextPricing,
+    Operation, LimitIncrease, LimitIncreaseRequest, Wallet,
 }
 
 fields! {
@@ -62,9 +62,9 @@ fields! {
         expires_at: "expires" optional,
     }
 
-    AttestedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees" }
+    VerifiedCall { operation: "id", method: "method", endpoint: "endpoint", payees: "payees" }
 
-    AttestedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", from: "from" optional }
+    VerifiedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", from: "from" optional }
 
     // Attribute names are short because the map is part of rows that must stay below 1 KB.
     CallDescription {
@@ -106,7 +106,7 @@ fields! {
 
     PolicyChange { enabled: "on" optional, policy: part }
 
-    PolicyEdit {
+    PolicyUpdate {
         max_per_call: "mpc" optional,
         max_per_day: "mpd" optional,
         require_approval_above: "raa" optional,
@@ -114,11 +114,11 @@ fields! {
         allowed_domains: "domains" optional,
     }
 
-    Raise { caps: part, from: "from", until: "until", by: "by", approval: "apid" }
+    LimitIncrease { caps: part, from: "from", until: "until", by: "by", approval: "apid" }
 
-    RaiseRequest { caps: part, until: "until", reason: "why", asked_of: "of" }
+    LimitIncreaseRequest { caps: part, until: "until", reason: "why", asked_of: "of" }
 
-    RaisedCaps { max_per_call: "mpc" optional, max_per_day: "mpd" optional }
+    IncreasedCaps { max_per_call: "mpc" optional, max_per_day: "mpd" optional }
 
     Wallet { address: "address", attestation: "att", key: part }
 
@@ -151,24 +151,24 @@ pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeV
 /// Decodes an operation that [`write_probe`] wrote.
 pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe)> {
     let map = value.as_m().ok()?;
-    let quote = optional_member(map, "payment")?.map_or(Quote::Free, Quote::Paid);
-    let answer = optional_member(map, "since")?.map(|since| Answer { quote, since });
-    let seen = match optional_member(map, "obstacle")? {
+    let quote = read_optional_field(map, "payment")?.map_or(Quote::Free, Quote::Paid);
+    let answer = read_optional_field(map, "since")?.map(|since| Answer { quote, since });
+    let seen = match read_optional_field(map, "obstacle")? {
         Some(obstacle) => Err(obstacle),
         // Without an obstacle, the last response is the response to this probe.
         None => Ok(answer.as_ref()?.quote.clone()),
     };
     let probe = Probe {
-        target: member(map, "target")?,
-        at: member(map, "at")?,
+        target: read_field(map, "target")?,
+        at: read_field(map, "at")?,
         seen,
         answer,
     };
-    Some((member(map, "id")?, probe))
+    Some((read_field(map, "id")?, probe))
 }
 
 /// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
-fn write_asking(asking: &AskingLimit) -> Draft {
+fn write_asking_rule(asking: &AskingLimit) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::new_map()
         .with_optional("id", asking.rule.as_ref())
@@ -176,11 +176,11 @@ fn write_asking(asking: &AskingLimit) -> Draft {
         .with_optional("kind", kind)
 }
 
-fn read_asking(map: &Item) -> Option<AskingLimit> {
+fn read_asking_rule(map: &Item) -> Option<AskingLimit> {
     Some(AskingLimit {
-        rule: optional_member(map, "id")?,
-        above: member(map, "above")?,
-        kind: optional_member(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
+        rule: read_optional_field(map, "id")?,
+        above: read_field(map, "above")?,
+        kind: read_optional_field(map, "kind")?.unwrap_or(AskingKind::ApprovalRequired),
     })
 }
 
@@ -225,7 +225,7 @@ macro_rules! listed_with_key {
             }
             fn read(value: &AttributeValue) -> Option<Self> {
                 let maps = value.as_l().ok()?.iter().map(|value| value.as_m().ok());
-                maps.map(|map| Some((member(map?, $name)?, T::read_from(map?).ok()?))).collect()
+                maps.map(|map| Some((read_field(map?, $name)?, T::read_from(map?).ok()?))).collect()
             }
         }
     )*};
@@ -236,7 +236,7 @@ fn write_rule(rule: &Rule) -> Draft {
     let draft = Draft::new_map()
         .with("id", &rule.id)
         .with("ver", &rule.version)
-        .with_value("kind", text(rule.kind.name()));
+        .with_value("kind", encode_text(rule.kind.name()));
     match &rule.kind {
         RuleKind::CategoryBlock { categories } => draft.with("categories", categories),
         RuleKind::VendorAllowlist { vendors } => draft.with("vendors", vendors),
@@ -277,8 +277,8 @@ fn write_rule(rule: &Rule) -> Draft {
         } => draft
             .with_optional("services", services.as_ref())
             .with("percent", percent)
-            .with_value("over", text(over.name()))
-            .with_optional("of", over.prices().map(u32::from).as_ref())
+            .with_value("over", encode_text(over.name()))
+            .with_optional("of", over.price_count().map(u32::from).as_ref())
             .with("action", action),
         RuleKind::Schedule { services, schedule } => draft
             .with_optional("services", services.as_ref())
@@ -291,66 +291,66 @@ fn write_rule(rule: &Rule) -> Draft {
 }
 
 fn read_rule(map: &Item) -> Option<Rule> {
-    let services = || optional_member(map, "services");
+    let services = || read_optional_field(map, "services");
     let kind = match read_text(map.get("kind")?)? {
         RuleKind::CATEGORY_BLOCK => RuleKind::CategoryBlock {
-            categories: member(map, "categories")?,
+            categories: read_field(map, "categories")?,
         },
         RuleKind::VENDOR_ALLOWLIST => RuleKind::VendorAllowlist {
-            vendors: member(map, "vendors")?,
+            vendors: read_field(map, "vendors")?,
         },
         RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
-            limit: member(map, "limit")?,
-            window: member(map, "window")?,
+            limit: read_field(map, "limit")?,
+            window: read_field(map, "window")?,
         },
         RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
             services: services()?,
-            categories: optional_member(map, "categories")?,
-            above: optional_member(map, "above")?,
+            categories: read_optional_field(map, "categories")?,
+            above: read_optional_field(map, "above")?,
         },
         RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
             services: services()?,
-            count: member(map, "count")?,
-            window: member(map, "window")?,
+            count: read_field(map, "count")?,
+            window: read_field(map, "window")?,
         },
         RuleKind::MINIMUM_INTERVAL => RuleKind::MinimumInterval {
             services: services()?,
-            interval: member(map, "interval")?,
+            interval: read_field(map, "interval")?,
         },
         RuleKind::DUPLICATE_GUARD => RuleKind::DuplicateGuard {
             services: services()?,
-            within: member(map, "within")?,
-            action: member(map, "action")?,
+            within: read_field(map, "within")?,
+            action: read_field(map, "action")?,
         },
         RuleKind::NEW_PAYEE => RuleKind::NewPayee { services: services()? },
         RuleKind::PRICE_ABOVE_USUAL => {
-            let prices = optional_member::<u32>(map, "of")?;
+            let prices = read_optional_field::<u32>(map, "of")?;
             let prices = prices.map(u8::try_from).transpose().ok()?;
             RuleKind::PriceAboveUsual {
                 services: services()?,
-                percent: member(map, "percent")?,
+                percent: read_field(map, "percent")?,
                 over: UsualPrice::from_name(read_text(map.get("over")?)?, prices)?,
-                action: member(map, "action")?,
+                action: read_field(map, "action")?,
             }
         }
         RuleKind::SCHEDULE => RuleKind::Schedule {
             services: services()?,
             schedule: Schedule {
-                zone: member(map, "zone")?,
-                days: member(map, "days")?,
-                from: member(map, "from")?,
-                to: member(map, "to")?,
+                zone: read_field(map, "zone")?,
+                days: read_field(map, "days")?,
+                from: read_field(map, "from")?,
+                to: read_field(map, "to")?,
             },
         },
-        RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AnomalyBrake {
-            times: member(map, "times")?,
-            at_least: member(map, "least")?,
+        RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AutomaticFreeze {
+            times: read_field(map, "times")?,
+            at_least: read_field(map, "least")?,
         }),
         _ => return None,
     };
     Some(Rule {
-        id: member(map, "id")?,
-        version: member(map, "ver")?,
+        id: read_field(map, "id")?,
+        version: read_field(map, "ver")?,
         kind,
     })
 }

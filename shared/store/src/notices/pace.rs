@@ -6,33 +6,33 @@ use crate::{
     codec::fields::fields,
     codec::item::Draft,
     codec::key::Key,
-    transact::was_made,
+    transact::was_applied,
     webhooks::table::WebhooksTable,
 };
-use purser_domain::{NoticeChannel, NoticePace, PersonId, Result, Timestamp};
+use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
 /// The lifetime of an unused record, in seconds: longer than the lifetime of a waiting event.
 const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
     /// Reads the record of a channel, strongly consistent.
-    pub async fn notice_pace(&self, person: &PersonId, channel: NoticeChannel) -> Result<NoticePace> {
+    pub async fn read_notification_pace(&self, person: &UserId, channel: NoticeChannel) -> Result<NotificationPace> {
         let item = self
-            .get(&Key::notice_pace(person, channel), "reading the pace of notices")
+            .get_item(&Key::notification_pace(person, channel), "reading the pace of notices")
             .await?;
         let Some(item) = item else {
-            return Ok(NoticePace::default());
+            return Ok(NotificationPace::default());
         };
-        self.row(&item).read()
+        self.item_row(&item).read()
     }
 
     /// Stores the next version if the previous version is stored or, for the first version, if nothing is stored.
     /// Returns whether it was stored.
-    pub async fn put_notice_pace(
+    pub async fn put_notification_pace(
         &self,
-        person: &PersonId,
+        person: &UserId,
         channel: NoticeChannel,
-        pace: &NoticePace,
+        pace: &NotificationPace,
         now: Timestamp,
     ) -> Result<bool> {
         let put = self
@@ -46,15 +46,15 @@ impl WebhooksTable {
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", old.write()),
         };
-        was_made(put.send().await, "writing the pace of notices")
+        was_applied(put.send().await, "writing the pace of notices")
     }
 }
 
 fields! {
-    NoticePace { version: "ver", next_at: "next", failed: "failed", place: "place" optional, waker: "waker" optional }
+    NotificationPace { version: "ver", next_at: "next", failed: "failed", place: "place" optional, waker: "waker" optional }
 }
 
-pub(crate) fn write_pace(person: &PersonId, channel: NoticeChannel, pace: &NoticePace, now: Timestamp) -> Item {
-    let row = Draft::new(&Key::notice_pace(person, channel)).with_fields(pace);
+pub(crate) fn write_pace(person: &UserId, channel: NoticeChannel, pace: &NotificationPace, now: Timestamp) -> Item {
+    let row = Draft::new(&Key::notification_pace(person, channel)).with_fields(pace);
     row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item()
 }

@@ -12,7 +12,7 @@ use crate::{
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
-use purser_domain::{Event, NoticeChannel, PersonId, Result, Timestamp};
+use purser_domain::{Event, NoticeChannel, Result, Timestamp, UserId};
 
 /// The lifetime of a row, in seconds. An event that is a day old is never sent, even if it is repeated.
 const KEPT_SECS: u64 = 2 * 86_400;
@@ -37,37 +37,37 @@ enum Role {
 impl WebhooksTable {
     /// Queues an event, unless the event is already queued, was sent, or need not be sent. Returns whether the event is
     /// now in the queue.
-    pub async fn enqueue(
+    pub async fn enqueue_notification(
         &self,
-        person: &PersonId,
+        person: &UserId,
         channel: NoticeChannel,
         waiting: &Waiting,
         now: Timestamp,
     ) -> Result<bool> {
-        let row = Draft::new(&Key::waiting_notice(person, channel, &waiting.key))
+        let row = Draft::new(&Key::waiting_notification(person, channel, &waiting.key))
             .with("event", &waiting.event.to_json().to_string())
             .with("ttl", &now.secs().saturating_add(KEPT_SECS));
         let is_new = self
-            .put(row.into_item())
+            .put_item(row.into_item())
             .condition_expression("attribute_not_exists(pk)");
         let is_untold = ConditionCheckBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Key::sent_notice(person, channel, &waiting.key).attributes()))
+            .set_key(Some(Key::sent_notification(person, channel, &waiting.key).attributes()))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
-        transaction.put(Role::Waiting, is_new)?;
-        transaction.check(Role::Told, is_untold)?;
+        transaction.add_put(Role::Waiting, is_new)?;
+        transaction.add_check(Role::Told, is_untold)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
-            TransactionOutcome::Refused(refusal) => Ok(!refusal.names(Role::Told)),
+            TransactionOutcome::Refused(refusal) => Ok(!refusal.has_failed(Role::Told)),
         }
     }
 
     /// Reads up to `limit` waiting events of a channel with their keys, by importance and then age, strongly
     /// consistent. Each unreadable event is a separate error.
-    pub async fn waiting_notices(
+    pub async fn read_waiting_notifications(
         &self,
-        person: &PersonId,
+        person: &UserId,
         channel: NoticeChannel,
         limit: u32,
     ) -> Result<Vec<(String, Result<Event>)>> {
@@ -77,17 +77,17 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", notices::waiting(person, channel).write())
+            .expression_attribute_values(":pk", notices::waiting_events_partition(person, channel).write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error("reading pending notices"))?;
-        let read = |item| (key::sort_key(item).to_owned(), self.read_waiting(item));
+        let read = |item| (key::sort_key_text(item).to_owned(), self.read_waiting_event(item));
         Ok(answer.items().iter().map(read).collect())
     }
 
     /// Marks events that were sent or need not be sent: they no longer wait, and are not queued again.
-    pub async fn settle_notices(
+    pub async fn remove_waiting_notifications(
         &self,
-        person: &PersonId,
+        person: &UserId,
         channel: NoticeChannel,
         keys: &[String],
         now: Timestamp,
@@ -95,8 +95,11 @@ impl WebhooksTable {
         for keys in keys.chunks(AT_ONCE) {
             let mut transaction = Transaction::new();
             for key in keys {
-                transaction.put_unseen(Role::Told, self.put_sent_notice(person, channel, key, now))?;
-                transaction.delete(Role::Waiting, self.delete(&Key::waiting_notice(person, channel, key)))?;
+                transaction.add_put_without_item(Role::Told, self.put_sent_notification(person, channel, key, now))?;
+                transaction.add_delete(
+                    Role::Waiting,
+                    self.item_deletion(&Key::waiting_notification(person, channel, key)),
+                )?;
             }
             // The transaction has no condition, so it can't be rejected.
             transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
@@ -104,14 +107,14 @@ impl WebhooksTable {
         Ok(())
     }
 
-    fn put_sent_notice(&self, person: &PersonId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
-        let row = Draft::new(&Key::sent_notice(person, channel, key));
-        self.put(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
+    fn put_sent_notification(&self, person: &UserId, channel: NoticeChannel, key: &str, now: Timestamp) -> PutBuilder {
+        let row = Draft::new(&Key::sent_notification(person, channel, key));
+        self.put_item(row.with("ttl", &now.secs().saturating_add(KEPT_SECS)).into_item())
     }
 
-    fn read_waiting(&self, item: &Item) -> Result<Event> {
-        let row = self.row(item);
+    fn read_waiting_event(&self, item: &Item) -> Result<Event> {
+        let row = self.item_row(item);
         let event: String = row.get("event")?;
-        Event::parse(event.as_bytes()).map_err(|_| row.corrupt("event"))
+        Event::parse(event.as_bytes()).map_err(|_| row.corrupt_error("event"))
     }
 }

@@ -12,14 +12,14 @@ use crate::{
     codec::fields::{fields, stored_as_map},
     codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key, notices},
-    codec::ledger::EditResult,
-    transact::{Transaction, TransactionOutcome, was_made},
+    codec::ledger::UpdateResult,
+    transact::{Transaction, TransactionOutcome, was_applied},
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    ChannelTerms, Ciphertext, EndedChannel, MailAddress, NoticeChannel, NoticeSettings, NoticeTerms, NoticeUrlId,
-    PersonId, Result, SlackPlace, Timestamp,
+    ChannelSettings, Ciphertext, EndedChannel, MailAddress, NoticeChannel, NoticeUrlId, NotificationPreferences,
+    NotificationSettings, Result, SlackDestination, Timestamp, UserId,
 };
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub const PERSON_PARTS: [char; 16] = [
 ];
 
 /// The URL of an incoming webhook, to be stored.
-pub struct NewNoticeUrl {
+pub struct NewNotificationUrl {
     /// The id of the URL.
     pub id: NoticeUrlId,
     /// The URL, encrypted because anyone who has the URL can post to it.
@@ -45,38 +45,41 @@ enum Role {
 
 impl WebhooksTable {
     /// Reads a user's notification settings, strongly consistent.
-    pub async fn notices_of(&self, person: &PersonId) -> Result<NoticeSettings> {
-        let item = self.get(&Key::notice_settings(person), "reading notices").await?;
+    pub async fn read_notification_settings(&self, person: &UserId) -> Result<NotificationSettings> {
+        let item = self
+            .get_item(&Key::notification_settings(person), "reading notices")
+            .await?;
         match item {
-            Some(item) => self.row(&item).read(),
-            None => Ok(NoticeSettings::new(person.clone())),
+            Some(item) => self.item_row(&item).read(),
+            None => Ok(NotificationSettings::new(person.clone())),
         }
     }
 
     /// Reads up to `limit` users of a shard after `after`, in order, with their settings. Each row with unreadable
     /// settings is a separate error.
-    pub async fn recipients(
+    pub async fn read_recipients(
         &self,
         part: char,
-        after: Option<&PersonId>,
+        after: Option<&UserId>,
         limit: u32,
-    ) -> Result<Vec<(PersonId, Result<NoticeSettings>)>> {
+    ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk > :after")
-            .expression_attribute_values(":pk", notices::recipients(part).write())
+            .expression_attribute_values(":pk", notices::recipients_partition(part).write())
             // `#` sorts before every id. A key can't be empty.
-            .expression_attribute_values(":after", after.map_or("#", PersonId::as_str).to_owned().write())
+            .expression_attribute_values(":after", after.map_or("#", UserId::as_str).to_owned().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query
             .send()
             .await
             .map_err(store_error("listing the recipients of notices"))?;
         let read = answer.items().iter().map(|item| {
-            let person = PersonId::parse(key::sort_key(item)).ok_or_else(|| self.row(item).corrupt("sk"))?;
-            let settings = self.row(item).read();
+            let person =
+                UserId::parse(key::sort_key_text(item)).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
+            let settings = self.item_row(item).read();
             Ok((person, settings))
         });
         read.collect()
@@ -84,9 +87,9 @@ impl WebhooksTable {
 
     /// Stores the address that the issuer reported as verified at `said_at`, or removes the stored address if the
     /// issuer reported none. Returns whether this report is newer than the stored one.
-    pub async fn keep_address(
+    pub async fn store_mail_address(
         &self,
-        person: &PersonId,
+        person: &UserId,
         address: Option<&MailAddress>,
         said_at: Timestamp,
     ) -> Result<bool> {
@@ -95,7 +98,7 @@ impl WebhooksTable {
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Key::notice_settings(person).attributes()))
+            .set_key(Some(Key::notification_settings(person).attributes()))
             .expression_attribute_values(":at", said_at.write());
         let update = match address {
             Some(address) => update
@@ -107,22 +110,22 @@ impl WebhooksTable {
                 .update_expression("SET said = :at REMOVE mail")
                 .condition_expression(format!("attribute_exists(mail) AND {LATER}")),
         };
-        was_made(update.send().await, "keeping a mail address")
+        was_applied(update.send().await, "keeping a mail address")
     }
 
     /// Stores the next version if the previous version is stored. Also stores a new URL, and removes the URL that it
     /// replaces.
-    pub async fn edit_notices(
+    pub async fn update_notification_settings(
         &self,
-        next: &NoticeSettings,
-        new: Option<&NewNoticeUrl>,
+        next: &NotificationSettings,
+        new: Option<&NewNotificationUrl>,
         old: Option<NoticeUrlId>,
         audit: &AuditEntry,
-    ) -> Result<EditResult> {
+    ) -> Result<UpdateResult> {
         let before = next.version.saturating_sub(1);
         let update = UpdateBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Key::notice_settings(&next.person).attributes()))
+            .set_key(Some(Key::notification_settings(&next.person).attributes()))
             .update_expression("SET ver = :ver, terms = :terms")
             .expression_attribute_values(":ver", next.version.write())
             .expression_attribute_values(":terms", next.terms.write());
@@ -133,33 +136,38 @@ impl WebhooksTable {
                 .expression_attribute_values(":old", before.write()),
         };
         let mut transaction = Transaction::new();
-        transaction.update(Role::Settings, update)?;
-        if let Some(NewNoticeUrl { id, url }) = new {
-            let url = Draft::new(&Key::notice_url(&next.person, *id)).with("c", url);
-            transaction.put_unseen(Role::Url, self.put(url.into_item()))?;
+        transaction.add_update(Role::Settings, update)?;
+        if let Some(NewNotificationUrl { id, url }) = new {
+            let url = Draft::new(&Key::notification_url(&next.person, *id)).with("c", url);
+            transaction.add_put_without_item(Role::Url, self.put_item(url.into_item()))?;
         }
         if let Some(old) = old {
-            transaction.delete(Role::Url, self.delete(&Key::notice_url(&next.person, old)))?;
+            transaction.add_delete(Role::Url, self.item_deletion(&Key::notification_url(&next.person, old)))?;
         }
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(EditResult::Stored),
+            TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // The audit row exists, so an attempt whose response was lost has stored the change.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(EditResult::Stored),
-            TransactionOutcome::Refused(_) => Ok(EditResult::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
+            TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
 
     /// Reads a user's encrypted URL, strongly consistent. `None` if the URL was replaced or removed.
-    pub async fn notice_url(&self, person: &PersonId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
+    pub async fn read_notification_url(&self, person: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
-            .get(&Key::notice_url(person, id), "reading the address of a channel")
+            .get_item(&Key::notification_url(person, id), "reading the address of a channel")
             .await?;
-        item.map(|item| self.row(&item).get("c")).transpose()
+        item.map(|item| self.item_row(&item).get("c")).transpose()
     }
 
     /// Records that a channel can no longer deliver messages.
-    pub async fn note_ended(&self, person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Result<()> {
+    pub async fn record_ended_channel(
+        &self,
+        person: &UserId,
+        channel: NoticeChannel,
+        ended: &EndedChannel,
+    ) -> Result<()> {
         let put = self
             .db
             .put_item()
@@ -175,7 +183,7 @@ impl WebhooksTable {
     /// consistent.
     pub async fn list_ended_channels(
         &self,
-        settings: &NoticeSettings,
+        settings: &NotificationSettings,
     ) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
         let query = self
             .db
@@ -183,17 +191,17 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", notices::ended_channels(&settings.person).write());
+            .expression_attribute_values(":pk", notices::ended_channels_partition(&settings.person).write());
         let answer = query
             .send()
             .await
             .map_err(store_error("reading which channels have ended"))?;
         let mut ended = BTreeMap::new();
         for item in answer.items() {
-            let row = self.row(item);
-            let channel = NoticeChannel::from_name(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let row = self.item_row(item);
+            let channel = NoticeChannel::from_name(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let found: EndedChannel = row.read()?;
-            if found.place == settings.place(channel) {
+            if found.place == settings.destination_fingerprint(channel) {
                 ended.insert(channel, found);
             }
         }
@@ -201,7 +209,7 @@ impl WebhooksTable {
     }
 
     /// Removes the marker of an ended channel, because the channel has delivered a message again.
-    pub async fn revive_channel(&self, person: &PersonId, channel: NoticeChannel) -> Result<()> {
+    pub async fn remove_ended_channel(&self, person: &UserId, channel: NoticeChannel) -> Result<()> {
         let delete = self
             .db
             .delete_item()
@@ -216,24 +224,24 @@ impl WebhooksTable {
 }
 
 fields! {
-    NoticeSettings {
-        person: sk(PersonId::parse),
+    NotificationSettings {
+        person: sk(UserId::parse),
         version: "ver" or_default,
         address: "mail" optional,
         terms: "terms" or_default,
     }
 
-    NoticeTerms { mail: "mail", slack: "slack" optional }
+    NotificationPreferences { mail: "mail", slack: "slack" optional }
 
-    SlackPlace { url: "url", host: "host" }
+    SlackDestination { url: "url", host: "host" }
 
-    ChannelTerms { enabled: "on", kinds: "kinds" optional }
+    ChannelSettings { enabled: "on", kinds: "kinds" optional }
 
     EndedChannel { place: "place", reason: "why", at: "t" }
 }
 
 /// The place is stored with its terms.
-impl Fields for (SlackPlace, ChannelTerms) {
+impl Fields for (SlackDestination, ChannelSettings) {
     fn write_to(&self, draft: Draft) -> Draft {
         draft.with_fields(&self.0).with("terms", &self.1)
     }
@@ -243,9 +251,9 @@ impl Fields for (SlackPlace, ChannelTerms) {
     }
 }
 
-stored_as_map! { NoticeTerms, ChannelTerms, (SlackPlace, ChannelTerms) }
+stored_as_map! { NotificationPreferences, ChannelSettings, (SlackDestination, ChannelSettings) }
 
-pub(crate) fn write_ended(person: &PersonId, channel: NoticeChannel, ended: &EndedChannel) -> Item {
+pub(crate) fn write_ended(person: &UserId, channel: NoticeChannel, ended: &EndedChannel) -> Item {
     Draft::new(&Key::ended_channel(person, channel))
         .with_fields(ended)
         .into_item()

@@ -21,7 +21,7 @@ use crate::{
     codec::item::Item,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    payments::window::{PagesLeft, add, horizon_name, write_entry},
+    payments::window::{PagesLeft, add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{
@@ -79,15 +79,15 @@ impl Ledger {
         now: Timestamp,
         pages: &PagesLeft,
     ) -> Result<()> {
-        let scope = counting.scope(agent.id);
+        let scope = counting.window_scope(agent.id);
         let mut backoff = Backoff::new();
-        while let Some(totals) = self.get(&Key::window(scope)).await? {
+        while let Some(totals) = self.get_item(&Key::window(scope)).await? {
             let progress = self.read_progress(&totals, counting.length, &counting.coverage(), now)?;
             // If the rule was changed meanwhile, the caller reads the changed rule.
             if progress.is_complete || progress.stamp != counting.rule.version {
                 return Ok(());
             }
-            if !pages.take() {
+            if !pages.take_page() {
                 return Err(Error::temporarily_unavailable(
                     BACKFILLING,
                     Fault::new("there are more payments than one call counts; the next call continues"),
@@ -98,11 +98,15 @@ impl Ledger {
                 .earlier_payments(agent.id, counting, catalog, position, cut)
                 .await?;
             if progress.version.is_some() && !page.entries.is_empty() {
-                let keys: Vec<Key> = page.entries.iter().map(|entry| key::of_entry(scope, entry)).collect();
-                let counted = self.get_all(&keys).await?;
+                let keys: Vec<Key> = page
+                    .entries
+                    .iter()
+                    .map(|entry| key::counted_payment_key(scope, entry))
+                    .collect();
+                let counted = self.get_items(&keys).await?;
                 page.entries.retain(|entry| {
-                    let key = key::of_entry(scope, entry);
-                    !counted.iter().any(|item| key.is_of(item))
+                    let key = key::counted_payment_key(scope, entry);
+                    !counted.iter().any(|item| key.is_key_of(item))
                 });
             }
             let is_last = page.next.is_none();
@@ -110,7 +114,7 @@ impl Ledger {
             match transaction.send_until_known(&self.db, &mut backoff).await? {
                 TransactionOutcome::Committed if is_last => return Ok(()),
                 TransactionOutcome::Committed => backoff = Backoff::new(),
-                TransactionOutcome::Refused(_) => backoff.wait().await?,
+                TransactionOutcome::Refused(_) => backoff.wait_for_retry().await?,
             }
         }
         Ok(())
@@ -127,7 +131,7 @@ impl Ledger {
         let pages = PagesLeft::new(MAX_PAGES);
         let mut windows = Vec::new();
         for counting in agent.counting_rules() {
-            let (scope, length) = (counting.scope(agent.id), counting.length);
+            let (scope, length) = (counting.window_scope(agent.id), counting.length);
             let (mut window, is_backfilled) = self.rule_head(scope, length, &counting.coverage()).await?;
             if is_backfilled {
                 continue;
@@ -135,7 +139,7 @@ impl Ledger {
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
             let (mut position, cut) = (None, now.before(length));
             loop {
-                if !pages.take() {
+                if !pages.take_page() {
                     (window.total, window.oldest, window.complete) = (counting.limit, Vec::new(), false);
                     break;
                 }
@@ -170,14 +174,14 @@ impl Ledger {
         coverage: &Fingerprint,
         now: Timestamp,
     ) -> Result<Progress> {
-        let row = self.row(totals);
-        let own = horizon_name(length);
+        let row = self.item_row(totals);
+        let own = eviction_watermark_name(length);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_horizons: Vec<String> = names.cloned().collect();
         // Payments that were evicted by another duration may count.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_horizons.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
-        let horizon = self.read_horizon(totals, length)?;
+        let horizon = self.read_eviction_watermark(totals, length)?;
         Ok(Progress {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
@@ -201,7 +205,9 @@ impl Ledger {
         position: Option<SettlementId>,
         cut: Timestamp,
     ) -> Result<Page> {
-        let settlements = self.settlements(agent, position.map(SettlementId::uuid), PAGE).await?;
+        let settlements = self
+            .read_settlements(agent, position.map(SettlementId::uuid), PAGE)
+            .await?;
         let is_full = settlements.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
         let oldest = settlements.last().map(|settlement| settlement.terms.id);
         let next = oldest.filter(|oldest| is_full && oldest.authorized_at() > cut);
@@ -209,14 +215,14 @@ impl Ledger {
             let service = settlement.terms.purchase().map(|purchase| purchase.service);
             // A payment to a service that has left the catalog counts.
             let applies = service.is_some_and(|service| {
-                let service = catalog.by_id(service);
+                let service = catalog.find_by_id(service);
                 service.is_none_or(|service| counting.applies_to(&service.slug))
             });
             applies && settlement.state != SettlementState::Expired && settlement.counted_at > cut
         };
         let entries = settlements.iter().filter(counts).map(|settlement| Entry {
             at: settlement.counted_at,
-            amount: counting.counted.units(settlement.terms.amount),
+            amount: counting.counted.to_units(settlement.terms.amount),
             settlement: settlement.terms.id,
         });
         Ok(Page {
@@ -232,11 +238,11 @@ impl Ledger {
         progress: &Progress,
         page: &Page,
     ) -> Result<Transaction<()>> {
-        let delta = page.entries.iter().map(|entry| entry.amount).fold(0, add);
+        let delta = page.entries.iter().map(|entry| entry.amount).fold(0, add_to_sum);
         let mut update = self
-            .update(&Key::window(scope))
+            .update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", horizon_name(counting.length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(counting.length))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", counting.rule.version.write())
             .expression_attribute_values(":coverage", counting.coverage().write())
@@ -270,10 +276,10 @@ impl Ledger {
             .update_expression(format!("{set} ADD #total :delta, ver :one"))
             .condition_expression(format!("pver = :stamp AND {unchanged}"));
         let mut transaction = Transaction::new();
-        transaction.update((), update)?;
+        transaction.add_update((), update)?;
         for entry in &page.entries {
-            let row = write_entry(scope, entry.at, entry.settlement, entry.amount);
-            transaction.put((), self.put_new(row))?;
+            let row = write_counted_payment(scope, entry.at, entry.settlement, entry.amount);
+            transaction.add_put((), self.put_new_item(row))?;
         }
         Ok(transaction)
     }

@@ -2,20 +2,20 @@
 //!
 //! A row is added once and never changed. The row of a blocked or escalated request contains the numbers of every
 //! check, in addition to its one reason. An allowed payment has no row, because its settlement contains the numbers.
-//! The log ([`Ledger::decisions`]) lists both.
+//! The log ([`Ledger::read_decisions`]) lists both.
 
 use crate::{
-    codec::attribute::text,
+    codec::attribute::encode_text,
     codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     stream::row_hash::RowHash,
-    transact::was_made,
+    transact::was_applied,
 };
 use purser_domain::{
-    AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedRefusal,
+    AgentId, CallDescription, ConfirmationReverted, DecisionRecord, DecisionResult, LoggedDecision, LoggedDenial,
     PastPayment, Reason, Result, Settlement, SettlementId, Timestamp, TransactionId,
 };
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ impl LogRange {
     /// Creates the range of decisions from the time `from` to before the time `to`.
     pub fn new(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
         Self {
-            first: SettlementId::at(from, [0; 8]).uuid(),
-            last: before(SettlementId::at(to, [0; 8]).uuid()),
+            first: SettlementId::new_at(from, [0; 8]).uuid(),
+            last: id_before(SettlementId::new_at(to, [0; 8]).uuid()),
             newest_first,
         }
     }
@@ -67,17 +67,17 @@ struct Rows {
     end: Option<Uuid>,
 }
 
-const fn before(place: Uuid) -> Uuid {
+const fn id_before(place: Uuid) -> Uuid {
     Uuid::from_u128(place.as_u128().saturating_sub(1))
 }
 
-const fn after(place: Uuid) -> Uuid {
+const fn id_after(place: Uuid) -> Uuid {
     Uuid::from_u128(place.as_u128().saturating_add(1))
 }
 
 impl Ledger {
     /// Adds a decision that creates no approval. Takes 1 write unit.
-    pub async fn record(&self, decision: &DecisionRecord) -> Result<()> {
+    pub async fn add_decision(&self, decision: &DecisionRecord) -> Result<()> {
         let put = self
             .db
             .put_item()
@@ -85,52 +85,57 @@ impl Ledger {
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
         // The id is random, so an existing row was written by an attempt whose response was lost.
-        was_made(put.send().await, "recording a decision").map(|_| ())
+        was_applied(put.send().await, "recording a decision").map(|_| ())
     }
 
     /// Reads up to `limit` of the agent's decisions before the position `before`, or the newest decisions, newest
     /// first, eventually consistent.
-    pub async fn decisions(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<LoggedDecision>> {
+    pub async fn read_decisions(
+        &self,
+        agent: AgentId,
+        before: Option<Uuid>,
+        limit: u32,
+    ) -> Result<Vec<LoggedDecision>> {
         let (allowed, recorded) = tokio::try_join!(
-            self.recent_settlements(agent, before, limit),
+            self.read_recent_settlements(agent, before, limit),
             self.list_recorded_decisions(agent, before, limit)
         )?;
         let allowed = allowed.into_iter().map(LoggedDecision::from_settlement);
         let mut log: Vec<LoggedDecision> = allowed.chain(recorded).collect();
-        log.sort_by_key(|decision| std::cmp::Reverse(decision.place()));
+        log.sort_by_key(|decision| std::cmp::Reverse(decision.log_position()));
         log.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(log)
     }
 
     /// Reads a page of the agent's decisions in this range, eventually consistent: up to `limit` payments and up to
     /// `limit` other decisions. A page may be short even if more pages follow.
-    pub async fn decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
+    pub async fn read_decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
         let (allowed, recorded) = tokio::try_join!(
-            self.rows_between(&self.table, key::settlement_partition(agent), range, limit),
-            self.rows_between(self.decisions_table()?, key::decision_partition(agent), range, limit),
+            self.read_rows_between(&self.table, key::settlement_partition(agent), range, limit),
+            self.read_rows_between(self.decisions_table()?, key::decision_partition(agent), range, limit),
         )?;
         let table = self.decisions_table()?;
-        let settlements = allowed.items.iter().map(|item| self.read_settlement(item));
+        let settlements = allowed.items.iter().map(|item| self.read_settlement_item(item));
         let others = recorded.items.iter().map(|item| read_decision(Row::new(table, item)));
         let settlements = settlements.map(|settlement| settlement.map(LoggedDecision::from_settlement));
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
-        decisions.sort_by_key(LoggedDecision::place);
+        decisions.sort_by_key(LoggedDecision::log_position);
         // Decisions beyond the last row of an incomplete list may be missing, so the page ends there.
         let ends = [allowed.end, recorded.end].into_iter().flatten();
         let rest = if range.newest_first {
             decisions.reverse();
             let end = ends.max();
-            decisions.retain(|decision| end.is_none_or(|end| decision.place() >= end));
+            decisions.retain(|decision| end.is_none_or(|end| decision.log_position() >= end));
             end.map(|end| LogRange {
-                last: before(end),
+                last: id_before(end),
                 ..range
             })
         } else {
             let end = ends.min();
-            decisions.retain(|decision| end.is_none_or(|end| decision.place() <= end));
+            decisions.retain(|decision| end.is_none_or(|end| decision.log_position() <= end));
             end.map(|end| LogRange {
-                first: after(end),
+                first: id_after(end),
                 ..range
             })
         };
@@ -142,7 +147,7 @@ impl Ledger {
 
     /// Reads the agent's newest payments in this range, newest first, eventually consistent. May read some more than
     /// `most`. The newest `calls` payments include their provider calls.
-    pub async fn payments_between(
+    pub async fn read_payments_between(
         &self,
         agent: AgentId,
         range: LogRange,
@@ -159,12 +164,14 @@ impl Ledger {
         while let Some(range) = rest.filter(|_| payments.len() < most) {
             // A Query page has at most one megabyte, which is a thousand of these rows.
             let page = self
-                .rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
+                .read_rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
                 .await?;
-            let settlements = page.items.iter().map(|item| self.read_settlement(item));
+            let settlements = page.items.iter().map(|item| self.read_settlement_item(item));
             let settlements: Vec<Settlement> = settlements.collect::<Result<_>>()?;
             let with_call = calls.saturating_sub(payments.len()).min(settlements.len());
-            let described = self.calls(settlements.get(..with_call).unwrap_or_default()).await?;
+            let described = self
+                .read_calls(settlements.get(..with_call).unwrap_or_default())
+                .await?;
             for settlement in &settlements {
                 let payment = PastPayment::from_settlement(settlement);
                 payments.extend(payment.map(|payment| match described.get(&settlement.id()) {
@@ -173,7 +180,7 @@ impl Ledger {
                 }));
             }
             rest = page.end.map(|end| LogRange {
-                last: before(end),
+                last: id_before(end),
                 ..range
             });
         }
@@ -183,7 +190,7 @@ impl Ledger {
         })
     }
 
-    async fn rows_between(&self, table: &str, pk: String, range: LogRange, limit: u32) -> Result<Rows> {
+    async fn read_rows_between(&self, table: &str, pk: String, range: LogRange, limit: u32) -> Result<Rows> {
         // DynamoDB rejects a range whose end is before its start.
         if range.first > range.last {
             let (items, end) = (Vec::new(), None);
@@ -194,17 +201,17 @@ impl Ledger {
             .query()
             .table_name(table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", text(&pk))
-            .expression_attribute_values(":first", text(&range.first.to_string()))
-            .expression_attribute_values(":last", text(&range.last.to_string()))
+            .expression_attribute_values(":pk", encode_text(&pk))
+            .expression_attribute_values(":first", encode_text(&range.first.to_string()))
+            .expression_attribute_values(":last", encode_text(&range.last.to_string()))
             .scan_index_forward(!range.newest_first)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error("reading decisions"))?;
         let items = answer.items.unwrap_or_default();
         // A page ends at the limit or at a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {
-            let last = Uuid::try_parse(key::sort_key(last)).ok();
-            last.ok_or_else(|| Row::new(table, &Item::new()).corrupt("sk"))
+            let last = Uuid::try_parse(key::sort_key_text(last)).ok();
+            last.ok_or_else(|| Row::new(table, &Item::new()).corrupt_error("sk"))
         });
         Ok(Rows {
             items,
@@ -213,25 +220,25 @@ impl Ledger {
     }
 
     /// Reads the provider calls that these settlements pay for, as the agents described them, by settlement id.
-    pub async fn calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
+    pub async fn read_calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
             .filter(|terms| terms.purchase().is_some())
             .map(|terms| Key::idempotency(terms.agent, &terms.idempotency_key))
             .collect();
-        let items = self.get_all(&keys).await?;
-        let rows = items.iter().map(|item| self.row(item));
+        let items = self.get_items(&keys).await?;
+        let rows = items.iter().map(|item| self.item_row(item));
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
     /// Reads one decision of the agent that has its own row.
     pub async fn find_recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
-        let decision = self.decision_with_hash(agent, id).await?;
+        let decision = self.read_decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
     }
 
     /// Reads a decision like [`Self::find_recorded_decision`], with the hash of its row.
-    pub async fn decision_with_hash(
+    pub async fn read_decision_with_hash(
         &self,
         agent: AgentId,
         id: TransactionId,
@@ -246,7 +253,7 @@ impl Ledger {
         let item = get.send().await.map_err(store_error("reading a decision"))?.item;
         let read = |item: Item| {
             let decision = read_decision(Row::new(table, &item))?;
-            Ok((decision, RowHash::digest(&item)))
+            Ok((decision, RowHash::from_item(&item)))
         };
         item.map(read).transpose()
     }
@@ -261,7 +268,7 @@ impl Ledger {
     ) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
         let query = self.db.query().table_name(table);
-        let query = key::newest(query, key::decision_partition(agent), before, limit);
+        let query = key::newest_first(query, key::decision_partition(agent), before, limit);
         let answer = query.send().await.map_err(store_error("listing decisions"))?;
         let items = answer.items().iter();
         items.map(|item| read_decision(Row::new(table, item))).collect()
@@ -273,7 +280,7 @@ pub(crate) fn read_decision(row: Row<'_>) -> Result<LoggedDecision> {
     match row.get("result")? {
         DecisionResult::RevertConfirmation => row.read().map(LoggedDecision::ConfirmationReverted),
         // Allowed payments and withdrawals have no row.
-        DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt("result")),
+        DecisionResult::Allow | DecisionResult::Payout => Err(row.corrupt_error("result")),
         DecisionResult::Block | DecisionResult::Escalate => row.read().map(LoggedDecision::Refused),
     }
 }
@@ -294,7 +301,7 @@ fields! {
         policy_version: "pver" optional,
     }
 
-    LoggedRefusal {
+    LoggedDenial {
         transaction: sk(TransactionId::parse),
         agent: pk(key::parse_agent),
         transfers: "ot" or_default,
@@ -319,7 +326,7 @@ fields! {
 }
 
 /// Encodes the row of a reverted confirmation.
-pub(crate) fn write_taken_back(taken_back: &ConfirmationReverted) -> Item {
+pub(crate) fn write_reverted_confirmation(taken_back: &ConfirmationReverted) -> Item {
     Draft::new(&Key::decision(taken_back.agent, taken_back.transaction))
         .with("result", &DecisionResult::RevertConfirmation)
         .with_fields(taken_back)
@@ -351,9 +358,9 @@ pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
         .with("call", &decision.call)
         .with("t", &decision.at)
         .with("result", &reason.result())
-        .with_value("error", text(reason.slug()))
-        .with_value("reason", text(&reason.text()))
-        .with_value("rule", text(reason.rule()))
+        .with_value("error", encode_text(reason.slug()))
+        .with_value("reason", encode_text(&reason.reason_text()))
+        .with_value("rule", encode_text(reason.triggered_rule()))
         .with_optional("host", hostname)
         .with_optional("pver", decision.policy_version.as_ref())
         .with_optional("inv", decision.inputs.as_ref())

@@ -50,7 +50,7 @@ pub struct DecisionInputs {
 pub struct ServiceState {
     /// The agent's policy for the service, stored or by default; `None` if the service was never enabled.
     pub enabled: Option<EnabledService>,
-    /// Whether `enabled` is a default that is not stored yet. Nothing can be reserved before [`Ledger::write_default`].
+    /// Whether `enabled` is a default that is not stored yet. Nothing can be reserved before [`Ledger::write_default_policy`].
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
     pub day: Window,
@@ -88,20 +88,20 @@ impl DecisionInputs {
     /// Returns the operators' freeze that applies to the agent, if any; an error if freezes were not requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
-        Ok(self.freezes.as_ref().ok_or_else(missing)?.for_agent(agent))
+        Ok(self.freezes.as_ref().ok_or_else(missing)?.widest_for_agent(agent))
     }
 }
 
 impl ServiceState {
     /// Returns all windows, the day window first.
-    pub fn windows(&self) -> impl Iterator<Item = &Window> {
+    pub fn all_windows(&self) -> impl Iterator<Item = &Window> {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// Returns a window with more expired payments at `at` than [`Ledger::read_live`] reads, so that its spend is
+    /// Returns a window with more expired payments at `at` than [`Ledger::read_live_payments`] reads, so that its spend is
     /// unknown.
-    pub fn too_long(&self, at: Timestamp) -> Option<&Window> {
-        self.windows().find(|window| window.hides_expired(at))
+    pub fn find_overlong_window(&self, at: Timestamp) -> Option<&Window> {
+        self.all_windows().find(|window| window.may_overstate_spend(at))
     }
 }
 
@@ -109,7 +109,7 @@ impl Ledger {
     /// Reads the inputs and the agent, if it exists. Takes 5 read units, 6 with an approval, and one more for each rule
     /// that counts payments, which are read in a second round trip. If an unverified caller's key is not a valid key of
     /// the agent, budgets are not read, so that a wrong secret causes the same work as an agent that does not exist.
-    pub async fn decision_inputs(
+    pub async fn read_decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
         ask: &DecisionKeys,
@@ -122,8 +122,8 @@ impl Ledger {
         let mut backoff = Backoff::new();
         loop {
             // Boxed because `join` copies a finished future, and the SDK's futures take kilobytes.
-            let rows = Box::pin(self.single_rows(agent, ask));
-            let (rows, day) = tokio::try_join!(rows, Box::pin(self.day(agent, ask)))?;
+            let rows = Box::pin(self.read_single_rows(agent, ask));
+            let (rows, day) = tokio::try_join!(rows, Box::pin(self.read_day_window(agent, ask)))?;
             let SingleRows {
                 agent,
                 record,
@@ -138,7 +138,7 @@ impl Ledger {
             let service_state = match day {
                 Some(day) => {
                     let agent = agent.as_ref().filter(is_known);
-                    self.service_state(policy, day, agent).await?
+                    self.read_service_state(policy, day, agent).await?
                 }
                 None => None,
             };
@@ -151,7 +151,7 @@ impl Ledger {
                 };
                 return Ok((agent, inputs));
             }
-            backoff.wait().await.map_err(|_| {
+            backoff.wait_for_retry().await.map_err(|_| {
                 Error::internal(
                     "reading a policy",
                     Fault::new("a policy or budget and its window do not agree"),
@@ -161,19 +161,19 @@ impl Ledger {
     }
 
     /// Reads more of each window that may have unread expired payments, so that the window's spend at `at` is exact. If
-    /// more payments have expired than one call reads, the spend stays unknown ([`ServiceState::too_long`]).
-    pub async fn read_live(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
-        let left = PagesLeft::of_a_call();
+    /// more payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_overlong_window`]).
+    pub async fn read_live_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
+        let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
         for window in std::iter::once(&mut service_state.day).chain(budgets) {
-            self.read_expired(window, at, &left).await?;
+            self.read_expired_entries(window, at, &left).await?;
         }
         Ok(())
     }
 
     /// Combines the policy, the day window and the agent's budgets; `None` if a policy or budget and its window were
     /// read at different versions.
-    async fn service_state(
+    async fn read_service_state(
         &self,
         policy: Option<EnabledService>,
         (mut day, recent): (Window, RecentPayments),
@@ -186,14 +186,14 @@ impl Ledger {
             return Ok(None);
         }
         let default = if let (Some(agent), WindowScope::Day { service, .. }, false) = (agent, day.scope, is_stored) {
-            Box::pin(self.default_of(agent, service)).await?
+            Box::pin(self.read_default_policy(agent, service)).await?
         } else {
             None
         };
         if let Some(default) = &default {
             day.stamp = default.version;
         }
-        let budgets = self.budgets(agent).await?;
+        let budgets = self.read_budget_windows(agent).await?;
         let is_unwritten = default.is_some();
         let enabled = policy.or(default);
         Ok(budgets.map(|(budgets, is_backfilled)| ServiceState {
@@ -206,7 +206,7 @@ impl Ledger {
         }))
     }
 
-    async fn single_rows(&self, id: AgentId, ask: &DecisionKeys) -> Result<SingleRows> {
+    async fn read_single_rows(&self, id: AgentId, ask: &DecisionKeys) -> Result<SingleRows> {
         let agent = Key::agent(id);
         let record = ask.key.map(|key| Key::idempotency(id, &key));
         let approval = ask.approval.map(Key::approval);
@@ -220,40 +220,45 @@ impl Ledger {
             freezes.clone(),
         ];
         let keys: Vec<Key> = keys.into_iter().flatten().collect();
-        let items = self.get_all(&keys).await?;
-        let item_of =
-            |key: Option<&Key>| -> Option<&Item> { items.iter().find(|item| key.is_some_and(|key| key.is_of(item))) };
+        let items = self.get_items(&keys).await?;
+        let item_of = |key: Option<&Key>| -> Option<&Item> {
+            items.iter().find(|item| key.is_some_and(|key| key.is_key_of(item)))
+        };
         Ok(SingleRows {
-            agent: item_of(Some(&agent)).map(|item| self.read_agent(item)).transpose()?,
+            agent: item_of(Some(&agent))
+                .map(|item| self.read_agent_item(item))
+                .transpose()?,
             record: item_of(record.as_ref())
-                .map(|item| IdempotencyRecord::read(self.row(item)))
+                .map(|item| IdempotencyRecord::read_record(self.item_row(item)))
                 .transpose()?,
             approval: item_of(approval.as_ref())
                 .zip(ask.approval)
-                .map(|(item, id)| self.read_approval(id, item))
+                .map(|(item, id)| self.read_approval_item(id, item))
                 .transpose()?,
             policy: item_of(policy.as_ref())
                 .map(|item| self.read_policy(item))
                 .transpose()?,
-            freezes: freezes.map(|key| self.read_freezes(item_of(Some(&key)))).transpose()?,
+            freezes: freezes
+                .map(|key| self.read_freezes_item(item_of(Some(&key))))
+                .transpose()?,
         })
     }
 
-    async fn day(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
+    async fn read_day_window(&self, agent: AgentId, ask: &DecisionKeys) -> Result<Option<(Window, RecentPayments)>> {
         let Some(service) = ask.service else { return Ok(None) };
         let scope = WindowScope::Day { agent, service };
-        self.day_head(scope).await.map(Some)
+        self.read_day_head(scope).await.map(Some)
     }
 
     /// Reads the windows of the agent's rules that count payments, concurrently; `None` if a window was read at another
     /// version than its rule. Also returns whether all windows are backfilled; the others are left out.
-    async fn budgets(&self, agent: Option<&Agent>) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
+    async fn read_budget_windows(&self, agent: Option<&Agent>) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {
             return Ok(Some((Vec::new(), true)));
         };
         for budget in agent.counting_rules() {
-            let (scope, length, coverage) = (budget.scope(agent.id), budget.length, budget.coverage());
+            let (scope, length, coverage) = (budget.window_scope(agent.id), budget.length, budget.coverage());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move {
                 let read = ledger.rule_head(scope, length, &coverage).await;

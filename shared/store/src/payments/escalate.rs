@@ -6,7 +6,7 @@
 //! creates the next. The number of an agent's pending approvals is limited (`waiting.rs`). Nothing is reserved.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::fault::{Fault, store_error},
     codec::item::Draft,
@@ -49,21 +49,21 @@ enum Role {
 }
 
 /// The approval to which the idempotency key is bound.
-enum Place {
+enum ApprovalSlot {
     /// A new approval, and the open approval that waives too few limits and ends.
     New(Approval, Option<Box<Approval>>),
     /// An existing open approval.
     Taken(Approval),
 }
 
-impl Place {
+impl ApprovalSlot {
     const fn approval(&self) -> &Approval {
         match self {
             Self::New(approval, _) | Self::Taken(approval) => approval,
         }
     }
 
-    fn into_escalated(self) -> EscalateResult {
+    fn into_escalate_result(self) -> EscalateResult {
         match self {
             Self::New(approval, _) => EscalateResult::Staged(approval),
             Self::Taken(approval) => EscalateResult::Joined(approval),
@@ -80,7 +80,7 @@ impl Ledger {
     /// If several conditions fail, the first of the following determines the result: the key is used, the approval's
     /// number is used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
     /// request that uses an open approval.
-    pub async fn escalate(
+    pub async fn store_escalation(
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
@@ -91,37 +91,39 @@ impl Ledger {
         let mut backoff = Backoff::new();
         let mut place = match carried {
             // Nearly every escalated request is new, so number 0 is tried without reading.
-            None => Place::New(required_approval(decision, expires_at, 0)?, None),
-            Some(_) => self.next_place(decision, expires_at).await?,
+            None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
+            Some(_) => self.read_next_sequence(decision, expires_at).await?,
         };
         loop {
-            let transaction = self.escalation(key, decision, carried, &place, most)?;
+            let transaction = self.escalation_transaction(key, decision, carried, &place, most)?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(place.into_escalated());
+                return Ok(place.into_escalate_result());
             };
-            if let Some(item) = refusal.existing(Role::Key) {
-                let record = IdempotencyRecord::read(self.row(item))?;
-                return Ok(if is_ours(&record, decision, &place) {
-                    place.into_escalated()
+            if let Some(item) = refusal.existing_item(Role::Key) {
+                let record = IdempotencyRecord::read_record(self.item_row(item))?;
+                return Ok(if was_written_by_this_call(&record, decision, &place) {
+                    place.into_escalate_result()
                 } else {
                     EscalateResult::IdempotencyRecord(record)
                 });
             }
-            if let Some(item) = refusal.existing(Role::Approval) {
-                let existing = self.read_approval(place.approval().id, item)?;
-                place = if is_open(&existing, decision) && existing.waives(asking(decision)) {
-                    Place::Taken(existing)
+            if let Some(item) = refusal.existing_item(Role::Approval) {
+                let existing = self.read_approval_item(place.approval().id, item)?;
+                place = if is_open_for_decision(&existing, decision) && existing.waives(asking(decision)) {
+                    ApprovalSlot::Taken(existing)
                 } else {
-                    self.next_place(decision, expires_at).await?
+                    self.read_next_sequence(decision, expires_at).await?
                 };
-            } else if refusal.existing(Role::Ended).is_some() {
-                place = self.next_place(decision, expires_at).await?;
-            } else if let Some(full) = refusal.existing(Role::Waiting) {
-                let made = self.make_room(place.approval(), full, &mut backoff).await?;
+            } else if refusal.existing_item(Role::Ended).is_some() {
+                place = self.read_next_sequence(decision, expires_at).await?;
+            } else if let Some(full) = refusal.existing_item(Role::Waiting) {
+                let made = self
+                    .remove_decided_approvals(place.approval(), full, &mut backoff)
+                    .await?;
                 if !made {
-                    place = self.next_place(decision, expires_at).await?;
-                    if let Place::New(..) = place {
+                    place = self.read_next_sequence(decision, expires_at).await?;
+                    if let ApprovalSlot::New(..) = place {
                         return Ok(EscalateResult::TooMany);
                     }
                 }
@@ -129,21 +131,21 @@ impl Ledger {
                 let words = Fault::new("another decision has this id");
                 return Err(Error::internal("escalating a request", words));
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
-    fn escalation(
+    fn escalation_transaction(
         &self,
         key: &Fingerprint,
         decision: &DecisionRecord,
         carried: Option<ApprovalId>,
-        place: &Place,
+        place: &ApprovalSlot,
         most: u32,
     ) -> Result<Transaction<Role>> {
         let approval = place.approval();
         let row = Draft::new(&Key::idempotency(decision.agent, key))
-            .with_value("kind", text(ESCALATE))
+            .with_value("kind", encode_text(ESCALATE))
             .with("rh", &decision.fingerprint)
             .with("apid", &approval.id)
             .with("txid", &decision.transaction)
@@ -158,44 +160,48 @@ impl Ledger {
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
         let key = match carried {
-            None => self.put_new(row),
+            None => self.put_new_item(row),
             Some(_) => self
-                .put(row)
+                .put_item(row)
                 .condition_expression(
                     "attribute_not_exists(pk) OR (kind = :escalate AND rh = :fingerprint AND apid <> :id)",
                 )
-                .expression_attribute_values(":escalate", text(ESCALATE))
+                .expression_attribute_values(":escalate", encode_text(ESCALATE))
                 .expression_attribute_values(":fingerprint", decision.fingerprint.write())
                 .expression_attribute_values(":id", approval.id.write()),
         };
-        transaction.put(Role::Key, key)?;
-        if let Place::New(approval, ended) = place {
-            transaction.put(Role::Approval, self.put_new(write_approval(approval)))?;
+        transaction.add_put(Role::Key, key)?;
+        if let ApprovalSlot::New(approval, ended) = place {
+            transaction.add_put(Role::Approval, self.put_new_item(write_approval(approval)))?;
             if let Some(ended) = ended {
-                transaction.update(Role::Ended, self.end_approval(ended, approval.created_at))?;
+                transaction.add_update(Role::Ended, self.end_approval(ended, approval.created_at))?;
             }
-            transaction.update(Role::Waiting, self.add_waiting(approval, most))?;
+            transaction.add_update(Role::Waiting, self.add_waiting_approval(approval, most))?;
         }
-        transaction.put(Role::Decision, record)?;
+        transaction.add_put(Role::Decision, record)?;
         Ok(transaction)
     }
 
     /// Reads the newest approval of this request. Uses the approval if it is open and waives all limits, and otherwise the
     /// next number.
-    async fn next_place(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<Place> {
-        let Some(newest) = self.newest_approval(decision.agent, &decision.fingerprint).await? else {
-            return Ok(Place::New(required_approval(decision, expires_at, 0)?, None));
+    async fn read_next_sequence(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
+        let Some(newest) = self.read_newest_approval(decision.agent, &decision.fingerprint).await? else {
+            return Ok(ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None));
         };
-        let is_open = is_open(&newest, decision);
+        let is_open = is_open_for_decision(&newest, decision);
         if is_open && newest.waives(asking(decision)) {
-            return Ok(Place::Taken(newest));
+            return Ok(ApprovalSlot::Taken(newest));
         }
         let next = required_approval(decision, expires_at, next_number(Some(&newest))?)?;
-        Ok(Place::New(next, is_open.then(|| Box::new(newest))))
+        Ok(ApprovalSlot::New(next, is_open.then(|| Box::new(newest))))
     }
 
     /// Reads the newest approval of a request.
-    pub(crate) async fn newest_approval(&self, agent: AgentId, fingerprint: &Fingerprint) -> Result<Option<Approval>> {
+    pub(crate) async fn read_newest_approval(
+        &self,
+        agent: AgentId,
+        fingerprint: &Fingerprint,
+    ) -> Result<Option<Approval>> {
         let first = ApprovalId::derive(agent, fingerprint, 0);
         let query = self
             .db
@@ -215,7 +221,7 @@ impl Ledger {
     }
 }
 
-fn is_open(approval: &Approval, decision: &DecisionRecord) -> bool {
+fn is_open_for_decision(approval: &Approval, decision: &DecisionRecord) -> bool {
     approval.status(decision.at).is_open()
 }
 
@@ -237,7 +243,7 @@ fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
 }
 
 /// Whether the key was bound by an attempt of the same escalation whose response was lost.
-fn is_ours(record: &IdempotencyRecord, decision: &DecisionRecord, place: &Place) -> bool {
+fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecord, place: &ApprovalSlot) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)
 }

@@ -24,12 +24,12 @@ impl HoldLimit {
     }
 
     /// Returns 429 until the span ends if the agent has reached the limit.
-    pub fn check(&self, agent: AgentId, now: Timestamp) -> Result<()> {
-        self.0.check(agent, now, |()| true)
+    pub fn check_limit(&self, agent: AgentId, now: Timestamp) -> Result<()> {
+        self.0.check_limit(agent, now, |()| true)
     }
 
     /// Counts a reserved payment.
-    pub fn count(&self, agent: AgentId, now: Timestamp) {
-        self.0.count(agent, now, || format!("holds {agent}"), || Some(()));
+    pub fn count_hold(&self, agent: AgentId, now: Timestamp) {
+        self.0.count_call(agent, now, || format!("holds {agent}"), || Some(()));
     }
 }

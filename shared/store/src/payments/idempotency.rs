@@ -33,7 +33,7 @@ impl IdempotencyRecord {
     }
 
     /// Decodes an idempotency row.
-    pub(crate) fn read(row: Row<'_>) -> Result<Self> {
+    pub(crate) fn read_record(row: Row<'_>) -> Result<Self> {
         let fingerprint = row.get("rh")?;
         match row.get::<String>("kind")?.as_str() {
             ALLOW => Ok(Self::Allowed {
@@ -52,7 +52,7 @@ impl IdempotencyRecord {
                 approval: row.get("apid")?,
                 transaction: row.get("txid")?,
             }),
-            _ => Err(row.corrupt("kind")),
+            _ => Err(row.corrupt_error("kind")),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Ledger {
         if let Some(PutItemError::ConditionalCheckFailedException(failure)) = error.as_service_error()
             && let Some(item) = failure.item()
         {
-            return self.row(item).get("rh").map(ReplayKey::Taken);
+            return self.item_row(item).get("rh").map(ReplayKey::Taken);
         }
         Err(store_error("holding a replay key")(error))
     }

@@ -11,11 +11,11 @@ use crate::{
     people::approval::write_approval,
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Approval, ApprovalId, RaiseRequest, Result};
+use purser_domain::{Approval, ApprovalId, LimitIncreaseRequest, Result};
 
 /// The result of requesting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RaiseAsked {
+pub enum LimitIncreaseRequestResult {
     /// The request is pending.
     New(Approval),
     /// An earlier request for the service is pending, or was rejected a short time ago.
@@ -33,12 +33,19 @@ enum Role {
 impl Ledger {
     /// Stores a request for a temporary limit increase under the next number, unless an earlier request stands for it.
     /// Fewer than `most` of the agent's requests for increases may be pending.
-    pub async fn ask_for_raise(&self, asked: &Approval, raise: &RaiseRequest, most: u32) -> Result<RaiseAsked> {
+    pub async fn store_limit_increase_request(
+        &self,
+        asked: &Approval,
+        raise: &LimitIncreaseRequest,
+        most: u32,
+    ) -> Result<LimitIncreaseRequestResult> {
         let mut backoff = Backoff::new();
         loop {
-            let newest = self.newest_approval(asked.agent, &asked.fingerprint).await?;
+            let newest = self.read_newest_approval(asked.agent, &asked.fingerprint).await?;
             let number = match newest {
-                Some(newest) if newest.stands_for(raise, asked.created_at) => return Ok(RaiseAsked::Already(newest)),
+                Some(newest) if newest.stands_for(raise, asked.created_at) => {
+                    return Ok(LimitIncreaseRequestResult::Already(newest));
+                }
                 newest => next_number(newest.as_ref())?,
             };
             let asked = Approval {
@@ -47,19 +54,19 @@ impl Ledger {
                 ..asked.clone()
             };
             let mut transaction = Transaction::new();
-            transaction.put(Role::Approval, self.put_new(write_approval(&asked)))?;
-            transaction.update(Role::Waiting, self.add_waiting(&asked, most))?;
+            transaction.add_put(Role::Approval, self.put_new_item(write_approval(&asked)))?;
+            transaction.add_update(Role::Waiting, self.add_waiting_approval(&asked, most))?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
-                return Ok(RaiseAsked::New(asked));
+                return Ok(LimitIncreaseRequestResult::New(asked));
             };
-            if refusal.existing(Role::Approval).is_none()
-                && let Some(full) = refusal.existing(Role::Waiting)
-                && !self.make_room(&asked, full, &mut backoff).await?
+            if refusal.existing_item(Role::Approval).is_none()
+                && let Some(full) = refusal.existing_item(Role::Waiting)
+                && !self.remove_decided_approvals(&asked, full, &mut backoff).await?
             {
-                return Ok(RaiseAsked::TooMany);
+                return Ok(LimitIncreaseRequestResult::TooMany);
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 }

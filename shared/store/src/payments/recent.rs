@@ -22,14 +22,14 @@ use aws_sdk_dynamodb::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use purser_domain::{
     Amount, CallDigest, CallMark, CheckName, OperationDigest, PaidPrices, PayeePrefix, RecentKey, RecentPayments,
-    RecentUpdate, Result, Terms, Timestamp, WindowScope,
+    RecentUpdate, Result, SettlementTerms, Timestamp, WindowScope,
 };
 
 /// The name of the attribute with the map.
 const RECENT: &str = "recent";
 
 /// Returns the name of an attribute in the map: a letter for the kind, followed by the digest.
-fn member_name(key: RecentKey) -> String {
+fn recent_field_name(key: RecentKey) -> String {
     match key {
         RecentKey::Call(CallDigest(bytes)) => format!("c{}", BASE64.encode(bytes)),
         RecentKey::Payee(PayeePrefix(bytes)) => format!("p{}", BASE64.encode(bytes)),
@@ -37,7 +37,7 @@ fn member_name(key: RecentKey) -> String {
     }
 }
 
-fn parse_member_name(name: &str) -> Option<RecentKey> {
+fn parse_recent_field_name(name: &str) -> Option<RecentKey> {
     let mut letters = name.chars();
     let kind = letters.next()?;
     let bytes = BASE64.decode(letters.as_str()).ok()?;
@@ -74,7 +74,7 @@ impl Attribute for PaidPrices {
 }
 
 /// Decodes the recent payments in a window's totals.
-pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
+pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
     let Some(map) = totals.get(RECENT) else {
         return Ok(RecentPayments::default());
     };
@@ -84,7 +84,7 @@ pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
             ..RecentPayments::default()
         };
         for (name, value) in map.as_m().ok()? {
-            match parse_member_name(name)? {
+            match parse_recent_field_name(name)? {
                 RecentKey::Call(call) => recent.calls.push((call, Attribute::read(value)?)),
                 RecentKey::Payee(payee) => recent.payees.push((payee, Attribute::read(value)?)),
                 RecentKey::Operation(operation) => recent.prices.push((operation, Attribute::read(value)?)),
@@ -92,18 +92,18 @@ pub(crate) fn read(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
         }
         Some(recent)
     };
-    read().ok_or_else(|| row.corrupt(RECENT))
+    read().ok_or_else(|| row.corrupt_error(RECENT))
 }
 
 impl Ledger {
     /// Stores the payee and the price of a confirmed payment, if its decision compared them. Takes 2 write units, or 4
     /// if the totals exceed 1 KB.
-    pub(crate) async fn remember_paid(&self, terms: &Terms) -> Result<()> {
+    pub(crate) async fn remember_paid_payment(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
         };
         let (agent, service) = (terms.agent, purchase.service);
-        let operation = OperationDigest::digest(&purchase.operation);
+        let operation = OperationDigest::from_slug(&purchase.operation);
         let payee = terms
             .was_checked(CheckName::Payee)
             .then(|| PayeePrefix::from_address(terms.pay_to));
@@ -113,11 +113,11 @@ impl Ledger {
         }
         let key = Key::window(WindowScope::Day { agent, service });
         let mut backoff = Backoff::new();
-        while let Some(totals) = self.get(&key).await? {
-            let recent = read(self.row(&totals), &totals)?;
-            let paid = recent.update(terms.authorized_at, None, payee, price);
+        while let Some(totals) = self.get_item(&key).await? {
+            let recent = read_recent_payments(self.item_row(&totals), &totals)?;
+            let paid = recent.update_for_payment(terms.authorized_at, None, payee, price);
             let update = self
-                .update(&key)
+                .update_item(&key)
                 .expression_attribute_names("#total", "total")
                 .expression_attribute_values(":delta", 0_u32.write())
                 .expression_attribute_values(":one", 1_u32.write());
@@ -138,11 +138,14 @@ impl Ledger {
                 None => (update, "attribute_exists(pk)"),
             };
             let mut transaction = Transaction::new();
-            transaction.update((), remember(update, &paid, "", condition.to_owned()))?;
+            transaction.add_update(
+                (),
+                add_recent_payment_to_update(update, &paid, "", condition.to_owned()),
+            )?;
             if let TransactionOutcome::Committed = transaction.send_until_known(&self.db, &mut backoff).await? {
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
         Ok(())
     }
@@ -150,7 +153,7 @@ impl Ledger {
 
 /// Returns the attribute name of the call that was last authorized at this time; `None` if the totals contain no such
 /// call, or several calls, because the others may be paid.
-pub(crate) fn call_at(totals: &Item, at: Timestamp) -> Option<String> {
+pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     let map = totals.get(RECENT)?.as_m().ok()?;
     let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
     let mut calls = calls.filter(|(_, time)| Timestamp::read(time) == Some(at));
@@ -159,7 +162,7 @@ pub(crate) fn call_at(totals: &Item, at: Timestamp) -> Option<String> {
 }
 
 /// Adds to an update of a day's totals that it removes the call in this attribute, which must still have this time.
-pub(crate) fn forget_call(
+pub(crate) fn remove_call(
     update: UpdateBuilder,
     call: String,
     at: Timestamp,
@@ -176,7 +179,7 @@ pub(crate) fn forget_call(
 
 /// Adds to an update of a day's totals that it stores a recent payment. `set` contains the other assignments of the
 /// update, and `condition` its other condition.
-pub(crate) fn remember(
+pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     remembered: &RecentUpdate,
     set: &'static str,
@@ -185,17 +188,21 @@ pub(crate) fn remember(
     let mut members = Vec::new();
     let paid = remembered.at.write();
     if let Some(CallMark { call, .. }) = remembered.call {
-        members.push((":call", member_name(RecentKey::Call(call)), paid.clone()));
+        members.push((":call", recent_field_name(RecentKey::Call(call)), paid.clone()));
     }
     if let Some(payee) = remembered.payee {
-        members.push((":payee", member_name(RecentKey::Payee(payee)), paid));
+        members.push((":payee", recent_field_name(RecentKey::Payee(payee)), paid));
     }
     if let Some((operation, prices)) = &remembered.prices {
         let paid = PaidPrices {
             at: remembered.at,
             prices: prices.clone(),
         };
-        members.push((":prices", member_name(RecentKey::Operation(*operation)), paid.write()));
+        members.push((
+            ":prices",
+            recent_field_name(RecentKey::Operation(*operation)),
+            paid.write(),
+        ));
     }
     let mut update = update.expression_attribute_names("#recent", RECENT);
     let mut sets: Vec<String> = Some(set)
@@ -231,7 +238,7 @@ pub(crate) fn remember(
             condition = format!("{condition} AND (attribute_not_exists(#recent.{path}) OR #recent.{path} = {time})");
             update = update.expression_attribute_values(time, at.write());
         }
-        update = update.expression_attribute_names(path, member_name(*key));
+        update = update.expression_attribute_names(path, recent_field_name(*key));
     }
     let (set, removed) = (sets.join(", "), removed.join(", "));
     let remove = if removed.is_empty() { "" } else { " REMOVE " };
@@ -250,10 +257,10 @@ mod tests {
             RecentKey::Payee(PayeePrefix([0; 12])),
             RecentKey::Operation(OperationDigest([7; 8])),
         ] {
-            assert_eq!(parse_member_name(&member_name(key)), Some(key));
+            assert_eq!(parse_recent_field_name(&recent_field_name(key)), Some(key));
         }
         for name in ["", "c", "x////////////", "c____", "pAAAAAAAAAAA", "ö"] {
-            assert_eq!(parse_member_name(name), None, "{name}");
+            assert_eq!(parse_recent_field_name(name), None, "{name}");
         }
     }
 
@@ -284,7 +291,7 @@ mod tests {
             at,
             prices: vec![price; purser_domain::MAX_RECENT_PRICES],
         };
-        let name = |key| member_name(key).len();
+        let name = |key| recent_field_name(key).len();
         // A number takes one byte for each two digits and one more byte. An attribute of a map takes one more byte.
         let time = 16_usize.div_ceil(2) + 2;
         let calls = purser_domain::MAX_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);

@@ -7,10 +7,10 @@
 //! changed. The call that duplicate guards compare is removed together with the payment in the day window, unless the
 //! call was authorized again meanwhile.
 //!
-//! Not in this file: the proof that the payment can never be made (only the domain creates an [`Unusable`]).
+//! Not in this file: the proof that the payment can never be made (only the domain creates an [`UnusableAuthorization`]).
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::fault::Fault,
     codec::item::Item,
@@ -19,10 +19,10 @@ use crate::{
     payments::recent,
     payments::settle::TransitionResult,
     payments::settlement::{AUTHORIZED, EXPIRED},
-    payments::window::add,
+    payments::window::add_to_sum,
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{Amount, CheckName, Error, Result, Settlement, Unusable, WindowScope};
+use purser_domain::{Amount, CheckName, Error, Result, Settlement, UnusableAuthorization, WindowScope};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -38,49 +38,53 @@ const RELEASING: &str = "releasing a hold";
 impl Ledger {
     /// Releases the amount of a held settlement. Takes 7 write units, and 4 more for each budget; 3 for a withdrawal,
     /// which counts in no window. With a duplicate guard, the day's totals are also read.
-    pub async fn release(&self, settlement: &Settlement, unusable: &Unusable) -> Result<TransitionResult> {
+    pub async fn release_hold(
+        &self,
+        settlement: &Settlement,
+        unusable: &UnusableAuthorization,
+    ) -> Result<TransitionResult> {
         let terms = &settlement.terms;
-        if unusable.settlement() != terms.id {
+        if unusable.settlement_id() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(RELEASING, words));
         }
-        let mut counted_in = terms.windows();
+        let mut counted_in = terms.window_amounts();
         let mut backoff = Backoff::new();
         loop {
-            let transaction = self.giving_back(settlement, &counted_in).await?;
+            let transaction = self.release_transaction(settlement, &counted_in).await?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut backoff).await?
             else {
                 return Ok(TransitionResult::Done(settlement.clone().expire(unusable)));
             };
-            if let Some(item) = refusal.existing(Role::Settlement) {
-                return Ok(TransitionResult::Superseded(self.read_settlement(item)?));
+            if let Some(item) = refusal.existing_item(Role::Settlement) {
+                return Ok(TransitionResult::Superseded(self.read_settlement_item(item)?));
             }
-            if let Some((day, _)) = terms.windows().first()
-                && let Some(item) = refusal.existing(Role::Totals(*day))
-                && self.has_total(item, terms.amount)?
+            if let Some((day, _)) = terms.window_amounts().first()
+                && let Some(item) = refusal.existing_item(Role::Totals(*day))
+                && self.has_sufficient_total(item, terms.amount)?
             {
                 // The call was authorized again since it was read, so it stays stored.
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
                 continue;
             }
             let before = counted_in.len();
-            counted_in.retain(|(scope, _)| !refusal.names(Role::Entry(*scope)));
-            if refusal.names(Role::Settlement) || counted_in.len() == before {
+            counted_in.retain(|(scope, _)| !refusal.has_failed(Role::Entry(*scope)));
+            if refusal.has_failed(Role::Settlement) || counted_in.len() == before {
                 let words = Fault::new("there is no such settlement, or a total is less than its entries");
                 return Err(Error::internal(RELEASING, words));
             }
         }
     }
 
-    fn has_total(&self, totals: &Item, amount: Amount) -> Result<bool> {
+    fn has_sufficient_total(&self, totals: &Item, amount: Amount) -> Result<bool> {
         Ok(self
-            .row(totals)
+            .item_row(totals)
             .get_optional::<Amount>("total")?
             .unwrap_or(Amount::ZERO)
             >= amount)
     }
 
-    async fn giving_back(
+    async fn release_transaction(
         &self,
         settlement: &Settlement,
         counted_in: &[(WindowScope, Amount)],
@@ -93,35 +97,35 @@ impl Ledger {
             "ct = :counted"
         };
         let update = self
-            .update(&Key::settlement(terms.agent, terms.id))
+            .update_item(&Key::settlement(terms.agent, terms.id))
             .update_expression("SET rs = :expired REMOVE hp, hs")
             .condition_expression(format!("rs = :authorized AND ({same_entries})"))
-            .expression_attribute_values(":expired", text(EXPIRED))
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
+            .expression_attribute_values(":expired", encode_text(EXPIRED))
+            .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
             .expression_attribute_values(":counted", settlement.counted_at.write());
         let mut transaction = Transaction::new();
-        transaction.update(Role::Settlement, update)?;
+        transaction.add_update(Role::Settlement, update)?;
         for (scope, amount) in counted_in {
-            let entry = Key::entry(*scope, settlement.counted_at, terms.id);
-            transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
+            let entry = Key::counted_payment(*scope, settlement.counted_at, terms.id);
+            transaction.add_delete_of_existing(Role::Entry(*scope), &self.table, entry.attributes())?;
             let update = self
-                .update(&Key::window(*scope))
+                .update_item(&Key::window(*scope))
                 .expression_attribute_names("#total", "total")
-                .expression_attribute_values(":amount", add(0, *amount).write())
+                .expression_attribute_values(":amount", add_to_sum(0, *amount).write())
                 .expression_attribute_values(":one", 1_u32.write());
             let (set, condition) = ("SET #total = #total - :amount, ver = ver + :one", "#total >= :amount");
             let call = match scope {
                 WindowScope::Day { .. } if terms.was_checked(CheckName::Duplicate) => {
-                    let totals = self.get(&Key::window(*scope)).await?;
-                    totals.and_then(|totals| recent::call_at(&totals, terms.authorized_at))
+                    let totals = self.get_item(&Key::window(*scope)).await?;
+                    totals.and_then(|totals| recent::find_call_at(&totals, terms.authorized_at))
                 }
                 WindowScope::Day { .. } | WindowScope::Budget { .. } => None,
             };
             let update = match call {
-                Some(call) => recent::forget_call(update, call, terms.authorized_at, set, condition),
+                Some(call) => recent::remove_call(update, call, terms.authorized_at, set, condition),
                 None => update.update_expression(set).condition_expression(condition),
             };
-            transaction.update(Role::Totals(*scope), update)?;
+            transaction.add_update(Role::Totals(*scope), update)?;
         }
         Ok(transaction)
     }

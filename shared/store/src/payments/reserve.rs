@@ -3,11 +3,11 @@
 //! The transaction's conditions check every input of the decision: the agent's record, the policy and the rules by
 //! their versions in the windows, the available amount by `total`, evictions by `hz`, the idempotency key by its
 //! absence, and the approval by its state. The failed condition determines the result, in the order that
-//! [`Ledger::reserve`] documents. Afterwards the settlement, its idempotency record and its counted payments either all
+//! [`Ledger::reserve_payment`] documents. Afterwards the settlement, its idempotency record and its counted payments either all
 //! exist, or none exists.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::item::Draft,
     codec::key::Key,
@@ -17,7 +17,7 @@ use crate::{
     transact::{FailedConditions, MAX_ACTIONS, Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{PutBuilder, UpdateBuilder};
-use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, Terms};
+use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Result, SettlementId, SettlementTerms};
 
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,32 +55,32 @@ impl Ledger {
     /// idempotency key was used, any other condition. A transaction that only conflicted with others is sent again
     /// after a pause; after four pauses the caller must read again. `backoff` limits the total number of attempts;
     /// after the last attempt an error is returned and nothing is reserved.
-    pub async fn reserve(
+    pub async fn reserve_payment(
         &self,
         grant: &Grant<'_>,
-        terms: &Terms,
+        terms: &SettlementTerms,
         fingerprint: &Fingerprint,
         backoff: &mut Backoff,
     ) -> Result<ReserveResult> {
-        let transaction = self.reservation(grant, terms, fingerprint)?;
+        let transaction = self.reservation_transaction(grant, terms, fingerprint)?;
         if transaction.len() > MAX_ACTIONS {
             // There are many budgets with many expired payments each. They are evicted first, so that the next attempt
             // is small.
             for charge in grant.charges() {
                 // The next read shows whether the eviction succeeded.
                 let _evicted = self
-                    .evict(charge.scope, charge.length, charge.stamp, charge.evict, charge.cleared)
+                    .evict_entries(charge.scope, charge.length, charge.stamp, charge.evict, charge.cleared)
                     .await?;
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
             return Ok(ReserveResult::Raced);
         }
         match transaction.send_while_fresh(&self.db, backoff).await? {
             Some(TransactionOutcome::Committed) => Ok(ReserveResult::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
-                let reserved = self.read_refusal(&refusal, grant.approval(), terms.id)?;
+                let reserved = self.classify_failed_reservation(&refusal, grant.approval_id(), terms.id)?;
                 if reserved == ReserveResult::Raced {
-                    backoff.wait().await?;
+                    backoff.wait_for_retry().await?;
                 }
                 Ok(reserved)
             }
@@ -88,19 +88,24 @@ impl Ledger {
         }
     }
 
-    fn reservation(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> Result<Transaction<Role>> {
+    fn reservation_transaction(
+        &self,
+        grant: &Grant<'_>,
+        terms: &SettlementTerms,
+        fingerprint: &Fingerprint,
+    ) -> Result<Transaction<Role>> {
         let mut transaction = Transaction::new();
-        let remembered = grant.recent_update().and_then(RecentUpdate::only_call);
+        let remembered = grant.recent_update().and_then(RecentUpdate::call_only);
         for charge in grant.charges() {
             // The totals of the day window also store the recent call.
-            let remembered = remembered.as_ref().filter(|_| charge.scope.budget().is_none());
+            let remembered = remembered.as_ref().filter(|_| charge.scope.rule_id().is_none());
             let version = grant.agent_version();
-            self.charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
+            self.add_charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
         }
-        transaction.put(Role::Basis, self.put_new(write_settlement(terms)))?;
-        transaction.put(Role::Key, self.bind_key(grant, terms, fingerprint))?;
-        if let Some(approval) = grant.approval() {
-            transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;
+        transaction.add_put(Role::Basis, self.put_new_item(write_settlement(terms)))?;
+        transaction.add_put(Role::Key, self.bind_key(grant, terms, fingerprint))?;
+        if let Some(approval) = grant.approval_id() {
+            transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;
         }
         Ok(transaction)
     }
@@ -110,9 +115,9 @@ impl Ledger {
     ///
     /// The call's description is stored in this record and not in the settlement, which is rewritten later and has no
     /// space for it.
-    fn bind_key(&self, grant: &Grant<'_>, terms: &Terms, fingerprint: &Fingerprint) -> PutBuilder {
+    fn bind_key(&self, grant: &Grant<'_>, terms: &SettlementTerms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::new(&Key::idempotency(terms.agent, &terms.idempotency_key))
-            .with_value("kind", text(ALLOW))
+            .with_value("kind", encode_text(ALLOW))
             .with("rh", fingerprint)
             .with("sid", &terms.id)
             .with("txid", &terms.transaction)
@@ -120,38 +125,38 @@ impl Ledger {
             .with("vb", &terms.valid_before)
             .with_optional("oi", terms.purchase().map(|purchase| &purchase.offer_index))
             .with("np", &terms.nonce_prefix)
-            .with("call", &grant.call())
+            .with("call", &grant.call_description())
             .into_item();
-        match grant.approval() {
-            None => self.put_new(row),
+        match grant.approval_id() {
+            None => self.put_new_item(row),
             Some(_) => self
-                .put(row)
+                .put_item(row)
                 .condition_expression("attribute_not_exists(pk) OR (kind = :escalate AND rh = :fingerprint)")
-                .expression_attribute_values(":escalate", text(ESCALATE))
+                .expression_attribute_values(":escalate", encode_text(ESCALATE))
                 .expression_attribute_values(":fingerprint", fingerprint.write()),
         }
     }
 
     /// Uses an approval, which must be approved for this request and not expired.
-    fn use_up(&self, approval: ApprovalId, terms: &Terms, fingerprint: &Fingerprint) -> UpdateBuilder {
-        self.update(&Key::approval(approval))
+    fn use_approval(&self, approval: ApprovalId, terms: &SettlementTerms, fingerprint: &Fingerprint) -> UpdateBuilder {
+        self.update_item(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")
             .condition_expression("st = :approved AND rh = :fingerprint AND ends > :now")
-            .expression_attribute_values(":executed", text(crate::people::approval::EXECUTED))
-            .expression_attribute_values(":approved", text(crate::people::approval::APPROVED))
+            .expression_attribute_values(":executed", encode_text(crate::people::approval::EXECUTED))
+            .expression_attribute_values(":approved", encode_text(crate::people::approval::APPROVED))
             .expression_attribute_values(":settlement", terms.id.write())
             .expression_attribute_values(":fingerprint", fingerprint.write())
             .expression_attribute_values(":now", terms.authorized_at.write())
     }
 
-    fn read_refusal(
+    fn classify_failed_reservation(
         &self,
         refusal: &FailedConditions<Role>,
         approval: Option<ApprovalId>,
         ours: SettlementId,
     ) -> Result<ReserveResult> {
-        if let Some((item, id)) = refusal.existing(Role::Approval).zip(approval)
-            && let Resolution::Executed { settlement, .. } = self.read_approval(id, item)?.resolution
+        if let Some((item, id)) = refusal.existing_item(Role::Approval).zip(approval)
+            && let Resolution::Executed { settlement, .. } = self.read_approval_item(id, item)?.resolution
         {
             return Ok(if settlement == ours {
                 ReserveResult::Done
@@ -160,8 +165,8 @@ impl Ledger {
             });
         }
         let record = refusal
-            .existing(Role::Key)
-            .map(|item| IdempotencyRecord::read(self.row(item)))
+            .existing_item(Role::Key)
+            .map(|item| IdempotencyRecord::read_record(self.item_row(item)))
             .transpose()?;
         Ok(match record {
             Some(IdempotencyRecord::Allowed { payment, .. }) if payment.settlement == ours => ReserveResult::Done,

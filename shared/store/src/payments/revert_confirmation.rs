@@ -4,21 +4,21 @@
 //! One transaction writes both. The window is not changed, because the payment counted all the time. The claim on the
 //! transaction names a block that is no longer on the chain, and stays until this block is checked.
 //!
-//! Not in this file: the proof (only the domain creates a [`TransferGone`]), and the processing of the hold.
+//! Not in this file: the proof (only the domain creates a [`VanishedTransfer`]), and the processing of the hold.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::fault::Fault,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    payments::decision::write_taken_back,
+    payments::decision::write_reverted_confirmation,
     payments::settle::TransitionResult,
     payments::settlement::{AUTHORIZED, CONFIRMED},
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::PutBuilder;
-use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, TransferGone};
+use purser_domain::{ConfirmationReverted, Error, Result, Settlement, Timestamp, TransactionId, VanishedTransfer};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -33,27 +33,27 @@ impl Ledger {
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
-        transfer_gone: &TransferGone,
+        transfer_gone: &VanishedTransfer,
         decision: TransactionId,
         at: Timestamp,
     ) -> Result<TransitionResult> {
         let (terms, tx_hash) = (&settlement.terms, transfer_gone.tx_hash());
-        if transfer_gone.settlement() != terms.id {
+        if transfer_gone.settlement_id() != terms.id {
             let words = Fault::new("the evidence is of another settlement");
             return Err(Error::internal(TAKING_BACK, words));
         }
         let update = self
-            .update(&Key::settlement(terms.agent, terms.id))
+            .update_item(&Key::settlement(terms.agent, terms.id))
             .update_expression("SET rs = :authorized, hp = :hp, hs = :hs REMOVE txh, blk, settled")
             .condition_expression("rs = :confirmed AND txh = :hash")
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
+            .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
             .expression_attribute_values(":hash", tx_hash.write())
-            .expression_attribute_values(":hp", key::hold::partition(terms.id).write())
-            .expression_attribute_values(":hs", key::hold::due(terms.valid_before).write());
+            .expression_attribute_values(":hp", key::hold::hold_partition(terms.id).write())
+            .expression_attribute_values(":hs", key::hold::due_key(terms.valid_before).write());
         let record = PutBuilder::default()
             .table_name(self.decisions_table()?)
-            .set_item(Some(write_taken_back(&ConfirmationReverted::new(
+            .set_item(Some(write_reverted_confirmation(&ConfirmationReverted::new(
                 settlement,
                 transfer_gone,
                 decision,
@@ -61,8 +61,8 @@ impl Ledger {
             ))))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
-        transaction.update(Role::Settlement, update)?;
-        transaction.put(Role::Decision, record)?;
+        transaction.add_update(Role::Settlement, update)?;
+        transaction.add_put(Role::Decision, record)?;
 
         let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, &mut Backoff::new()).await?
         else {
@@ -71,13 +71,13 @@ impl Ledger {
             ));
         };
         // The id is random, so the existing row was written by an attempt whose response was lost.
-        if refusal.names(Role::Decision) {
+        if refusal.has_failed(Role::Decision) {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(transfer_gone),
             ));
         }
-        match refusal.existing(Role::Settlement) {
-            Some(item) => Ok(TransitionResult::Superseded(self.read_settlement(item)?)),
+        match refusal.existing_item(Role::Settlement) {
+            Some(item) => Ok(TransitionResult::Superseded(self.read_settlement_item(item)?)),
             None => Err(Error::internal(TAKING_BACK, Fault::new("there is no such settlement"))),
         }
     }

@@ -12,14 +12,14 @@
 //! was released, it is counted again from now on, even above the caps, because the money is spent.
 
 use crate::{
-    codec::attribute::{Attribute as _, Item, text},
+    codec::attribute::{Attribute as _, Item, encode_text},
     codec::backoff::Backoff,
     codec::fault::{Fault, store_error},
     codec::item::Draft,
-    codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key},
+    codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key_text},
     codec::ledger::Ledger,
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
-    payments::window::{add, horizon_name, write_entry},
+    payments::window::{add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome, is_conflict},
 };
 use aws_sdk_dynamodb::{
@@ -30,8 +30,8 @@ use aws_sdk_dynamodb::{
     },
 };
 use purser_domain::{
-    Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState, Terms,
-    Timestamp, Transfer, TxHash, WindowScope,
+    Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState,
+    SettlementTerms, Timestamp, Transfer, TxHash, WindowScope,
 };
 
 /// The part of a transaction that a settlement claims.
@@ -104,7 +104,7 @@ enum Role {
 }
 
 /// The result of confirming a settlement together with its claim.
-enum Together {
+enum ConfirmWithClaimResult {
     /// The settlement is confirmed.
     Done(Settlement),
     /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
@@ -133,12 +133,12 @@ impl Ledger {
         let settlement = settlement.map(|id| Key::settlement(agent, id));
         let agent_key = Key::agent(agent);
         let keys: Vec<Key> = std::iter::once(agent_key.clone()).chain(settlement.clone()).collect();
-        let items = self.get_all(&keys).await?;
-        let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
-        let record = item_of(&agent_key).map(|item| self.read_agent(item)).transpose()?;
+        let items = self.get_items(&keys).await?;
+        let item_of = |key: &Key| items.iter().find(|item| key.is_key_of(item));
+        let record = item_of(&agent_key).map(|item| self.read_agent_item(item)).transpose()?;
         let settlement = settlement
             .and_then(|key| item_of(&key))
-            .map(|item| self.read_settlement(item))
+            .map(|item| self.read_settlement_item(item))
             .transpose()?;
         Ok((record, settlement))
     }
@@ -150,17 +150,17 @@ impl Ledger {
         block: u64,
         hash: TxHash,
     ) -> Result<Option<SettlementId>> {
-        let item = self.get(&Key::claim(network, block, hash, None)).await?;
-        item.map(|item| self.row(&item).get("sid")).transpose()
+        let item = self.get_item(&Key::claim(network, block, hash, None)).await?;
+        item.map(|item| self.item_row(&item).get("sid")).transpose()
     }
 
     /// Reads all claims on transactions in this block, strongly consistent. Takes at least one read unit for each of
     /// four partitions, and one per 4 KB.
-    pub async fn claims_in(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
+    pub async fn read_claims_in_block(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
             let (ledger, partition) = (self.clone(), claim_partition(network, block, shard));
-            reads.spawn(async move { ledger.claims_of(&partition, block).await });
+            reads.spawn(async move { ledger.read_claims_of_partition(&partition, block).await });
         }
         let mut claims = Vec::new();
         while let Some(read) = reads.join_next().await {
@@ -169,7 +169,7 @@ impl Ledger {
         Ok(claims)
     }
 
-    async fn claims_of(&self, partition: &str, block: u64) -> Result<Vec<StoredClaim>> {
+    async fn read_claims_of_partition(&self, partition: &str, block: u64) -> Result<Vec<StoredClaim>> {
         let mut claims = Vec::new();
         let mut from = None;
         loop {
@@ -178,7 +178,7 @@ impl Ledger {
                 .query()
                 .table_name(&*self.table)
                 .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", text(partition))
+                .expression_attribute_values(":pk", encode_text(partition))
                 .consistent_read(true)
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(store_error("reading claims"))?;
@@ -193,14 +193,14 @@ impl Ledger {
     }
 
     pub(crate) fn read_claim(&self, item: &Item, block: u64) -> Result<StoredClaim> {
-        let row = self.row(item);
+        let row = self.item_row(item);
         Ok(StoredClaim {
             agent: row.get("agent")?,
             settlement: row.get("sid")?,
-            tx_hash: parse_claim(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            tx_hash: parse_claim(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
             block,
             block_hash: row.get("bh")?,
-            key: Key::from_item(item).ok_or_else(|| row.corrupt("pk"))?,
+            key: Key::from_item(item).ok_or_else(|| row.corrupt_error("pk"))?,
         })
     }
 
@@ -215,21 +215,21 @@ impl Ledger {
             .condition_expression("bh = :hash")
             .expression_attribute_values(":hash", claim.block_hash.write());
         let mark = self
-            .update(&Key::settlement(agent, settlement))
+            .update_item(&Key::settlement(agent, settlement))
             .update_expression("SET unc = :yes")
             .condition_expression("rs <> :confirmed OR txh <> :tx OR blk <> :block")
             .expression_attribute_values(":yes", true.write())
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
             .expression_attribute_values(":tx", claim.tx_hash.write())
             .expression_attribute_values(":block", claim.block.write());
         let mut transaction = Transaction::new();
-        transaction.delete(Role::Claim, delete)?;
-        transaction.update(Role::Settlement, mark)?;
+        transaction.add_delete(Role::Claim, delete)?;
+        transaction.add_update(Role::Settlement, mark)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
                 // If the claim that was read no longer exists, there is nothing to remove.
-                TransactionOutcome::Refused(refusal) => refusal.names(Role::Claim),
+                TransactionOutcome::Refused(refusal) => refusal.has_failed(Role::Claim),
             },
         )
     }
@@ -237,23 +237,23 @@ impl Ledger {
     /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units: for the claim, the
     /// settlement and the index. If the amount was released, takes 4, and 4 for each window. Takes 2 more if the
     /// decision compared the payee or price with earlier payments.
-    pub async fn confirm(
+    pub async fn confirm_settlement(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
         claim: Claim,
         now: Timestamp,
     ) -> Result<ConfirmResult> {
-        let confirmed = self.confirm_once(settlement, transfer, claim, now).await?;
+        let confirmed = self.try_confirm(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
             // The payment is confirmed. If this write fails, a rule requires one more approval or compares with one
             // price less.
-            drop(self.remember_paid(&settlement.terms).await);
+            drop(self.remember_paid_payment(&settlement.terms).await);
         }
         Ok(confirmed)
     }
 
-    async fn confirm_once(
+    async fn try_confirm(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
@@ -270,26 +270,29 @@ impl Ledger {
                 SettlementState::Authorized if !is_together => {
                     let by = self.put_claim(terms, transfer, log_index, &mut backoff).await?;
                     if by.is_none() {
-                        match self.confirm_held(&settlement, transfer, now, &mut backoff).await? {
+                        match self
+                            .confirm_held_spend(&settlement, transfer, now, &mut backoff)
+                            .await?
+                        {
                             HeldSpendResult::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
                             HeldSpendResult::Superseded(stored) => settlement = stored,
                             HeldSpendResult::ClaimRemoved => is_together = true,
                         }
-                        backoff.wait().await?;
+                        backoff.wait_for_retry().await?;
                         continue;
                     }
                     by
                 }
                 SettlementState::Authorized | SettlementState::Expired => {
-                    let together = self.confirm_together(&settlement, transfer, log_index, now, &mut backoff);
+                    let together = self.confirm_with_claim(&settlement, transfer, log_index, now, &mut backoff);
                     match together.await? {
-                        Together::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
-                        Together::Superseded(stored) => {
+                        ConfirmWithClaimResult::Done(confirmed) => return Ok(ConfirmResult::Done(confirmed)),
+                        ConfirmWithClaimResult::Superseded(stored) => {
                             settlement = stored;
-                            backoff.wait().await?;
+                            backoff.wait_for_retry().await?;
                             continue;
                         }
-                        Together::Claimed { by } => Some(by),
+                        ConfirmWithClaimResult::Claimed { by } => Some(by),
                     }
                 }
             };
@@ -308,17 +311,17 @@ impl Ledger {
         let mut log_index = None;
         loop {
             let update = self
-                .update(&Key::settlement(terms.agent, terms.id))
+                .update_item(&Key::settlement(terms.agent, terms.id))
                 .update_expression("SET blk = :block")
                 .condition_expression("rs = :confirmed AND txh = :hash")
                 .expression_attribute_values(":block", transfer.block().number.write())
-                .expression_attribute_values(":confirmed", text(CONFIRMED))
+                .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
                 .expression_attribute_values(":hash", transfer.tx_hash().write());
             let mut transaction = Transaction::new();
-            transaction.put(Role::Claim, self.claim(terms, transfer, log_index))?;
-            transaction.update(Role::Settlement, update)?;
+            transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
+            transaction.add_update(Role::Settlement, update)?;
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Claim) && log_index.is_none() => {
+                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Claim) && log_index.is_none() => {
                     log_index = Some(transfer.log_index());
                 }
                 TransactionOutcome::Committed | TransactionOutcome::Refused(_) => return Ok(()),
@@ -329,7 +332,7 @@ impl Ledger {
     /// Writes only a claim. Returns the other settlement that has the claim, if any.
     async fn put_claim(
         &self,
-        terms: &Terms,
+        terms: &SettlementTerms,
         transfer: &Transfer,
         log_index: Option<u64>,
         backoff: &mut Backoff,
@@ -348,20 +351,20 @@ impl Ledger {
                 return Ok(None);
             };
             if is_conflict(&error) {
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
                 continue;
             }
             if let Some(PutItemError::ConditionalCheckFailedException(failure)) = error.as_service_error()
                 && let Some(item) = failure.item()
             {
-                return self.row(item).get("sid").map(Some);
+                return self.item_row(item).get("sid").map(Some);
             }
             return Err(store_error(CLAIMING)(error));
         }
     }
 
     /// Confirms a held settlement whose claim is written, unless a claim of the settlement was ever removed.
-    async fn confirm_held(
+    async fn confirm_held_spend(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
@@ -373,8 +376,8 @@ impl Ledger {
             .update_settlement(terms.agent, terms.id)
             .update_expression(CONFIRM_HELD)
             .condition_expression("rs = :authorized AND attribute_not_exists(unc)")
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
+            .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())
             .expression_attribute_values(":block", transfer.block().number.write())
             .expression_attribute_values(":now", now.write())
@@ -384,12 +387,12 @@ impl Ledger {
                 return Ok(HeldSpendResult::Done(settlement.clone().confirm(transfer, now)));
             };
             if is_conflict(&error) {
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
                 continue;
             }
             if let Some(UpdateItemError::ConditionalCheckFailedException(failure)) = error.as_service_error() {
-                let item = failure.item().ok_or_else(no_such_settlement)?;
-                let stored = self.read_settlement(item)?;
+                let item = failure.item().ok_or_else(unknown_settlement_error)?;
+                let stored = self.read_settlement_item(item)?;
                 return Ok(match stored.state {
                     SettlementState::Authorized => HeldSpendResult::ClaimRemoved,
                     SettlementState::Confirmed { .. } | SettlementState::Expired => HeldSpendResult::Superseded(stored),
@@ -401,74 +404,74 @@ impl Ledger {
 
     /// Confirms a settlement together with its claim. If the amount was released, the payment counts again, at a time
     /// after the eviction watermark of all its windows.
-    async fn confirm_together(
+    async fn confirm_with_claim(
         &self,
         settlement: &Settlement,
         transfer: &Transfer,
         log_index: Option<u64>,
         now: Timestamp,
         backoff: &mut Backoff,
-    ) -> Result<Together> {
+    ) -> Result<ConfirmWithClaimResult> {
         let terms = &settlement.terms;
         loop {
             let mut transaction = Transaction::new();
             let mut confirmed = settlement.clone().confirm(transfer, now);
             let update = if settlement.state == SettlementState::Expired {
-                confirmed.counted_at = self.count_anew(&mut transaction, terms, now).await?;
-                self.late_confirmation(terms, transfer, now, confirmed.counted_at)
+                confirmed.counted_at = self.count_late_payment(&mut transaction, terms, now).await?;
+                self.confirm_late_update(terms, transfer, now, confirmed.counted_at)
             } else {
-                self.hold_confirmation(terms, transfer, now)
+                self.confirm_hold_update(terms, transfer, now)
             };
-            transaction.update(Role::Settlement, update)?;
-            transaction.put(Role::Claim, self.claim(terms, transfer, log_index))?;
+            transaction.add_update(Role::Settlement, update)?;
+            transaction.add_put(Role::Claim, self.claim_put(terms, transfer, log_index))?;
             let TransactionOutcome::Refused(refusal) = transaction.send_until_known(&self.db, backoff).await? else {
-                return Ok(Together::Done(confirmed));
+                return Ok(ConfirmWithClaimResult::Done(confirmed));
             };
-            if let Some(item) = refusal.existing(Role::Claim) {
-                let by = self.row(item).get("sid")?;
-                return Ok(Together::Claimed { by });
+            if let Some(item) = refusal.existing_item(Role::Claim) {
+                let by = self.item_row(item).get("sid")?;
+                return Ok(ConfirmWithClaimResult::Claimed { by });
             }
-            if let Some(item) = refusal.existing(Role::Settlement) {
-                return Ok(Together::Superseded(self.read_settlement(item)?));
+            if let Some(item) = refusal.existing_item(Role::Settlement) {
+                return Ok(ConfirmWithClaimResult::Superseded(self.read_settlement_item(item)?));
             }
-            if refusal.names(Role::Settlement) || !refusal.names(Role::Window) {
-                return Err(no_such_settlement());
+            if refusal.has_failed(Role::Settlement) || !refusal.has_failed(Role::Window) {
+                return Err(unknown_settlement_error());
             }
             // The chosen time is not after the eviction watermark of a window, so a later time is needed.
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
     /// Creates the put of a claim for a transaction.
-    fn claim(&self, terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
-        self.put(write_claim(terms, transfer, log_index))
+    fn claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
+        self.put_item(write_claim(terms, transfer, log_index))
             .condition_expression(FREE_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
     }
 
-    fn hold_confirmation(&self, terms: &Terms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
-        self.update(&Key::settlement(terms.agent, terms.id))
+    fn confirm_hold_update(&self, terms: &SettlementTerms, transfer: &Transfer, now: Timestamp) -> UpdateBuilder {
+        self.update_item(&Key::settlement(terms.agent, terms.id))
             .update_expression(CONFIRM_HELD)
             .condition_expression("rs = :authorized")
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
+            .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())
             .expression_attribute_values(":block", transfer.block().number.write())
             .expression_attribute_values(":now", now.write())
     }
 
-    fn late_confirmation(
+    fn confirm_late_update(
         &self,
-        terms: &Terms,
+        terms: &SettlementTerms,
         transfer: &Transfer,
         now: Timestamp,
         counted_at: Timestamp,
     ) -> UpdateBuilder {
-        self.update(&Key::settlement(terms.agent, terms.id))
+        self.update_item(&Key::settlement(terms.agent, terms.id))
             .update_expression("SET rs = :confirmed, txh = :hash, blk = :block, settled = :now, ct = :counted")
             .condition_expression("rs = :expired")
-            .expression_attribute_values(":expired", text(EXPIRED))
-            .expression_attribute_values(":confirmed", text(CONFIRMED))
+            .expression_attribute_values(":expired", encode_text(EXPIRED))
+            .expression_attribute_values(":confirmed", encode_text(CONFIRMED))
             .expression_attribute_values(":hash", transfer.tx_hash().write())
             .expression_attribute_values(":block", transfer.block().number.write())
             .expression_attribute_values(":now", now.write())
@@ -479,60 +482,61 @@ impl Ledger {
     /// which the payment counts: the first time after the eviction watermark of all its windows.
     ///
     /// A budget whose rule was removed is skipped, because it no longer limits anything.
-    async fn count_anew(
+    async fn count_late_payment(
         &self,
         transaction: &mut Transaction<Role>,
-        terms: &Terms,
+        terms: &SettlementTerms,
         now: Timestamp,
     ) -> Result<Timestamp> {
         let mut at = now;
         let mut windows = Vec::new();
-        for (scope, length, amount) in self.windows_of(terms).await? {
-            let Some(item) = self.get(&Key::window(scope)).await? else {
+        for (scope, length, amount) in self.current_windows(terms).await? {
+            let Some(item) = self.get_item(&Key::window(scope)).await? else {
                 continue;
             };
-            at = at.max(self.read_horizon(&item, length)?.after(length));
+            at = at.max(self.read_eviction_watermark(&item, length)?.after(length));
             windows.push((scope, length, amount));
         }
         for (scope, length, amount) in windows {
             let update = self
-                .update(&Key::window(scope))
+                .update_item(&Key::window(scope))
                 .update_expression("ADD #total :amount, ver :one")
                 .condition_expression("attribute_not_exists(#horizon) OR #horizon <= :horizon")
                 .expression_attribute_names("#total", "total")
-                .expression_attribute_names("#horizon", horizon_name(length))
-                .expression_attribute_values(":amount", add(0, amount).write())
+                .expression_attribute_names("#horizon", eviction_watermark_name(length))
+                .expression_attribute_values(":amount", add_to_sum(0, amount).write())
                 .expression_attribute_values(":horizon", at.before(length).write())
                 .expression_attribute_values(":one", 1_u32.write());
-            transaction.update(Role::Window, update)?;
-            let entry = write_entry(scope, at, terms.id, amount);
-            transaction.put(Role::Window, self.put_new(entry))?;
+            transaction.add_update(Role::Window, update)?;
+            let entry = write_counted_payment(scope, at, terms.id, amount);
+            transaction.add_put(Role::Window, self.put_new_item(entry))?;
         }
         Ok(at)
     }
 
     /// Returns the windows in which a payment counts, each with its current duration and the amount that the payment
     /// adds: the day window, and the windows of the agent's present rules that counted the payment or count all services.
-    async fn windows_of(&self, terms: &Terms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
-        let counted = terms.windows();
+    async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
+        let counted = terms.window_amounts();
         // A withdrawal counts in no window.
         let agent = match terms.purchase() {
-            Some(_) => self.agent(terms.agent).await?,
+            Some(_) => self.read_agent_by_id(terms.agent).await?,
             None => None,
         };
         let rules = agent.iter().flat_map(Agent::counting_rules).filter_map(|counting| {
-            let scope = counting.scope(terms.agent);
-            let applies = counting.rule.kind.services().is_none() || counted.iter().any(|(other, _)| *other == scope);
-            applies.then(|| (scope, counting.length, counting.counted.units(terms.amount)))
+            let scope = counting.window_scope(terms.agent);
+            let applies =
+                counting.rule.kind.service_slugs().is_none() || counted.iter().any(|(other, _)| *other == scope);
+            applies.then(|| (scope, counting.length, counting.counted.to_units(terms.amount)))
         });
-        let days = counted.iter().filter(|(scope, _)| scope.budget().is_none());
+        let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());
         let days = days.map(|(scope, amount)| (*scope, Duration::DAY, *amount));
         Ok(days.chain(rules).collect())
     }
 }
 
 /// Encodes a claim with the block's hash.
-fn write_claim(terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> Item {
+fn write_claim(terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> Item {
     let block = transfer.block();
     Draft::new(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))
         .with("sid", &terms.id)
@@ -541,6 +545,6 @@ fn write_claim(terms: &Terms, transfer: &Transfer, log_index: Option<u64>) -> It
         .into_item()
 }
 
-fn no_such_settlement() -> Error {
+fn unknown_settlement_error() -> Error {
     Error::internal(CONFIRMING, Fault::new("there is no such settlement"))
 }

@@ -4,17 +4,18 @@
 //! both can be derived from the row. A row is in the index `hold` exactly while the amount is held.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Unreadable, optional_field},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    transact::update_once_free,
+    transact::update_with_conflict_retry,
 };
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use purser_domain::{
-    AgentId, FailedProofs, Payout, Purchase, Purpose, Result, Settlement, SettlementId, SettlementState, Terms, TxHash,
+    AgentId, FailedProofs, Purchase, Purpose, Result, Settlement, SettlementId, SettlementState, SettlementTerms,
+    TxHash, WithdrawalPurpose,
 };
 use uuid::Uuid;
 
@@ -28,19 +29,19 @@ const PAYOUT: &str = "payout";
 
 impl Ledger {
     /// Reads a settlement of the agent, strongly consistent.
-    pub async fn settlement(&self, agent: AgentId, id: SettlementId) -> Result<Option<Settlement>> {
-        let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| self.read_settlement(&item)).transpose()
+    pub async fn read_settlement_by_id(&self, agent: AgentId, id: SettlementId) -> Result<Option<Settlement>> {
+        let item = self.get_item(&Key::settlement(agent, id)).await?;
+        item.map(|item| self.read_settlement_item(&item)).transpose()
     }
 
     /// Reads up to `limit` of the agent's settlements before the id `before`, or the newest settlements, newest first,
     /// strongly consistent.
-    pub async fn settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
+    pub async fn read_settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         self.list_settlements(agent, before, limit, true).await
     }
 
-    /// Reads settlements like [`Ledger::settlements`], but eventually consistent, at half the cost.
-    pub async fn recent_settlements(
+    /// Reads settlements like [`Ledger::read_settlements`], but eventually consistent, at half the cost.
+    pub async fn read_recent_settlements(
         &self,
         agent: AgentId,
         before: Option<Uuid>,
@@ -57,10 +58,15 @@ impl Ledger {
         is_consistent: bool,
     ) -> Result<Vec<Settlement>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = key::newest(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
+        let query =
+            key::newest_first(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
         // A Query page has 1 MB, which is a thousand of these rows, and `limit` is at most a hundred.
         let answer = query.send().await.map_err(store_error("listing settlements"))?;
-        answer.items().iter().map(|item| self.read_settlement(item)).collect()
+        answer
+            .items()
+            .iter()
+            .map(|item| self.read_settlement_item(item))
+            .collect()
     }
 
     /// Creates an update of a single settlement, outside a transaction.
@@ -72,7 +78,7 @@ impl Ledger {
     }
 
     /// Counts a proof that the chain did not confirm, unless the same proof was counted last. Takes 1 write unit.
-    pub async fn note_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
+    pub async fn record_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());
         }
@@ -82,13 +88,15 @@ impl Ledger {
             .condition_expression("attribute_exists(pk)")
             .expression_attribute_values(":hash", tx_hash.write())
             .expression_attribute_values(":one", 1_u32.write());
-        update_once_free(&update, "counting a failed proof").await.map(|_| ())
+        update_with_conflict_retry(&update, "counting a failed proof")
+            .await
+            .map(|_| ())
     }
 
     /// Decodes a settlement's row.
-    pub(crate) fn read_settlement(&self, item: &Item) -> Result<Settlement> {
-        let row = self.row(item);
-        let terms: Terms = row.read()?;
+    pub(crate) fn read_settlement_item(&self, item: &Item) -> Result<Settlement> {
+        let row = self.item_row(item);
+        let terms: SettlementTerms = row.read()?;
         Ok(Settlement {
             state: row.read()?,
             counted_at: row.get_optional("ct")?.unwrap_or(terms.authorized_at),
@@ -99,7 +107,7 @@ impl Ledger {
 }
 
 fields! {
-    Terms {
+    SettlementTerms {
         id: sk(SettlementId::parse),
         agent: pk(key::parse_agent),
         transaction: "txid",
@@ -129,7 +137,7 @@ fields! {
         checks: "checks",
     }
 
-    Payout { by: "by" }
+    WithdrawalPurpose { by: "by" }
 
     FailedProofs { count: "fp" or_default, last: "fph" optional }
 
@@ -144,7 +152,7 @@ impl Fields for Purpose {
     fn write_to(&self, draft: Draft) -> Draft {
         match self {
             Self::Purchase(purchase) => draft.with_fields(purchase),
-            Self::Payout(payout) => draft.with_value("kind", text(PAYOUT)).with_fields(payout),
+            Self::Payout(payout) => draft.with_value("kind", encode_text(PAYOUT)).with_fields(payout),
         }
     }
 
@@ -158,11 +166,11 @@ impl Fields for Purpose {
 }
 
 /// Encodes the row of a payment that was just authorized.
-pub(crate) fn write_settlement(terms: &Terms) -> Item {
+pub(crate) fn write_settlement(terms: &SettlementTerms) -> Item {
     Draft::new(&Key::settlement(terms.agent, terms.id))
         .with_fields(terms)
         .with_fields(&SettlementState::Authorized)
-        .with("hp", &key::hold::partition(terms.id))
-        .with("hs", &key::hold::due(terms.valid_before))
+        .with("hp", &key::hold::hold_partition(terms.id))
+        .with("hs", &key::hold::due_key(terms.valid_before))
         .into_item()
 }

@@ -50,12 +50,12 @@ impl Ledger {
     pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
         let mut done = ClaimedWallets::default();
         let all = WalletPart { index: 0, of: 1 };
-        for wallet in self.wallets(all).await? {
+        for wallet in self.read_wallets(all).await? {
             let Ok((_, id)) = wallet else {
                 done.unreadable = done.unreadable.saturating_add(1);
                 continue;
             };
-            let agent = self.agent(id).await?.filter(|agent| is_attested(agent));
+            let agent = self.read_agent_by_id(id).await?.filter(|agent| is_attested(agent));
             let claim = match agent {
                 Some(agent) => Some(self.claim_wallet(id, agent.wallet.address).await?),
                 None => None,
@@ -74,21 +74,21 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let by_agent = Draft::new(&Key::wallet_claim(wallet)).with("agent", &agent);
         let put = self
-            .put(by_agent.into_item())
+            .put_item(by_agent.into_item())
             .condition_expression("attribute_not_exists(pk) OR #agent = :agent")
             .expression_attribute_names("#agent", "agent")
             .expression_attribute_values(":agent", agent.write());
-        transaction.put(Role::Wallet, put)?;
+        transaction.add_put(Role::Wallet, put)?;
         let by_wallet = Draft::new(&Key::claim_by_wallet(agent)).with("address", &wallet);
         let put = self
-            .put(by_wallet.into_item())
+            .put_item(by_wallet.into_item())
             .condition_expression("attribute_not_exists(pk) OR address = :wallet")
             .expression_attribute_values(":wallet", wallet.write());
-        transaction.put(Role::Agent, put)?;
+        transaction.add_put(Role::Agent, put)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => WalletClaim::Granted,
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Wallet) => WalletClaim::OtherAgent,
+                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Wallet) => WalletClaim::OtherAgent,
                 TransactionOutcome::Refused(_) => WalletClaim::OtherWallet,
             },
         )

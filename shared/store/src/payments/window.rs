@@ -14,7 +14,7 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::fault::store_error,
-    codec::item::{Draft, Item, optional_member},
+    codec::item::{Draft, Item, read_optional_field},
     codec::key::{self, Key},
     codec::ledger::Ledger,
     payments::idempotency::IdempotencyRecord,
@@ -23,8 +23,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Amount, Charge, Duration, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId, Terms,
-    Timestamp, Window, WindowScope,
+    Amount, Charge, Duration, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId,
+    SettlementTerms, Timestamp, Window, WindowScope,
 };
 use std::sync::{
     Arc,
@@ -73,7 +73,7 @@ pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
 impl PagesLeft {
     /// Returns the number of pages that one call may read.
-    pub(crate) fn of_a_call() -> Self {
+    pub(crate) fn for_one_call() -> Self {
         Self::new(MAX_PAGES)
     }
 
@@ -81,7 +81,7 @@ impl PagesLeft {
         Self(Arc::new(AtomicU32::new(pages)))
     }
 
-    pub(crate) fn take(&self) -> bool {
+    pub(crate) fn take_page(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less)
@@ -98,64 +98,70 @@ enum Role {
 impl Ledger {
     /// Reads a window's totals and oldest payments in one Query, which is not a snapshot: see
     /// [`crate::DecisionInputs`].
-    pub(crate) async fn head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
-        self.head_with(scope, length, OLDEST).await
+    pub(crate) async fn read_head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
+        self.read_head_with_oldest(scope, length, OLDEST).await
     }
 
-    /// Reads a day window like [`Ledger::head`], together with the recent payments to the service.
-    pub(crate) async fn day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
-        let (window, totals) = self.head_of(scope, Duration::DAY, OLDEST).await?;
+    /// Reads a day window like [`Ledger::read_head`], together with the recent payments to the service.
+    pub(crate) async fn read_day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
+        let (window, totals) = self.read_head_and_recent_payments(scope, Duration::DAY, OLDEST).await?;
         let payments = totals
-            .map(|totals| recent::read(self.row(&totals), &totals))
+            .map(|totals| recent::read_recent_payments(self.item_row(&totals), &totals))
             .transpose()?;
         Ok((window, payments.unwrap_or_default()))
     }
 
-    /// Reads a rule's window like [`Ledger::head`]. Also returns whether the window counts the payments before the rule.
+    /// Reads a rule's window like [`Ledger::read_head`]. Also returns whether the window counts the payments before the rule.
     pub(crate) async fn rule_head(
         &self,
         scope: WindowScope,
         length: Duration,
         coverage: &Fingerprint,
     ) -> Result<(Window, bool)> {
-        let (window, totals) = self.head_of(scope, length, OLDEST).await?;
+        let (window, totals) = self.read_head_and_recent_payments(scope, length, OLDEST).await?;
         let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, length, coverage));
         Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
 
-    async fn head_with(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
-        let (window, _) = self.head_of(scope, length, oldest).await?;
+    async fn read_head_with_oldest(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
+        let (window, _) = self.read_head_and_recent_payments(scope, length, oldest).await?;
         Ok(window)
     }
 
-    async fn head_of(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<(Window, Option<Item>)> {
+    async fn read_head_and_recent_payments(
+        &self,
+        scope: WindowScope,
+        length: Duration,
+        oldest: u16,
+    ) -> Result<(Window, Option<Item>)> {
         // One more item for the totals, which sort before the counted payments.
-        let (items, complete) = self.partition(scope, None, oldest.saturating_add(1)).await?;
-        let mut window = empty(scope, length, complete);
+        let (items, complete) = self.read_partition(scope, None, oldest.saturating_add(1)).await?;
+        let mut window = empty_window(scope, length, complete);
         let mut totals = None;
         for item in items {
-            if key::sort_key(&item) == key::WINDOW {
+            if key::sort_key_text(&item) == key::WINDOW {
                 self.read_totals(&item, &mut window)?;
                 totals = Some(item);
             } else {
-                window.oldest.push(self.read_entry(&item)?);
+                window.oldest.push(self.read_counted_payment(&item)?);
             }
         }
         Ok((window, totals))
     }
 
     fn read_totals(&self, item: &Item, window: &mut Window) -> Result<()> {
-        let row = self.row(item);
+        let row = self.item_row(item);
         window.stamp = row.get("pver")?;
         window.total = row.get_optional("total")?.unwrap_or(Amount::ZERO);
         window.version = row.get_optional("ver")?.unwrap_or_default();
-        window.horizon = self.read_horizon(item, window.length)?;
+        window.horizon = self.read_eviction_watermark(item, window.length)?;
         Ok(())
     }
 
     /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
-    pub(crate) fn read_horizon(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
-        let horizon = optional_member(totals, &horizon_name(length)).ok_or_else(|| self.row(totals).corrupt("hz"))?;
+    pub(crate) fn read_eviction_watermark(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
+        let horizon = read_optional_field(totals, &eviction_watermark_name(length))
+            .ok_or_else(|| self.item_row(totals).corrupt_error("hz"))?;
         Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
 
@@ -167,16 +173,16 @@ impl Ledger {
     pub async fn is_unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
-        let (totals, record) = tokio::try_join!(self.get(&totals), self.get(&key))?;
+        let (totals, record) = tokio::try_join!(self.get_item(&totals), self.get_item(&key))?;
         let record = record
-            .map(|item| IdempotencyRecord::read(self.row(&item)))
+            .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
             // Totals are never removed, so there were none when the window was read. The window's version is then the
             // version of the default policy.
             None => window.version == 0,
             Some(totals) => {
-                let mut now = empty(window.scope, window.length, true);
+                let mut now = empty_window(window.scope, window.length, true);
                 self.read_totals(totals, &mut now)?;
                 (now.version, now.stamp) == (window.version, window.stamp)
             }
@@ -184,37 +190,40 @@ impl Ledger {
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads more of the window's oldest payments, for [`Window::tells_more`]. The payments may be newer than the
+    /// Reads more of the window's oldest payments, for [`Window::needs_more_entries`]. The payments may be newer than the
     /// window's other data, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
-    pub async fn read_further(&self, window: &mut Window) -> Result<()> {
-        let after = window.oldest.last().map(|last| key::of_entry(window.scope, last));
+    pub async fn read_further_entries(&self, window: &mut Window) -> Result<()> {
+        let after = window
+            .oldest
+            .last()
+            .map(|last| key::counted_payment_key(window.scope, last));
         let after = after.unwrap_or_else(|| Key::window(window.scope));
-        let (items, complete) = self.partition(window.scope, Some(&after), PAGE).await?;
+        let (items, complete) = self.read_partition(window.scope, Some(&after), PAGE).await?;
         for item in &items {
-            window.oldest.push(self.read_entry(item)?);
+            window.oldest.push(self.read_counted_payment(item)?);
         }
         window.complete = complete;
         Ok(())
     }
 
-    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend`]) is exact, or an upper
+    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact, or an upper
     /// bound if more payments have expired than one call reads. For display only, because the reads are not a snapshot.
-    pub async fn windows_in_use(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
+    pub async fn read_used_windows(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
         /// The maximum number of windows that are read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
-        let left = PagesLeft::of_a_call();
+        let left = PagesLeft::for_one_call();
         let mut windows = Vec::new();
-        for totals in self.get_all(&keys).await?.chunks(AT_ONCE) {
+        for totals in self.get_items(&keys).await?.chunks(AT_ONCE) {
             let mut reads = tokio::task::JoinSet::new();
             for item in totals {
-                let total: Option<Amount> = self.row(item).get_optional("total")?;
+                let total: Option<Amount> = self.item_row(item).get_optional("total")?;
                 let used = total.is_some_and(|total| total != Amount::ZERO);
-                let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_of(item));
+                let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_key_of(item));
                 if let Some((_, (scope, length))) = asked.filter(|_| used) {
                     let (scope, length) = (*scope, *length);
                     let (ledger, left) = (self.clone(), left.clone());
-                    reads.spawn(async move { ledger.live_window(scope, length, at, &left).await });
+                    reads.spawn(async move { ledger.read_live_window(scope, length, at, &left).await });
                 }
             }
             while let Some(read) = reads.join_next().await {
@@ -225,31 +234,39 @@ impl Ledger {
         Ok(windows)
     }
 
-    async fn live_window(
+    async fn read_live_window(
         &self,
         scope: WindowScope,
         length: Duration,
         at: Timestamp,
         left: &PagesLeft,
     ) -> Result<Window> {
-        let mut window = self.head(scope, length).await?;
-        self.read_expired(&mut window, at, left).await?;
+        let mut window = self.read_head(scope, length).await?;
+        self.read_expired_entries(&mut window, at, left).await?;
         Ok(window)
     }
 
     /// Continues reading while the window may have unread expired payments and pages are left. Expired payments are
     /// subtracted and dropped page by page, so memory use does not grow with the window.
-    pub(crate) async fn read_expired(&self, window: &mut Window, at: Timestamp, left: &PagesLeft) -> Result<()> {
-        let last = window.oldest.last().map(|last| key::of_entry(window.scope, last));
+    pub(crate) async fn read_expired_entries(
+        &self,
+        window: &mut Window,
+        at: Timestamp,
+        left: &PagesLeft,
+    ) -> Result<()> {
+        let last = window
+            .oldest
+            .last()
+            .map(|last| key::counted_payment_key(window.scope, last));
         let mut after = last.unwrap_or_else(|| Key::window(window.scope));
-        while window.hides_expired(at) && left.take() {
+        while window.may_overstate_spend(at) && left.take_page() {
             window.forget_expired(at);
-            let (items, complete) = self.partition(window.scope, Some(&after), PAGE).await?;
+            let (items, complete) = self.read_partition(window.scope, Some(&after), PAGE).await?;
             for item in &items {
-                window.oldest.push(self.read_entry(item)?);
+                window.oldest.push(self.read_counted_payment(item)?);
             }
             if let Some(last) = window.oldest.last() {
-                after = key::of_entry(window.scope, last);
+                after = key::counted_payment_key(window.scope, last);
             }
             window.complete = complete;
         }
@@ -259,13 +276,13 @@ impl Ledger {
     /// Evicts the payments that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
     /// window with more expired payments than a decision reads. Only the scope, duration and version of `window` are
     /// used; everything else is read again.
-    pub async fn clear_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
-        let current = self.head_with(window.scope, window.length, DRAIN).await?;
+    pub async fn evict_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
+        let current = self.read_head_with_oldest(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
             return Ok(EvictResult::Outdated);
         }
         if !self
-            .evict(
+            .evict_entries(
                 window.scope,
                 window.length,
                 window.stamp,
@@ -276,7 +293,7 @@ impl Ledger {
         {
             return Ok(EvictResult::Superseded);
         }
-        Ok(if current.hides_expired(at) {
+        Ok(if current.may_overstate_spend(at) {
             EvictResult::More
         } else {
             EvictResult::All
@@ -286,7 +303,7 @@ impl Ledger {
     /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
     /// it. The payments have expired under this version of the policy or rule; under another version with another
     /// duration, they may still count. `cleared` is the eviction watermark that was read.
-    pub(crate) async fn evict(
+    pub(crate) async fn evict_entries(
         &self,
         scope: WindowScope,
         length: Duration,
@@ -300,22 +317,30 @@ impl Ledger {
         };
         let cleared = newest.at.max(cleared);
         let mut transaction = Transaction::new();
-        let delta = expired.iter().map(|entry| entry.amount).fold(0, add).saturating_neg();
+        let delta = expired
+            .iter()
+            .map(|entry| entry.amount)
+            .fold(0, add_to_sum)
+            .saturating_neg();
         let update = self
-            .update(&Key::window(scope))
+            .update_item(&Key::window(scope))
             .update_expression("SET #horizon = :cleared ADD #total :delta, ver :one")
             .condition_expression("(attribute_not_exists(#horizon) OR #horizon <= :cleared) AND pver = :stamp")
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", horizon_name(length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(length))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":cleared", cleared.write())
             .expression_attribute_values(":stamp", stamp.write())
             .expression_attribute_values(":one", 1_u32.write());
-        transaction.update(Role::Totals, update)?;
+        transaction.add_update(Role::Totals, update)?;
         for entry in expired {
-            transaction.delete_existing(Role::Evicted, &self.table, key::of_entry(scope, entry).attributes())?;
+            transaction.add_delete_of_existing(
+                Role::Evicted,
+                &self.table,
+                key::counted_payment_key(scope, entry).attributes(),
+            )?;
         }
-        match transaction.send(&self.db).await? {
+        match transaction.send_once(&self.db).await? {
             TransactResult::Committed => Ok(true),
             TransactResult::Refused(_) | TransactResult::Contended => Ok(false),
             TransactResult::Unknown(error) => Err(error),
@@ -324,23 +349,23 @@ impl Ledger {
 
     /// Adds a charge to a reservation: the totals with all their conditions, the counted payment, and the evictions.
     /// The totals of a day window may also store the recent payment.
-    pub(crate) fn charge<R: Copy + PartialEq>(
+    pub(crate) fn add_charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
         role: R,
         charge: &Charge<'_>,
         agent_version: u64,
-        terms: &Terms,
+        terms: &SettlementTerms,
         remembered: Option<&RecentUpdate>,
     ) -> Result<()> {
-        let delta = add(0, charge.amount).saturating_sub(add(0, charge.evicted));
+        let delta = add_to_sum(0, charge.amount).saturating_sub(add_to_sum(0, charge.evicted));
         // A condition can't do arithmetic, so `total + delta <= cap` is written as `total <= cap - delta`. A missing
         // total is zero, and the evaluation has compared the amount with the cap.
-        let room = add(0, charge.cap).saturating_sub(delta);
+        let room = add_to_sum(0, charge.cap).saturating_sub(delta);
         let update = self
-            .update(&Key::window(charge.scope))
+            .update_item(&Key::window(charge.scope))
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", horizon_name(charge.length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(charge.length))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", charge.stamp.write())
             .expression_attribute_values(":room", room.write())
@@ -370,15 +395,24 @@ impl Ledger {
                     .update_expression(format!("{set}ADD #total :delta, ver :one"))
                     .condition_expression(condition)
             }
-            Some(remembered) => recent::remember(update, remembered, set, condition),
+            Some(remembered) => recent::add_recent_payment_to_update(update, remembered, set, condition),
         };
-        transaction.update(role, update)?;
-        transaction.put(
+        transaction.add_update(role, update)?;
+        transaction.add_put(
             role,
-            self.put_new(write_entry(charge.scope, terms.authorized_at, terms.id, charge.amount)),
+            self.put_new_item(write_counted_payment(
+                charge.scope,
+                terms.authorized_at,
+                terms.id,
+                charge.amount,
+            )),
         )?;
         for entry in charge.evict {
-            transaction.delete_existing(role, &self.table, key::of_entry(charge.scope, entry).attributes())?;
+            transaction.add_delete_of_existing(
+                role,
+                &self.table,
+                key::counted_payment_key(charge.scope, entry).attributes(),
+            )?;
         }
         Ok(())
     }
@@ -386,14 +420,14 @@ impl Ledger {
     /// Makes a window reject every decision that was made on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
-            .update(&Key::window(scope))
+            .update_item(&Key::window(scope))
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
         // The condition fails if the window already rejects decisions on all versions before this version, or if the
         // window does not exist.
         let mut transaction = Transaction::new();
-        transaction.update((), update)?;
+        transaction.add_update((), update)?;
         let mut backoff = Backoff::new();
         transaction.send_until_known(&self.db, &mut backoff).await.map(|_| ())
     }
@@ -401,8 +435,8 @@ impl Ledger {
     /// Creates the update that begins a window, or writes a new version of its policy or rule to it. A new window
     /// rejects decisions on versions of the agent's record before `agent_version`, because a change that was completed
     /// before the window existed could not update the window.
-    pub(crate) fn stamp(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
-        self.update(&Key::window(scope))
+    pub(crate) fn version_stamp_update(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
+        self.update_item(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
             .expression_attribute_values(":stamp", version.write())
             .expression_attribute_values(":agent", agent_version.write())
@@ -410,7 +444,7 @@ impl Ledger {
 
     /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether these are the last
     /// items.
-    async fn partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
+    async fn read_partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
             .query()
@@ -427,9 +461,10 @@ impl Ledger {
         Ok((answer.items.unwrap_or_default(), complete))
     }
 
-    fn read_entry(&self, item: &Item) -> Result<Entry> {
-        let row = self.row(item);
-        let (at, settlement) = key::parse_entry(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+    fn read_counted_payment(&self, item: &Item) -> Result<Entry> {
+        let row = self.item_row(item);
+        let (at, settlement) =
+            key::parse_counted_payment(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         Ok(Entry {
             at,
             amount: row.get("amt")?,
@@ -438,8 +473,13 @@ impl Ledger {
     }
 }
 
-pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: SettlementId, amount: Amount) -> Item {
-    Draft::new(&Key::entry(scope, at, settlement))
+pub(crate) fn write_counted_payment(
+    scope: WindowScope,
+    at: Timestamp,
+    settlement: SettlementId,
+    amount: Amount,
+) -> Item {
+    Draft::new(&Key::counted_payment(scope, at, settlement))
         .with("amt", &amount)
         .into_item()
 }
@@ -447,12 +487,12 @@ pub(crate) fn write_entry(scope: WindowScope, at: Timestamp, settlement: Settlem
 /// Returns the name of the attribute with the eviction watermark of a window of this duration. The watermark plus the
 /// duration is the earliest time that a counted payment may have. Each duration has its own watermark, because with
 /// another duration an old watermark could move a payment's time into the future.
-pub(crate) fn horizon_name(length: Duration) -> String {
+pub(crate) fn eviction_watermark_name(length: Duration) -> String {
     format!("hz{}", length.secs())
 }
 
 /// Returns a window that was never written. Its version is zero, which no stored window has.
-const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
+const fn empty_window(scope: WindowScope, length: Duration, complete: bool) -> Window {
     Window {
         scope,
         length,
@@ -467,7 +507,7 @@ const fn empty(scope: WindowScope, length: Duration, complete: bool) -> Window {
 
 /// Adds an amount to a sum that may be negative. Amounts are below 2^53 and a sum of a hundred amounts is below 2^60,
 /// so the addition never saturates.
-pub(crate) fn add(sum: i64, amount: Amount) -> i64 {
+pub(crate) fn add_to_sum(sum: i64, amount: Amount) -> i64 {
     sum.saturating_add_unsigned(amount.units())
 }
 
@@ -477,9 +517,9 @@ mod tests {
 
     #[test]
     fn the_windows_of_a_call_share_its_pages() {
-        let left = PagesLeft::of_a_call();
-        let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().take()).count();
+        let left = PagesLeft::for_one_call();
+        let taken = (0..MAX_PAGES + 5).filter(|_| left.clone().take_page()).count();
         assert_eq!(u32::try_from(taken), Ok(MAX_PAGES));
-        assert!(!left.take());
+        assert!(!left.take_page());
     }
 }

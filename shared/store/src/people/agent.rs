@@ -11,7 +11,7 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
-    codec::ledger::{EditResult, Ledger},
+    codec::ledger::{Ledger, UpdateResult},
     transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
@@ -42,7 +42,7 @@ const LAYOUT: u32 = 1;
 const AT_ONCE: usize = 32;
 
 /// Whether a change narrows, which means that it may reject what the previous version allowed.
-fn narrows(old: &Agent, new: &Agent) -> bool {
+fn narrows_agent(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
     (!old.is_frozen() && new.is_frozen()) || old.rules != new.rules || !added_only
@@ -50,25 +50,25 @@ fn narrows(old: &Agent, new: &Agent) -> bool {
 
 impl Ledger {
     /// Reads the agent's record, strongly consistent.
-    pub async fn agent(&self, id: AgentId) -> Result<Option<Agent>> {
-        let item = self.get(&Key::agent(id)).await?;
-        item.map(|item| self.read_agent(&item)).transpose()
+    pub async fn read_agent_by_id(&self, id: AgentId) -> Result<Option<Agent>> {
+        let item = self.get_item(&Key::agent(id)).await?;
+        item.map(|item| self.read_agent_item(&item)).transpose()
     }
 
     /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<CreateAgentResult> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Agent, self.put_new(audit.mark(write_agent(agent))))?;
+        transaction.add_put(Role::Agent, self.put_new_item(audit.mark_item(write_agent(agent))))?;
         let wallet = Draft::new(&Key::wallet(agent.id)).with("address", &agent.wallet.address);
-        transaction.put(Role::Wallet, self.put(wallet.into_item()))?;
-        self.stamp_budgets(&mut transaction, agent, &[])?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Wallet, self.put_item(wallet.into_item()))?;
+        self.write_budget_versions(&mut transaction, agent, &[])?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(CreateAgentResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
-                    .existing(Role::Agent)
-                    .map(|item| self.read_agent(item))
+                    .existing_item(Role::Agent)
+                    .map(|item| self.read_agent_item(item))
                     .transpose()?;
                 Ok(if existing.as_ref() == Some(agent) {
                     CreateAgentResult::Stored
@@ -88,44 +88,44 @@ impl Ledger {
     /// [`Ledger::backfill`] has counted them.
     ///
     /// A change that is already stored adds no audit row.
-    pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
-        let Some(old) = self.agent(agent.id).await? else {
-            return Ok(EditResult::Conflict);
+    pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
+        let Some(old) = self.read_agent_by_id(agent.id).await? else {
+            return Ok(UpdateResult::Conflict);
         };
         let edited = if old == *agent {
-            EditResult::Stored
+            UpdateResult::Stored
         } else {
             self.replace_agent(&old, agent, audit).await?
         };
-        if edited == EditResult::Stored && (old == *agent || narrows(&old, agent)) {
+        if edited == UpdateResult::Stored && (old == *agent || narrows_agent(&old, agent)) {
             self.fence_windows(agent).await?;
         }
         Ok(edited)
     }
 
-    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
+    async fn replace_agent(&self, old: &Agent, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
         if old.version.checked_add(1) != Some(agent.version) {
-            return Ok(EditResult::Conflict);
+            return Ok(UpdateResult::Conflict);
         }
         let mut transaction = Transaction::new();
         let put = self
-            .put(audit.mark(write_agent(agent)))
+            .put_item(audit.mark_item(write_agent(agent)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", crate::codec::attribute::Attribute::write(&old.version));
-        transaction.put(Role::Agent, put)?;
-        self.stamp_budgets(&mut transaction, agent, &old.rules)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Agent, put)?;
+        self.write_budget_versions(&mut transaction, agent, &old.rules)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(EditResult::Stored),
+            TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
-                    .existing(Role::Agent)
-                    .map(|item| self.read_agent(item))
+                    .existing_item(Role::Agent)
+                    .map(|item| self.read_agent_item(item))
                     .transpose()?;
                 Ok(if existing.as_ref() == Some(agent) {
-                    EditResult::Stored
+                    UpdateResult::Stored
                 } else {
-                    EditResult::Conflict
+                    UpdateResult::Conflict
                 })
             }
         }
@@ -136,7 +136,7 @@ impl Ledger {
     /// call this function. A caller that finds its change already stored must call it too, because the request that
     /// stored the change may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
-        let services = self.services_with_policy(agent.id).await?;
+        let services = self.read_services_with_policy(agent.id).await?;
         for batch in services.chunks(AT_ONCE) {
             let mut writes = tokio::task::JoinSet::new();
             for service in batch {
@@ -155,7 +155,7 @@ impl Ledger {
     }
 
     /// Creates the window of every new counting rule, and writes the version of every changed rule to its window.
-    fn stamp_budgets(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
+    fn write_budget_versions(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
         for budget in agent.counting_rules() {
             let rule = budget.rule;
             let before = old.iter().find(|before| before.id == rule.id);
@@ -166,17 +166,17 @@ impl Ledger {
                 }
                 continue;
             }
-            let stamp = self.stamp(budget.scope(agent.id), rule.version, agent.version);
-            transaction.update(Role::Window, stamp)?;
+            let stamp = self.version_stamp_update(budget.window_scope(agent.id), rule.version, agent.version);
+            transaction.add_update(Role::Window, stamp)?;
         }
         Ok(())
     }
 
     /// Decodes an agent's record.
-    pub(crate) fn read_agent(&self, item: &Item) -> Result<Agent> {
-        let row = self.row(item);
+    pub(crate) fn read_agent_item(&self, item: &Item) -> Result<Agent> {
+        let row = self.item_row(item);
         if row.get::<u32>("lay")? != LAYOUT {
-            return Err(row.corrupt("lay"));
+            return Err(row.corrupt_error("lay"));
         }
         row.read()
     }
@@ -203,7 +203,7 @@ fields! {
 
 pub(crate) fn write_agent(agent: &Agent) -> Item {
     let row = Draft::new(&Key::agent(agent.id)).with("lay", &LAYOUT);
-    row.with("os", &key::owned::agent(agent.id, agent.created_at))
+    row.with("os", &key::owned::agent_key(agent.id, agent.created_at))
         .with_fields(agent)
         .into_item()
 }

@@ -5,7 +5,7 @@
 
 use crate::{
     audit::entry::AuditEntry,
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::fault::Fault,
     codec::item::{Draft, Item, Row},
@@ -50,15 +50,15 @@ pub(crate) const EXECUTED: &str = "executed";
 
 impl Ledger {
     /// Reads an approval of any agent, strongly consistent.
-    pub async fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
-        let item = self.get(&Key::approval(id)).await?;
-        item.map(|item| self.read_approval(id, &item)).transpose()
+    pub async fn read_approval_by_id(&self, id: ApprovalId) -> Result<Option<Approval>> {
+        let item = self.get_item(&Key::approval(id)).await?;
+        item.map(|item| self.read_approval_item(id, &item)).transpose()
     }
 
-    /// Reads an approval like [`Self::approval`], with the hash of its row.
-    pub async fn approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
-        let item = self.get(&Key::approval(id)).await?;
-        item.map(|item| Ok((self.read_approval(id, &item)?, RowHash::digest(&item))))
+    /// Reads an approval like [`Self::read_approval_by_id`], with the hash of its row.
+    pub async fn read_approval_with_hash(&self, id: ApprovalId) -> Result<Option<(Approval, RowHash)>> {
+        let item = self.get_item(&Key::approval(id)).await?;
+        item.map(|item| Ok((self.read_approval_item(id, &item)?, RowHash::from_item(&item))))
             .transpose()
     }
 
@@ -76,25 +76,29 @@ impl Ledger {
             ApprovalDecision::Approve => APPROVED,
             ApprovalDecision::Reject => REJECTED,
         };
-        let Some(asked) = self.approval(id).await? else {
+        let Some(asked) = self.read_approval_by_id(id).await? else {
             return Ok(ResolveResult::NotFound);
         };
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, note = :note",
         };
-        let update = if_pending(self.ruling(id, set, state, ruling))
+        let update = require_pending(self.resolution_update(id, set, state, ruling))
             .expression_attribute_values(":decided", key::owned::decided_key(id, asked.created_at).write());
         let is_ours = |resolution: &Resolution| match (verdict, resolution) {
             (ApprovalDecision::Approve, Resolution::Approved(found) | Resolution::Executed { ruling: found, .. })
             | (ApprovalDecision::Reject, Resolution::Rejected(found)) => found == ruling,
             _ => false,
         };
-        self.resolved(id, update, ruling, audit, is_ours).await
+        self.send_resolution(id, update, ruling, audit, is_ours).await
     }
 
     /// Creates the update that approves a pending request for a temporary limit increase, until the increase ends.
-    pub(crate) fn raise_approved(&self, asked: &Approval, ruling: &ApprovalResolution) -> Result<UpdateBuilder> {
+    pub(crate) fn approve_limit_increase_update(
+        &self,
+        asked: &Approval,
+        ruling: &ApprovalResolution,
+    ) -> Result<UpdateBuilder> {
         let Some(raise) = &asked.raise else {
             return Err(Error::internal(
                 "granting a raise",
@@ -105,19 +109,19 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, note = :note",
         };
-        Ok(if_pending(self.ruling(asked.id, set, APPROVED, ruling))
+        Ok(require_pending(self.resolution_update(asked.id, set, APPROVED, ruling))
             .expression_attribute_values(":decided", key::owned::decided_key(asked.id, asked.created_at).write())
             .expression_attribute_values(":until", raise.until.write()))
     }
 
     /// Creates the update that stores an approval decision, without the update's condition.
-    fn ruling(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
+    fn resolution_update(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
         let update = self
-            .update(&Key::approval(id))
+            .update_item(&Key::approval(id))
             .update_expression(set)
             .expression_attribute_names("#by", "by")
             .expression_attribute_names("#owner", "owner")
-            .expression_attribute_values(":state", text(state))
+            .expression_attribute_values(":state", encode_text(state))
             .expression_attribute_values(":now", ruling.at.write())
             .expression_attribute_values(":by", ruling.by.write());
         match &ruling.note {
@@ -128,17 +132,17 @@ impl Ledger {
 
     /// Creates the update that ends an open approval at `at`, if nobody decided or used the approval meanwhile.
     pub(crate) fn end_approval(&self, open: &Approval, at: Timestamp) -> UpdateBuilder {
-        self.update(&Key::approval(open.id))
+        self.update_item(&Key::approval(open.id))
             .update_expression("SET ends = :at")
             .condition_expression("st = :state AND ends = :ends")
             .expression_attribute_values(":at", at.write())
-            .expression_attribute_values(":state", text(state_of(open)))
+            .expression_attribute_values(":state", encode_text(stored_approval_state(open)))
             .expression_attribute_values(":ends", open.expires_at.write())
     }
 
     /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
     /// has stored the approval's state.
-    async fn resolved(
+    async fn send_resolution(
         &self,
         id: ApprovalId,
         update: UpdateBuilder,
@@ -147,19 +151,19 @@ impl Ledger {
         is_ours: impl Fn(&Resolution) -> bool,
     ) -> Result<ResolveResult> {
         let mut transaction = Transaction::new();
-        transaction.update(Role::Approval, update)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_update(Role::Approval, update)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         let refusal = match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => {
-                let approval = self.approval(id).await?;
+                let approval = self.read_approval_by_id(id).await?;
                 return Ok(approval.map_or(ResolveResult::NotFound, ResolveResult::Done));
             }
             TransactionOutcome::Refused(refusal) => refusal,
         };
-        let Some(item) = refusal.existing(Role::Approval) else {
+        let Some(item) = refusal.existing_item(Role::Approval) else {
             return Ok(ResolveResult::NotFound);
         };
-        let approval = self.read_approval(id, item)?;
+        let approval = self.read_approval_item(id, item)?;
         if approval.owner != ruling.by {
             return Ok(ResolveResult::NotFound);
         }
@@ -186,32 +190,32 @@ impl Ledger {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
         };
-        let update = self.ruling(id, set, REJECTED, ruling);
+        let update = self.resolution_update(id, set, REJECTED, ruling);
         let update = update
             .condition_expression("st = :approved AND ends > :now AND #owner = :by")
-            .expression_attribute_values(":approved", text(APPROVED));
+            .expression_attribute_values(":approved", encode_text(APPROVED));
         let is_ours = |resolution: &Resolution| matches!(resolution, Resolution::Rejected(found) if found == ruling);
-        self.resolved(id, update, ruling, audit, is_ours).await
+        self.send_resolution(id, update, ruling, audit, is_ours).await
     }
 
     /// Decodes an approval, with the id from the item's key.
     pub(crate) fn read_listed_approval(&self, item: &Item) -> Result<Approval> {
-        let id = key::approval_of(item).ok_or_else(|| self.row(item).corrupt("sk"))?;
-        self.read_approval(id, item)
+        let id = key::approval_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
+        self.read_approval_item(id, item)
     }
 
     /// Decodes an approval.
-    pub(crate) fn read_approval(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
-        let row = self.row(item);
+    pub(crate) fn read_approval_item(&self, id: ApprovalId, item: &Item) -> Result<Approval> {
+        let row = self.item_row(item);
         let resolution = match row.get::<String>("st")?.as_str() {
             PENDING => Resolution::Pending,
-            APPROVED => Resolution::Approved(read_ruling(row)?),
-            REJECTED => Resolution::Rejected(read_ruling(row)?),
+            APPROVED => Resolution::Approved(read_resolution(row)?),
+            REJECTED => Resolution::Rejected(read_resolution(row)?),
             EXECUTED => Resolution::Executed {
-                ruling: read_ruling(row)?,
+                ruling: read_resolution(row)?,
                 settlement: row.get("sid")?,
             },
-            _ => return Err(row.corrupt("st")),
+            _ => return Err(row.corrupt_error("st")),
         };
         Ok(Approval {
             id,
@@ -236,15 +240,15 @@ impl Ledger {
 }
 
 /// Adds the condition that the approval is pending and that its agent belongs to the deciding user.
-fn if_pending(ruling: UpdateBuilder) -> UpdateBuilder {
+fn require_pending(ruling: UpdateBuilder) -> UpdateBuilder {
     ruling
         .condition_expression("st = :pending AND ends > :now AND #owner = :by")
-        .expression_attribute_values(":pending", text(PENDING))
+        .expression_attribute_values(":pending", encode_text(PENDING))
 }
 
 /// Encodes an approval's row.
 pub(crate) fn write_approval(approval: &Approval) -> Item {
-    let ruling = approval.ruling();
+    let ruling = approval.users_decision();
     let os = match &approval.resolution {
         Resolution::Pending => key::owned::undecided_key(approval.id, approval.created_at),
         Resolution::Approved(_) | Resolution::Rejected(_) | Resolution::Executed { .. } => {
@@ -268,15 +272,15 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with_optional("raise", approval.raise.as_ref())
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
-        .with_value("st", text(state_of(approval)))
+        .with_value("st", encode_text(stored_approval_state(approval)))
         .with_optional("resolved", ruling.map(|ruling| &ruling.at))
         .with_optional("by", ruling.map(|ruling| &ruling.by))
         .with_optional("note", ruling.and_then(|ruling| ruling.note.as_ref()))
-        .with_optional("sid", approval.settlement().as_ref())
+        .with_optional("sid", approval.settlement_id().as_ref())
         .into_item()
 }
 
-const fn state_of(approval: &Approval) -> &'static str {
+const fn stored_approval_state(approval: &Approval) -> &'static str {
     match &approval.resolution {
         Resolution::Pending => PENDING,
         Resolution::Approved(_) => APPROVED,
@@ -285,7 +289,7 @@ const fn state_of(approval: &Approval) -> &'static str {
     }
 }
 
-fn read_ruling(row: Row<'_>) -> Result<ApprovalResolution> {
+fn read_resolution(row: Row<'_>) -> Result<ApprovalResolution> {
     Ok(ApprovalResolution {
         at: row.get("resolved")?,
         by: row.get("by")?,

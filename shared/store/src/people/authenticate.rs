@@ -40,13 +40,13 @@ pub struct AuthenticatedCaller<T> {
 
 impl<T> AuthenticatedCaller<T> {
     /// Returns the scope of the caller's key.
-    pub fn scope(&self) -> Result<&KeyScope> {
-        scope_of(&self.agent, self.key)
+    pub fn key_scope(&self) -> Result<&KeyScope> {
+        find_key_scope(&self.agent, self.key)
     }
 }
 
-fn scope_of(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
-    let key = agent.key(key).ok_or(ErrorKind::InvalidAgentKey)?;
+fn find_key_scope(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
+    let key = agent.find_key(key).ok_or(ErrorKind::InvalidAgentKey)?;
     Ok(&key.scope)
 }
 
@@ -63,7 +63,7 @@ pub struct UnverifiedCall {
 impl Authenticator {
     /// Begins a call whose requests are counted by `scope`, for example a source address. Rejects a key that this
     /// instance has cached as throttled. Also rejects a malformed key, and counts its request.
-    pub async fn begin(
+    pub async fn begin_call(
         &self,
         scope: impl fmt::Display,
         key: Result<PresentedKey>,
@@ -73,9 +73,9 @@ impl Authenticator {
         let scope = scope.to_string();
         let key = match key {
             Ok(key) => key,
-            Err(error) => return self.throttle.limit(scope, now, async { Err(error) }).await,
+            Err(error) => return self.throttle.run_limited_by(scope, now, async { Err(error) }).await,
         };
-        self.key_limit.check(&key, now)?;
+        self.key_limit.check_limit(&key, now)?;
         Ok(UnverifiedCall {
             key,
             key_use,
@@ -89,13 +89,13 @@ impl Authenticator {
     ///
     /// `read` must not write, because it runs before the throttle's result is known. The amount of its work must not
     /// reveal whether the agent exists, unless the key is a valid key of the agent.
-    pub async fn counting<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
-        self.throttle.limit(&call.scope, call.began, read).await
+    pub async fn run_counted<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
+        self.throttle.run_limited_by(&call.scope, call.began, read).await
     }
 
     /// Verifies the key and its use against the agent's record, counts the call for the key, and records the key's use.
     /// `now` must be a time after the read.
-    pub fn verify<T>(
+    pub fn verify_call<T>(
         &self,
         call: UnverifiedCall,
         agent: Option<Agent>,
@@ -103,20 +103,20 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<AuthenticatedCaller<T>> {
         let began = call.began;
-        let caller = call.verify(agent, read, now)?;
-        self.key_limit.count(&caller.agent, caller.key, began);
-        self.key_uses.note(caller.agent.id, caller.key, began);
+        let caller = call.verify_key(agent, read, now)?;
+        self.key_limit.count_call(&caller.agent, caller.key, began);
+        self.key_uses.record_use(caller.agent.id, caller.key, began);
         Ok(caller)
     }
 }
 
 impl UnverifiedCall {
-    fn verify<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
+    fn verify_key<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
         // The comparison is also made if there is no agent.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
         let key = self.key.key;
-        if let Err(error) = scope_of(&agent, key)?.check_use(self.key_use) {
+        if let Err(error) = find_key_scope(&agent, key)?.check_use(self.key_use) {
             // The key may be stolen.
             tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
             return Err(error);
@@ -171,7 +171,7 @@ mod tests {
                 scope: "127.0.0.1".to_owned(),
                 began: at(900),
             };
-            let verified = call.verify(Some(agent), (), at(read_at));
+            let verified = call.verify_key(Some(agent), (), at(read_at));
             assert_eq!(verified.is_ok(), gets_in, "read at {read_at}");
         }
     }

@@ -4,12 +4,12 @@
 //! payment that is being decided may still be made, as if the freeze were slightly later.
 
 use crate::{
-    audit::entry::{AuditEntry, EditMark},
+    audit::entry::{AuditEntry, UpdateMark},
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
     codec::item::Item,
     codec::key::Key,
-    codec::ledger::{EditResult, Ledger},
+    codec::ledger::{Ledger, UpdateResult},
     transact::{Transaction, TransactionOutcome},
 };
 use purser_domain::{Agent, AgentId, AgentStatus, Result};
@@ -22,29 +22,34 @@ enum Role {
 
 impl Ledger {
     /// Reads the agent's record with the author of its last change, strongly consistent.
-    pub async fn read_agent_and_mark(&self, id: AgentId) -> Result<Option<(Agent, EditMark)>> {
-        let item = self.get(&Key::agent(id)).await?;
-        let read = |item: Item| Ok((self.read_agent(&item)?, EditMark::read(self.row(&item))?));
+    pub async fn read_agent_with_update_mark(&self, id: AgentId) -> Result<Option<(Agent, UpdateMark)>> {
+        let item = self.get_item(&Key::agent(id)).await?;
+        let read = |item: Item| {
+            Ok((
+                self.read_agent_item(&item)?,
+                UpdateMark::read_mark(self.item_row(&item))?,
+            ))
+        };
         item.map(read).transpose()
     }
 
     /// Freezes the agent, if its record still has the version of `agent`. Writes only the attributes that a freeze
     /// changes.
-    pub async fn freeze_by_brake(&self, agent: &Agent, audit: &AuditEntry) -> Result<EditResult> {
-        const AUDIT_ID: &str = EditMark::AUDIT_ID;
+    pub async fn freeze_automatically(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
+        const AUDIT_ID: &str = UpdateMark::AUDIT_ID;
         // The attributes of the previous change are replaced, including those that this change does not have.
-        let mark = audit.mark(Item::new());
+        let mark = audit.mark_item(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
         let mut update = self
-            .update(&Key::agent(agent.id))
+            .update_item(&Key::agent(agent.id))
             .condition_expression("#ver = :judged")
             .expression_attribute_names("#st", "st")
             .expression_attribute_names("#ver", "ver")
             .expression_attribute_values(":st", AgentStatus::Frozen.write())
             .expression_attribute_values(":judged", agent.version.write())
             .expression_attribute_values(":next", agent.version.saturating_add(1).write());
-        for name in [EditMark::BY, AUDIT_ID, EditMark::REASON] {
+        for name in [UpdateMark::BY, AUDIT_ID, UpdateMark::REASON] {
             update = update.expression_attribute_names(format!("#{name}"), name);
             match mark.get(name) {
                 Some(value) => {
@@ -61,20 +66,20 @@ impl Ledger {
             format!(" REMOVE {}", removes.join(", "))
         };
         let mut transaction = Transaction::new();
-        transaction.update(Role::Agent, update.update_expression(sets + &removes))?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_update(Role::Agent, update.update_expression(sets + &removes))?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(EditResult::Stored),
+            TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
-                    .existing(Role::Agent)
+                    .existing_item(Role::Agent)
                     .and_then(|existing| existing.get(AUDIT_ID));
                 // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
                 let is_own = existing.is_some() && existing == mark.get(AUDIT_ID);
                 Ok(if is_own {
-                    EditResult::Stored
+                    UpdateResult::Stored
                 } else {
-                    EditResult::Conflict
+                    UpdateResult::Conflict
                 })
             }
         }

@@ -10,11 +10,11 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::client::without_throttling_pauses,
     codec::fault::store_error,
-    codec::item::{Draft, Item, member},
+    codec::item::{Draft, Item, read_field},
     codec::key,
     codec::key::ThrottleKind,
     people::throttle::KEPT,
-    transact::was_made,
+    transact::was_applied,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -43,7 +43,7 @@ pub struct CallLease {
 
 /// The result of requesting a slot.
 #[derive(Debug)]
-pub enum CallLeased {
+pub enum TakeLeaseResult {
     /// The call has leased this slot.
     Taken(CallLease),
     /// No slot is free.
@@ -71,7 +71,7 @@ impl CallLeases {
     }
 
     /// Creates the leases of `mcp`, which can't access the leases of the API.
-    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
+    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
             ..Self::new(db, table, length)
@@ -79,7 +79,7 @@ impl CallLeases {
     }
 
     /// Leases one of the first `most` slots of a scope.
-    pub async fn take(&self, scope: impl fmt::Display, most: u32, now: Timestamp) -> Result<CallLeased> {
+    pub async fn take_lease(&self, scope: impl fmt::Display, most: u32, now: Timestamp) -> Result<TakeLeaseResult> {
         let scope = scope.to_string();
         let until = now.after(self.length);
         let mut slots: Vec<u32> = (0..most).collect();
@@ -91,37 +91,37 @@ impl CallLeases {
             let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
             let Some(slot) = chosen.copied() else { break };
             let Some(item) = self.try_slot(&scope, slot, until, now).await? else {
-                return Ok(CallLeased::Taken(CallLease { scope, slot, until }));
+                return Ok(TakeLeaseResult::Taken(CallLease { scope, slot, until }));
             };
             ends = Vec::new();
             slots = Vec::new();
             for slot in 0..most {
-                match member::<Timestamp>(&item, &name_of(slot)) {
+                match read_field::<Timestamp>(&item, &slot_name(slot)) {
                     Some(end) if now < end => ends.push(end),
                     _ => slots.push(slot),
                 }
             }
         }
         let first = ends.into_iter().min().filter(|_| slots.is_empty());
-        Ok(CallLeased::Full {
+        Ok(TakeLeaseResult::Full {
             retry_after: first.map_or(AFTER_A_RACE, |end| end.since(now)),
         })
     }
 
     /// Returns a slot. If the lease has ended and another call has the slot, nothing changes.
-    pub async fn end(&self, lease: CallLease) -> Result<()> {
-        let update = self.update(&lease.scope, lease.slot);
+    pub async fn end_lease(&self, lease: CallLease) -> Result<()> {
+        let update = self.update_slot(&lease.scope, lease.slot);
         let update = update
             .update_expression("REMOVE #slot")
             .condition_expression("#slot = :until")
             .expression_attribute_values(":until", lease.until.write());
-        was_made(update.send().await, "ending an open call").map(|_| ())
+        was_applied(update.send().await, "ending an open call").map(|_| ())
     }
 
     /// Tries to lease a slot. Returns the item if the slot is not free.
     async fn try_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
         let update = self
-            .update(scope, slot)
+            .update_slot(scope, slot)
             .update_expression("SET #slot = :until, #ttl = :ttl")
             .condition_expression("attribute_not_exists(#slot) OR #slot <= :now")
             .expression_attribute_names("#ttl", "ttl")
@@ -140,15 +140,17 @@ impl CallLeases {
         }
     }
 
-    fn update(&self, scope: &str, slot: u32) -> UpdateItemFluentBuilder {
+    fn update_slot(&self, scope: &str, slot: u32) -> UpdateItemFluentBuilder {
         self.db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::open_calls(self.kind, scope)).into_item()))
-            .expression_attribute_names("#slot", name_of(slot))
+            .set_key(Some(
+                Draft::with_partition_key(key::open_calls(self.kind, scope)).into_item(),
+            ))
+            .expression_attribute_names("#slot", slot_name(slot))
     }
 }
 
-fn name_of(slot: u32) -> String {
+fn slot_name(slot: u32) -> String {
     format!("s{slot}")
 }

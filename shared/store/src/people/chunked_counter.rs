@@ -12,7 +12,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::{Draft, Row},
     codec::key::{self, ThrottleKind},
-    people::throttle::{KEPT, too_many_requests},
+    people::throttle::{KEPT, too_many_requests_error},
 };
 use aws_sdk_dynamodb::{Client, types::ReturnValue};
 use purser_domain::{Result, Timestamp};
@@ -66,30 +66,30 @@ impl<K, R> Counts<K, R> {
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     /// Returns the counts of this span, and discards the counts of another span.
-    fn in_span(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
+    fn counts_in_span(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
         }
         &mut self.of_keys
     }
 
-    fn entry(&mut self, key: K, span: u64) -> &mut Count<R> {
-        self.in_span(span).entry(key).or_insert(Count {
+    fn count_entry(&mut self, key: K, span: u64) -> &mut Count<R> {
+        self.counts_in_span(span).entry(key).or_insert(Count {
             uncounted: 0,
             reached: None,
         })
     }
 
     /// Counts one call. Returns `true` if the call fills a chunk.
-    fn add(&mut self, key: K, span: u64, chunk: u32) -> bool {
-        let keys = self.in_span(span);
+    fn add_call(&mut self, key: K, span: u64, chunk: u32) -> bool {
+        let keys = self.counts_in_span(span);
         if keys.len() >= MAX_REMEMBERED && !keys.contains_key(&key) {
             keys.retain(|_, count| count.reached.is_some());
             if keys.len() >= MAX_REMEMBERED {
                 keys.clear();
             }
         }
-        let count = self.entry(key, span);
+        let count = self.count_entry(key, span);
         count.uncounted = count.uncounted.saturating_add(1);
         let is_full = count.uncounted >= chunk;
         if is_full {
@@ -98,15 +98,15 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         is_full
     }
 
-    fn reach(&mut self, key: K, span: u64, record: R) {
+    fn mark_limit_reached(&mut self, key: K, span: u64, record: R) {
         // A response that arrives after its span has no effect.
         if self.span == span {
-            self.entry(key, span).reached = Some(record);
+            self.count_entry(key, span).reached = Some(record);
         }
     }
 
-    fn limit_reached(&mut self, key: K, span: u64) -> Option<&R> {
-        self.in_span(span).get(&key)?.reached.as_ref()
+    fn find_reached_limit(&mut self, key: K, span: u64) -> Option<&R> {
+        self.counts_in_span(span).get(&key)?.reached.as_ref()
     }
 }
 
@@ -124,32 +124,36 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
 
     /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` returns `true` for its
     /// record.
-    pub(crate) fn check(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
-        if !self.counts().limit_reached(key, self.span(now)).is_some_and(is_meant) {
+    pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
+        if !self
+            .lock_counts()
+            .find_reached_limit(key, self.span_number(now))
+            .is_some_and(is_meant)
+        {
             return Ok(());
         }
-        Err(too_many_requests(now, self.span_secs).into())
+        Err(too_many_requests_error(now, self.span_secs).into())
     }
 
     /// Counts one call, under the name `scope` in the table. A full chunk is added in the background. If Lambda freezes
     /// the instance first, the chunk is added when the next request resumes the instance.
-    pub(crate) fn count(
+    pub(crate) fn count_call(
         &self,
         key: K,
         now: Timestamp,
         scope: impl FnOnce() -> String,
         record: impl FnOnce() -> Option<R>,
     ) {
-        let span = self.span(now);
+        let span = self.span_number(now);
         let chunk = self.limit.div_euclid(CHUNKS).max(1);
-        if !self.counts().add(key, span, chunk) {
+        if !self.lock_counts().add_call(key, span, chunk) {
             return;
         }
         let Some(record) = record() else { return };
         let (counter, scope) = (self.clone(), scope());
         tokio::spawn(async move {
-            match counter.add(&scope, span, chunk, now).await {
-                Ok(count) if count >= counter.limit => counter.counts().reach(key, span, record),
+            match counter.add_chunk(&scope, span, chunk, now).await {
+                Ok(count) if count >= counter.limit => counter.lock_counts().mark_limit_reached(key, span, record),
                 Ok(_) => {}
                 Err(error) => tracing::warn!(cause = %error, "throttle.unavailable"),
             }
@@ -158,13 +162,13 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
 
     /// Adds a chunk to a stored counter. Returns the number of calls that all instances have counted in this span so
     /// far.
-    async fn add(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
+    async fn add_chunk(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::of_partition(key::throttle(ThrottleKind::Api, scope, span)).into_item(),
+                Draft::with_partition_key(key::throttle_key(ThrottleKind::Api, scope, span)).into_item(),
             ))
             .update_expression("ADD n :chunk SET #ttl = if_not_exists(#ttl, :ttl)")
             .expression_attribute_names("#ttl", "ttl")
@@ -175,11 +179,11 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Row::new(&self.table, &answer.attributes.unwrap_or_default()).get("n")
     }
 
-    fn span(&self, now: Timestamp) -> u64 {
+    fn span_number(&self, now: Timestamp) -> u64 {
         now.secs() / self.span_secs
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts<K, R>> {
+    fn lock_counts(&self) -> MutexGuard<'_, Counts<K, R>> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -218,25 +222,25 @@ mod tests {
             ('a', 1, true),
         ];
         for (n, (key, span, is_full)) in rows.into_iter().enumerate() {
-            assert_eq!(counts.add(key, span, 3), is_full, "{n}");
+            assert_eq!(counts.add_call(key, span, 3), is_full, "{n}");
         }
-        assert!(counts.add('a', 1, 1), "the smallest chunk is one");
+        assert!(counts.add_call('a', 1, 1), "the smallest chunk is one");
     }
 
     /// If all cached counters have reached their limit, all are dropped.
     #[test]
     fn exhausted_counters_are_remembered_among_many_others() {
         let mut counts = Counts::new(0);
-        counts.reach(0, 0, "record");
+        counts.mark_limit_reached(0, 0, "record");
         for key in 1..=20_500 {
-            counts.add(key, 0, 3);
+            counts.add_call(key, 0, 3);
             assert!(counts.of_keys.len() <= MAX_REMEMBERED, "{key}");
         }
-        assert_eq!(counts.limit_reached(0, 0), Some(&"record"));
+        assert_eq!(counts.find_reached_limit(0, 0), Some(&"record"));
         // All counters have reached their limit, so all are dropped.
         for key in 0..=10_000 {
-            counts.add(key, 0, 3);
-            counts.reach(key, 0, "record");
+            counts.add_call(key, 0, 3);
+            counts.mark_limit_reached(key, 0, "record");
         }
         assert_eq!(counts.of_keys.len(), 1);
     }
@@ -244,12 +248,12 @@ mod tests {
     #[test]
     fn a_limit_is_reached_for_its_span_alone() {
         let mut counts = Counts::new(1);
-        counts.reach('a', 1, "record");
-        assert_eq!(counts.limit_reached('a', 1), Some(&"record"));
-        assert_eq!(counts.limit_reached('b', 1), None);
-        assert_eq!(counts.limit_reached('a', 2), None);
+        counts.mark_limit_reached('a', 1, "record");
+        assert_eq!(counts.find_reached_limit('a', 1), Some(&"record"));
+        assert_eq!(counts.find_reached_limit('b', 1), None);
+        assert_eq!(counts.find_reached_limit('a', 2), None);
         // The response to a chunk of the previous span.
-        counts.reach('a', 1, "record");
-        assert_eq!(counts.limit_reached('a', 2), None);
+        counts.mark_limit_reached('a', 1, "record");
+        assert_eq!(counts.find_reached_limit('a', 2), None);
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::{
     audit::entry::AuditEntry,
-    codec::attribute::{Attribute, text},
+    codec::attribute::{Attribute, encode_text},
     codec::backoff::Backoff,
     codec::fault::store_error,
     codec::fields::fields,
@@ -26,7 +26,7 @@ use std::collections::{BTreeSet, HashMap};
 
 /// The result of changing a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FreezeChanged {
+pub enum ChangeFreezeResult {
     /// The change is stored in every copy.
     Stored,
     /// The stored freeze is not the freeze on which the change is based. Nothing was written.
@@ -62,25 +62,25 @@ impl Entry {
 impl Ledger {
     /// Changes a freeze, if the stored freeze is the freeze on which the change is based. Every decision on the target
     /// that begins after the freeze was stored is rejected.
-    pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<FreezeChanged> {
+    pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<ChangeFreezeResult> {
         let entry = Entry::for_target(change.target());
         let mut transaction = Transaction::new();
         for copy in 0..key::FREEZES_COPIES {
-            let update = self.update(&Key::freezes(copy));
-            let update = match change.after() {
-                Some(_) => add_entry(update, &entry),
-                None => remove_entry(update, &entry),
+            let update = self.update_item(&Key::freezes(copy));
+            let update = match change.new_freeze() {
+                Some(_) => add_frozen_target(update, &entry),
+                None => remove_frozen_target(update, &entry),
             };
-            transaction.update(Role::Copy, update)?;
+            transaction.add_update(Role::Copy, update)?;
         }
-        let stored = Condition::on(change.before());
-        if let Some(freeze) = change.after() {
+        let stored = Condition::stored_unchanged(change.stored_freeze());
+        if let Some(freeze) = change.new_freeze() {
             let put = self
-                .put(write_freeze(freeze))
+                .put_item(write_freeze(freeze))
                 .condition_expression(stored.expression)
                 .set_expression_attribute_names(stored.names)
                 .set_expression_attribute_values(stored.values);
-            transaction.put(Role::Reason, put)?;
+            transaction.add_put(Role::Reason, put)?;
         } else {
             let delete = DeleteBuilder::default()
                 .table_name(&*self.table)
@@ -88,55 +88,57 @@ impl Ledger {
                 .condition_expression(stored.expression)
                 .set_expression_attribute_names(stored.names)
                 .set_expression_attribute_values(stored.values);
-            transaction.delete(Role::Reason, delete)?;
+            transaction.add_delete(Role::Reason, delete)?;
         }
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                TransactionOutcome::Committed => FreezeChanged::Stored,
+                TransactionOutcome::Committed => ChangeFreezeResult::Stored,
                 // An attempt whose response was lost wrote the audit row.
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => FreezeChanged::Stored,
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Reason) => FreezeChanged::Conflict,
-                TransactionOutcome::Refused(_) => FreezeChanged::TooMany,
+                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => ChangeFreezeResult::Stored,
+                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Reason) => {
+                    ChangeFreezeResult::Conflict
+                }
+                TransactionOutcome::Refused(_) => ChangeFreezeResult::TooMany,
             },
         )
     }
 
     /// Reads all freezes by operators, strongly consistent.
-    pub async fn operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
+    pub async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         let items = self
             .db
             .query()
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", text(key::FREEZE_REASONS))
+            .expression_attribute_values(":pk", encode_text(key::FREEZE_REASONS))
             .into_paginator()
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
         let items = items.map_err(store_error("listing freezes"))?;
-        items.iter().map(|item| self.read_freeze(item)).collect()
+        items.iter().map(|item| self.read_freeze_item(item)).collect()
     }
 
     /// Reads the operators' freezes, strongly consistent. Takes one read unit.
-    pub async fn freezes(&self) -> Result<Freezes> {
-        let item = self.get(&Key::freezes(0)).await?;
-        self.read_freezes(item.as_ref())
+    pub async fn read_effective_freezes(&self) -> Result<Freezes> {
+        let item = self.get_item(&Key::freezes(0)).await?;
+        self.read_freezes_item(item.as_ref())
     }
 
     /// Reads the freeze of a target, strongly consistent; `None` if the target is not frozen.
-    pub async fn operator_freeze(&self, target: &FreezeTarget) -> Result<Option<OperatorFreeze>> {
-        let item = self.get(&Key::freeze(target)).await?;
-        item.map(|item| self.read_freeze(&item)).transpose()
+    pub async fn read_operator_freeze(&self, target: &FreezeTarget) -> Result<Option<OperatorFreeze>> {
+        let item = self.get_item(&Key::freeze(target)).await?;
+        item.map(|item| self.read_freeze_item(&item)).transpose()
     }
 
     /// Decodes a copy of the freezes. A missing copy means that nothing was ever frozen.
-    pub(crate) fn read_freezes(&self, item: Option<&Item>) -> Result<Freezes> {
+    pub(crate) fn read_freezes_item(&self, item: Option<&Item>) -> Result<Freezes> {
         let Some(item) = item else {
             return Ok(Freezes::default());
         };
-        let row = self.row(item);
+        let row = self.item_row(item);
         Ok(Freezes {
             deployment: row.get_optional("dep")?.unwrap_or(false),
             agents: row.get_optional("agents")?.unwrap_or_default(),
@@ -145,14 +147,14 @@ impl Ledger {
     }
 
     /// Decodes the row of a freeze.
-    pub(crate) fn read_freeze(&self, item: &Item) -> Result<OperatorFreeze> {
-        self.row(item).read()
+    pub(crate) fn read_freeze_item(&self, item: &Item) -> Result<OperatorFreeze> {
+        self.item_row(item).read()
     }
 }
 
 /// Completes an update that adds the frozen target to a copy, if the copy contains the target or has fewer targets than
 /// the maximum.
-fn add_entry(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {
             let element = match one {
@@ -175,7 +177,7 @@ fn add_entry(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
 }
 
 /// Completes an update that removes the frozen target from a copy, if the copy contains the target.
-fn remove_entry(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
+fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => update
             .update_expression("DELETE #set :one")
@@ -193,7 +195,7 @@ struct Condition {
 }
 
 impl Condition {
-    fn on(stored: Option<&OperatorFreeze>) -> Self {
+    fn stored_unchanged(stored: Option<&OperatorFreeze>) -> Self {
         let Some(freeze) = stored else {
             return Self {
                 expression: "attribute_not_exists(pk)",

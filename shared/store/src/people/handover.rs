@@ -16,11 +16,11 @@ use crate::{
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{ConditionCheck, builders::DeleteBuilder};
-use purser_domain::{Agent, AgentId, Approval, FormerOwner, Handover, PersonId, Result, Timestamp};
+use purser_domain::{Agent, AgentId, Approval, FormerOwner, OwnershipOffer, Result, Timestamp, UserId};
 
 /// The result of an ownership transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandedOver {
+pub enum TransferAgentResult {
     /// The agent belongs to its new owner, because of this or an earlier attempt.
     Done,
     /// The agent was changed meanwhile. Nothing was written.
@@ -39,10 +39,10 @@ enum Role {
 
 impl Ledger {
     /// Stores an offer of an agent, and replaces an earlier offer.
-    pub async fn offer_agent(&self, offer: &Handover, audit: &AuditEntry) -> Result<()> {
+    pub async fn store_agent_offer(&self, offer: &OwnershipOffer, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Offer, self.put(write_offer(offer)))?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Offer, self.put_item(write_offer(offer)))?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
         // response was lost.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
@@ -50,36 +50,41 @@ impl Ledger {
     }
 
     /// Removes the offer of an agent, if there is one.
-    pub async fn take_offer_back(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
+    pub async fn remove_offer(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         let delete = DeleteBuilder::default().table_name(&*self.table);
-        transaction.delete(Role::Offer, delete.set_key(Some(Key::handover(agent).attributes())))?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_delete(
+            Role::Offer,
+            delete.set_key(Some(Key::ownership_offer(agent).attributes())),
+        )?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // The only condition is that the audit row is new, as above.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
     /// Reads the offer of an agent, strongly consistent. The offer's expiry is not checked.
-    pub async fn offer_of(&self, agent: AgentId) -> Result<Option<Handover>> {
-        let item = self.get(&Key::handover(agent)).await?;
-        item.map(|item| self.read_offer(&item)).transpose()
+    pub async fn read_agent_offer(&self, agent: AgentId) -> Result<Option<OwnershipOffer>> {
+        let item = self.get_item(&Key::ownership_offer(agent)).await?;
+        item.map(|item| self.read_offer_item(&item)).transpose()
     }
 
     /// Reads the offers to a user with their agents, oldest first. Their expiry is not checked. A new offer may be
     /// missing for a moment.
-    pub async fn offers_to(&self, person: &PersonId) -> Result<Vec<(Handover, Agent)>> {
-        let agents = self.ids_of(person.as_str(), owned::HANDOVERS, None).await?;
+    pub async fn read_offers_to_user(&self, person: &UserId) -> Result<Vec<(OwnershipOffer, Agent)>> {
+        let agents = self
+            .read_indexed_agent_ids(person.as_str(), owned::HANDOVERS, None)
+            .await?;
         let both: Vec<Key> = agents
             .iter()
-            .flat_map(|id| [Key::handover(*id), Key::agent(*id)])
+            .flat_map(|id| [Key::ownership_offer(*id), Key::agent(*id)])
             .collect();
-        let items = self.get_all(&both).await?;
-        let item_of = |key: &Key| items.iter().find(|item| key.is_of(item));
+        let items = self.get_items(&both).await?;
+        let item_of = |key: &Key| items.iter().find(|item| key.is_key_of(item));
         let mut offers = Vec::with_capacity(agents.len());
         for id in agents {
-            if let Some((offer, agent)) = item_of(&Key::handover(id)).zip(item_of(&Key::agent(id))) {
-                offers.push((self.read_offer(offer)?, self.read_agent(agent)?));
+            if let Some((offer, agent)) = item_of(&Key::ownership_offer(id)).zip(item_of(&Key::agent(id))) {
+                offers.push((self.read_offer_item(offer)?, self.read_agent_item(agent)?));
             }
         }
         offers.retain(|(offer, _)| offer.to == *person);
@@ -89,13 +94,13 @@ impl Ledger {
     /// Changes an agent's owner, if the agent's record and the offer are unchanged since they were read. This ends
     /// temporary limit increases, so the caller has to call [`Ledger::fence_windows`] afterwards, even if an earlier
     /// attempt changed the owner.
-    pub async fn hand_over(
+    pub async fn transfer_agent(
         &self,
         old: &Agent,
-        offer: &Handover,
+        offer: &OwnershipOffer,
         now: Timestamp,
         audit: &AuditEntry,
-    ) -> Result<HandedOver> {
+    ) -> Result<TransferAgentResult> {
         let former = FormerOwner {
             owner: old.owner.clone(),
             name: old.name.clone(),
@@ -112,29 +117,31 @@ impl Ledger {
         };
         let mut transaction = Transaction::new();
         let put = self
-            .put(audit.mark(write_agent(&new)))
+            .put_item(audit.mark_item(write_agent(&new)))
             .condition_expression("ver = :old")
             .expression_attribute_values(":old", old.version.write());
-        transaction.put(Role::Agent, put)?;
+        transaction.add_put(Role::Agent, put)?;
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(Key::handover(old.id).attributes()))
+            .set_key(Some(Key::ownership_offer(old.id).attributes()))
             .condition_expression("#owner = :to AND t = :at")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":to", offer.to.write())
             .expression_attribute_values(":at", offer.at.write());
-        transaction.delete(Role::Offer, delete)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_delete(Role::Offer, delete)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(HandedOver::Done),
+            TransactionOutcome::Committed => Ok(TransferAgentResult::Done),
             TransactionOutcome::Refused(refusal) => {
-                let existing = refusal.existing(Role::Agent).map(|item| self.read_agent(item));
+                let existing = refusal
+                    .existing_item(Role::Agent)
+                    .map(|item| self.read_agent_item(item));
                 Ok(if existing.transpose()?.as_ref() == Some(&new) {
-                    HandedOver::Done
-                } else if refusal.names(Role::Offer) {
-                    HandedOver::NoOffer
+                    TransferAgentResult::Done
+                } else if refusal.has_failed(Role::Offer) {
+                    TransferAgentResult::NoOffer
                 } else {
-                    HandedOver::Conflict
+                    TransferAgentResult::Conflict
                 })
             }
         }
@@ -143,8 +150,8 @@ impl Ledger {
     /// Moves all open approvals of the agent to the agent's owner.
     pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
         // A single item, but read in a batch like all other reads of these sets.
-        for item in self.get_all(&[Key::waiting(agent.id)]).await? {
-            for approval in self.approvals(self.may_wait(&item)?).await? {
+        for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {
+            for approval in self.read_approvals(self.pending_approval_ids(&item)?).await? {
                 self.move_approval(&approval, &agent.owner, now).await?;
             }
         }
@@ -167,7 +174,7 @@ impl Ledger {
             None => "SET #owner = :new",
             Some(_) => "SET #owner = :new, os = :decided",
         };
-        let update = self.update(&Key::approval(approval.id)).update_expression(update);
+        let update = self.update_item(&Key::approval(approval.id)).update_expression(update);
         let update = match &expired {
             None => update,
             Some(place) => update.expression_attribute_values(":decided", place.write()),
@@ -179,28 +186,29 @@ impl Ledger {
             .expression_attribute_values(":new", owner.to_owned().write());
         // The update is a transaction, like every write of an approval by `people`.
         let mut transaction = Transaction::new();
-        transaction.update(Role::Approval, update)?;
+        transaction.add_update(Role::Approval, update)?;
         let check = ConditionCheck::builder()
             .table_name(&*self.table)
             .set_key(Some(Key::agent(approval.agent).attributes()))
             .condition_expression("#owner = :new")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":new", owner.to_owned().write());
-        transaction.check(Role::Agent, check)?;
+        transaction.add_check(Role::Agent, check)?;
         let _moved = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    pub(crate) fn read_offer(&self, item: &Item) -> Result<Handover> {
-        self.row(item).read()
+    pub(crate) fn read_offer_item(&self, item: &Item) -> Result<OwnershipOffer> {
+        self.item_row(item).read()
     }
 }
 
 fields! {
-    Handover { agent: pk(key::parse_agent), to: "owner", reason: "why", by: "by", at: "t", ends_at: "ends" }
+    OwnershipOffer { agent: pk(key::parse_agent), to: "owner", reason: "why", by: "by", at: "t", ends_at: "ends" }
 }
 
-pub(crate) fn write_offer(offer: &Handover) -> Item {
-    let row = Draft::new(&Key::handover(offer.agent)).with("os", &owned::handover(offer.agent, offer.at));
+pub(crate) fn write_offer(offer: &OwnershipOffer) -> Item {
+    let row =
+        Draft::new(&Key::ownership_offer(offer.agent)).with("os", &owned::ownership_offer_key(offer.agent, offer.at));
     row.with_fields(offer).into_item()
 }

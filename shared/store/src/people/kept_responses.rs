@@ -8,7 +8,7 @@
 use crate::{
     codec::attribute::Attribute as _,
     codec::fault::store_error,
-    codec::item::{Draft, Item, member},
+    codec::item::{Draft, Item, read_field},
     codec::key,
     people::throttle::KEPT,
 };
@@ -45,8 +45,8 @@ impl KeptResponses {
     }
 
     /// Stores a text, and returns its slot.
-    pub async fn keep(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
-        let slot = self.next_slot(scope, now).await?;
+    pub async fn store_text(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
+        let slot = self.take_next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
         let total = u64::try_from(text.len()).unwrap_or(u64::MAX);
         for (index, chunk) in text.as_bytes().chunks(CHUNK_BYTES).enumerate() {
@@ -54,7 +54,7 @@ impl KeptResponses {
                 .db
                 .update_item()
                 .table_name(&*self.table)
-                .set_key(Some(key_of(scope, slot, index)))
+                .set_key(Some(chunk_key(scope, slot, index)))
                 .update_expression("SET #body = :body, #nonce = :nonce, #total = :total, #until = :until, #ttl = :ttl")
                 .expression_attribute_names("#body", BODY)
                 .expression_attribute_names("#nonce", NONCE)
@@ -73,7 +73,7 @@ impl KeptResponses {
 
     /// Reads at most `bytes` bytes from an offset, and returns them with the size of the whole text; `None` if the text
     /// is no longer stored.
-    pub async fn read(
+    pub async fn read_text(
         &self,
         scope: &str,
         slot: u8,
@@ -86,14 +86,14 @@ impl KeptResponses {
         loop {
             let (index, start) = (position / CHUNK_BYTES, position % CHUNK_BYTES);
             let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-            let get = get.set_key(Some(key_of(scope, slot, index))).send().await;
+            let get = get.set_key(Some(chunk_key(scope, slot, index))).send().await;
             let item = get.map_err(store_error("reading a response"))?.item.unwrap_or_default();
-            let is_kept = member::<Timestamp>(&item, UNTIL).is_some_and(|until| now < until);
-            let total = member::<u64>(&item, TOTAL).and_then(|total| usize::try_from(total).ok());
-            let (Some(chunk), Some(total)) = (blob(&item, BODY), total.filter(|_| is_kept)) else {
+            let is_kept = read_field::<Timestamp>(&item, UNTIL).is_some_and(|until| now < until);
+            let total = read_field::<u64>(&item, TOTAL).and_then(|total| usize::try_from(total).ok());
+            let (Some(chunk), Some(total)) = (read_blob(&item, BODY), total.filter(|_| is_kept)) else {
                 return Ok(None);
             };
-            if blob(&item, NONCE) != Some(nonce.as_bytes()) {
+            if read_blob(&item, NONCE) != Some(nonce.as_bytes()) {
                 return Ok(None);
             }
             let missing = bytes.saturating_sub(part.len());
@@ -106,12 +106,14 @@ impl KeptResponses {
     }
 
     /// Returns the next slot of the scope.
-    async fn next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
+    async fn take_next_slot(&self, scope: &str, now: Timestamp) -> Result<u8> {
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::kept_responses(scope)).into_item()))
+            .set_key(Some(
+                Draft::with_partition_key(key::stored_responses(scope)).into_item(),
+            ))
             .update_expression("ADD #count :one SET #ttl = :ttl")
             .expression_attribute_names("#count", COUNT)
             .expression_attribute_names("#ttl", "ttl")
@@ -119,7 +121,10 @@ impl KeptResponses {
             .expression_attribute_values(":ttl", now.after(self.kept_for).secs().saturating_add(KEPT).write())
             .return_values(ReturnValue::UpdatedNew);
         let updated = update.send().await.map_err(store_error("keeping a response"))?;
-        let count = updated.attributes.as_ref().and_then(|item| member::<u64>(item, COUNT));
+        let count = updated
+            .attributes
+            .as_ref()
+            .and_then(|item| read_field::<u64>(item, COUNT));
         let slot = count.unwrap_or(0).checked_rem(self.slots.into()).unwrap_or(0);
         Ok(u8::try_from(slot).unwrap_or(0))
     }
@@ -131,11 +136,11 @@ const NONCE: &str = "nonce";
 const TOTAL: &str = "total";
 const UNTIL: &str = "until";
 
-fn key_of(scope: &str, slot: u8, index: usize) -> Item {
-    Draft::of_partition(key::kept_response(scope, slot, index)).into_item()
+fn chunk_key(scope: &str, slot: u8, index: usize) -> Item {
+    Draft::with_partition_key(key::stored_response(scope, slot, index)).into_item()
 }
 
-fn blob<'a>(item: &'a Item, name: &str) -> Option<&'a [u8]> {
+fn read_blob<'a>(item: &'a Item, name: &str) -> Option<&'a [u8]> {
     match item.get(name)? {
         AttributeValue::B(blob) => Some(blob.as_ref()),
         _ => None,

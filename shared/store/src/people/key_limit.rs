@@ -20,15 +20,16 @@ impl KeyLimit {
     }
 
     /// Returns 429 if the key has reached this minute's limit.
-    pub(crate) fn check(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
+    pub(crate) fn check_limit(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
         // The limit does not apply to a key that has ended, because authentication rejects this key.
-        let is_its_secret = |key: &AgentKey| presented.is_the_secret_of(key, now);
-        self.0.check((presented.agent, presented.key), now, is_its_secret)
+        let is_its_secret = |key: &AgentKey| presented.matches_key(key, now);
+        self.0.check_limit((presented.agent, presented.key), now, is_its_secret)
     }
 
     /// Counts a call with a verified key.
-    pub(crate) fn count(&self, agent: &Agent, key: KeyId, now: Timestamp) {
+    pub(crate) fn count_call(&self, agent: &Agent, key: KeyId, now: Timestamp) {
         let scope = || format!("key {}#{key}", agent.id);
-        self.0.count((agent.id, key), now, scope, || agent.key(key).cloned());
+        self.0
+            .count_call((agent.id, key), now, scope, || agent.find_key(key).cloned());
     }
 }

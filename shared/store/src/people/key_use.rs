@@ -7,7 +7,7 @@ use crate::{
     codec::attribute::Attribute as _,
     codec::item::{Draft, Row},
     codec::key,
-    codec::ledger::get_all,
+    codec::ledger::get_all_items,
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{AgentId, Duration, KeyId, Result, Timestamp};
@@ -43,15 +43,15 @@ impl KeyUses {
 
     /// Records the use of a key in the background. If Lambda freezes the instance first, the time is written when the
     /// next request resumes the instance.
-    pub fn note(&self, agent: AgentId, key: KeyId, now: Timestamp) {
-        if !self.is_due(agent, key, now) {
+    pub fn record_use(&self, agent: AgentId, key: KeyId, now: Timestamp) {
+        if !self.is_record_due(agent, key, now) {
             return;
         }
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
-            .set_key(Some(Draft::of_partition(key::key_use(agent, key)).into_item()))
+            .set_key(Some(Draft::with_partition_key(key::key_use(agent, key)).into_item()))
             .update_expression("SET used = :now, #ttl = :ttl")
             .condition_expression("attribute_not_exists(used) OR used < :now")
             .expression_attribute_names("#ttl", "ttl")
@@ -60,7 +60,7 @@ impl KeyUses {
         tokio::spawn(async move { update.send().await.is_ok() });
     }
 
-    fn is_due(&self, agent: AgentId, key: KeyId, now: Timestamp) -> bool {
+    fn is_record_due(&self, agent: AgentId, key: KeyId, now: Timestamp) -> bool {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         let last = noted.get(&(agent, key));
         if last.is_some_and(|last| now < last.after(PRECISION)) {
@@ -74,13 +74,13 @@ impl KeyUses {
     }
 
     /// Returns when each of these keys was last used, if known.
-    pub async fn last(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
+    pub async fn read_last_uses(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()
-            .map(|id| Draft::of_partition(key::key_use(agent, *id)).into_item())
+            .map(|id| Draft::with_partition_key(key::key_use(agent, *id)).into_item())
             .collect();
         let mut last = HashMap::new();
-        for item in get_all(&self.db, &self.table, wanted, false, "reading uses of keys").await? {
+        for item in get_all_items(&self.db, &self.table, wanted, false, "reading uses of keys").await? {
             let found = keys.iter().find(|id| {
                 let pk = item.get("pk").and_then(|pk| pk.as_s().ok());
                 pk.is_some_and(|pk| *pk == key::key_use(agent, **id))

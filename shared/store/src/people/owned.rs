@@ -17,14 +17,14 @@ use uuid::Uuid;
 
 /// The position of an approval among all approvals of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ApprovalPlace {
+pub struct ApprovalCursor {
     /// The time of the request.
     pub created_at: Timestamp,
     /// The id, which distinguishes approvals of the same microsecond.
     pub id: ApprovalId,
 }
 
-impl ApprovalPlace {
+impl ApprovalCursor {
     /// Returns the position of this approval.
     pub const fn new(approval: &Approval) -> Self {
         Self {
@@ -47,7 +47,7 @@ pub enum ApprovalList {
 
 impl ApprovalList {
     /// Returns the inclusive bounds of the list's index sort keys before a position.
-    fn ranges(self, before: Option<ApprovalPlace>) -> Vec<(String, String)> {
+    fn key_ranges(self, before: Option<ApprovalCursor>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
         let undecided = |since, before| owned::undecided_bounds(since, before);
         match self {
@@ -67,7 +67,7 @@ impl ApprovalList {
 
 /// The position of an agent among all agents of its owner, in order of creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AgentPlace {
+pub struct AgentCursor {
     /// The time of creation.
     pub created_at: Timestamp,
     /// The id, which distinguishes agents of the same microsecond.
@@ -87,35 +87,35 @@ pub enum AgentOrder {
 impl Ledger {
     /// Reads the agents with these ids, which must be distinct, strongly consistent, in any order. Unknown ids are
     /// skipped.
-    pub async fn agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
+    pub async fn read_agents(&self, ids: impl IntoIterator<Item = AgentId>) -> Result<Vec<Agent>> {
         let keys: Vec<Key> = ids.into_iter().map(Key::agent).collect();
-        let items = self.get_all(&keys).await?;
-        items.iter().map(|item| self.read_agent(item)).collect()
+        let items = self.get_items(&keys).await?;
+        items.iter().map(|item| self.read_agent_item(item)).collect()
     }
 
     /// Reads the ids of an owner's agents in order of creation: all, or up to `first`. Only the index is read, so the
     /// caller must check the owner in the agent's record.
-    pub async fn ids_of_agents(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
-        self.ids_of(owner, owned::AGENTS, first).await
+    pub async fn read_agent_ids(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
+        self.read_indexed_agent_ids(owner, owned::AGENTS, first).await
     }
 
     /// Reads the positions of up to `most` agents of an owner in this order, starting with `from` or the first agent.
     /// Only the index is read, so the caller must check the owner in the agent's record.
-    pub async fn agents_from(
+    pub async fn read_agent_positions(
         &self,
         owner: &str,
         order: AgentOrder,
-        from: Option<AgentPlace>,
+        from: Option<AgentCursor>,
         most: u32,
-    ) -> Result<Vec<AgentPlace>> {
+    ) -> Result<Vec<AgentCursor>> {
         let (mut first, mut last) = (owned::AGENTS.to_owned(), owned::AFTER_AGENTS.to_owned());
-        let from = from.map(|from| owned::agent(from.id, from.created_at));
+        let from = from.map(|from| owned::agent_key(from.id, from.created_at));
         match order {
             AgentOrder::OldestFirst => first = from.unwrap_or(first),
             AgentOrder::NewestFirst => last = from.unwrap_or(last),
         }
         let query = self
-            .owner_index(owner)
+            .query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
             .expression_attribute_values(":first", first.write())
             .expression_attribute_values(":last", last.write())
@@ -123,17 +123,17 @@ impl Ledger {
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
         let listed = query.send().await.map_err(store_error(LISTING))?;
         let places = listed.items().iter().map(|item| {
-            let row = self.row(item);
+            let row = self.item_row(item);
             let os: String = row.get("os")?;
-            let (id, created_at) = owned::parse_agent(&os).ok_or_else(|| row.corrupt("os"))?;
-            Ok(AgentPlace { created_at, id })
+            let (id, created_at) = owned::parse_agent(&os).ok_or_else(|| row.corrupt_error("os"))?;
+            Ok(AgentCursor { created_at, id })
         });
         places.collect()
     }
 
     /// Reads all agents of an owner, in order of creation.
-    pub async fn agents_of(&self, owner: &str) -> Result<Vec<Agent>> {
-        let mut agents = self.agents(self.ids_of_agents(owner, None).await?).await?;
+    pub async fn read_owners_agents(&self, owner: &str) -> Result<Vec<Agent>> {
+        let mut agents = self.read_agents(self.read_agent_ids(owner, None).await?).await?;
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
         Ok(agents)
     }
@@ -142,27 +142,27 @@ impl Ledger {
     /// in batches until one has the service enabled.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
         const AT_ONCE: usize = 50;
-        for ids in self.ids_of_agents(owner, None).await?.chunks(AT_ONCE) {
+        for ids in self.read_agent_ids(owner, None).await?.chunks(AT_ONCE) {
             let policies: Vec<Key> = ids.iter().map(|id| Key::policy(*id, service)).collect();
             let mut decided = BTreeSet::new();
-            for item in self.get_all(&policies).await? {
+            for item in self.get_items(&policies).await? {
                 if self.read_policy(&item)?.enabled {
                     return Ok(true);
                 }
                 decided.extend(
                     ids.iter()
                         .zip(&policies)
-                        .filter(|(_, key)| key.is_of(&item))
+                        .filter(|(_, key)| key.is_key_of(&item))
                         .map(|(id, _)| *id),
                 );
             }
             let undecided = ids.iter().copied().filter(|id| !decided.contains(id));
-            for agent in self.agents(undecided).await? {
+            for agent in self.read_agents(undecided).await? {
                 if agent.owner == owner
                     && self
-                        .starting_services(&agent)
+                        .read_default_services(&agent)
                         .await?
-                        .record(service)
+                        .default_policy(service)
                         .is_some_and(|record| record.enabled)
                 {
                     return Ok(true);
@@ -174,16 +174,18 @@ impl Ledger {
 
     /// Reads these agents in order of creation, each with the ids of its approvals that may be pending. Some of these
     /// approvals may no longer be pending.
-    pub async fn asking(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
+    pub async fn read_agents_with_approvals(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
-        let both: Vec<Key> = ids.flat_map(|id| [Key::agent(id), Key::waiting(id)]).collect();
+        let both: Vec<Key> = ids
+            .flat_map(|id| [Key::agent(id), Key::waiting_approvals(id)])
+            .collect();
         let (mut agents, mut waiting) = (Vec::new(), BTreeMap::new());
-        for item in self.get_all(&both).await? {
-            let id = key::agent_of(&item).ok_or_else(|| self.row(&item).corrupt("pk"))?;
-            if Key::waiting(id).is_of(&item) {
-                waiting.insert(id, self.may_wait(&item)?);
+        for item in self.get_items(&both).await? {
+            let id = key::agent_in_key(&item).ok_or_else(|| self.item_row(&item).corrupt_error("pk"))?;
+            if Key::waiting_approvals(id).is_key_of(&item) {
+                waiting.insert(id, self.pending_approval_ids(&item)?);
             } else {
-                agents.push(self.read_agent(&item)?);
+                agents.push(self.read_agent_item(&item)?);
             }
         }
         agents.sort_by_key(|agent| (agent.created_at, agent.id));
@@ -196,31 +198,31 @@ impl Ledger {
 
     /// Reads up to `limit` and at most a hundred approvals of an owner's agents in a list before `before`, or the
     /// newest approvals, newest first.
-    pub async fn approvals_of(
+    pub async fn read_owners_approvals(
         &self,
         owner: &str,
         list: ApprovalList,
-        before: Option<ApprovalPlace>,
+        before: Option<ApprovalCursor>,
         limit: u8,
     ) -> Result<Vec<Approval>> {
         let most = limit.min(100);
         let mut listed: Vec<(String, Key)> = Vec::new();
-        for (first, last) in list.ranges(before) {
+        for (first, last) in list.key_ranges(before) {
             if first > last {
                 continue;
             }
             let query = self
-                .owner_index(owner)
+                .query_owner_index(owner)
                 .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
                 .expression_attribute_values(":first", first.write())
                 .expression_attribute_values(":last", last.write())
                 .scan_index_forward(false)
                 .limit(most.into());
             for item in query.send().await.map_err(store_error(LISTING))?.items() {
-                let row = self.row(item);
+                let row = self.item_row(item);
                 let os: String = row.get("os")?;
-                let place = owned::place_of_approval(&os).ok_or_else(|| row.corrupt("os"))?;
-                let key = Key::from_item(item).ok_or_else(|| row.corrupt("pk"))?;
+                let place = owned::approval_index_position(&os).ok_or_else(|| row.corrupt_error("os"))?;
+                let key = Key::from_item(item).ok_or_else(|| row.corrupt_error("pk"))?;
                 listed.push((place.to_owned(), key));
             }
         }
@@ -229,19 +231,19 @@ impl Ledger {
         listed.dedup_by(|(a, _), (b, _)| a == b);
         listed.truncate(most.into());
         let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
-        let items = self.get_all(&keys).await?;
+        let items = self.get_items(&keys).await?;
         let approvals: Result<Vec<Approval>> = items.iter().map(|item| self.read_listed_approval(item)).collect();
         let mut approvals = approvals?;
-        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalPlace::new(approval)));
+        approvals.sort_by_key(|approval| std::cmp::Reverse(ApprovalCursor::new(approval)));
         Ok(approvals)
     }
 
     /// Returns the number of an owner's approvals that no user has decided, created at `since` or later, up to `most`.
     /// Only the index is read, so a very recent decision may be missing.
-    pub async fn count_of_undecided(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
+    pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
         let (first, last) = owned::undecided_bounds(since, None);
         let query = self
-            .owner_index(owner)
+            .query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND os BETWEEN :first AND :last")
             .expression_attribute_values(":first", first.write())
             .expression_attribute_values(":last", last.write())
@@ -253,7 +255,12 @@ impl Ledger {
 
     /// Returns the agents for which the index lists an item of this kind (a record or an offer) under a user: all, or
     /// up to `first`.
-    pub(crate) async fn ids_of(&self, owner: &str, kind: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
+    pub(crate) async fn read_indexed_agent_ids(
+        &self,
+        owner: &str,
+        kind: &str,
+        first: Option<usize>,
+    ) -> Result<Vec<AgentId>> {
         let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
         let query = self.query_owned(owner, kind).set_limit(most);
         let listed = if first.is_some() {
@@ -269,19 +276,19 @@ impl Ledger {
             listed.map_err(store_error(LISTING))?
         };
         let ids = listed.iter();
-        ids.map(|item| key::agent_of(item).ok_or_else(|| self.row(item).corrupt("pk")))
+        ids.map(|item| key::agent_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("pk")))
             .collect()
     }
 
     /// Creates the query for an owner's items of one kind.
     fn query_owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
-        self.owner_index(owner)
+        self.query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_values(":kind", kind.to_owned().write())
     }
 
     /// Creates a query of the index for an owner, without a key condition.
-    fn owner_index(&self, owner: &str) -> QueryFluentBuilder {
+    fn query_owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()
             .table_name(&*self.table)

@@ -12,7 +12,7 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
-    codec::ledger::{EditResult, Ledger},
+    codec::ledger::{Ledger, UpdateResult},
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, UpdateBuilder};
@@ -32,7 +32,7 @@ pub(crate) enum Role {
 
 /// The result of granting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RaiseGranted {
+pub enum GrantLimitIncreaseResult {
     /// The policy has the increase, and the request is approved.
     Done,
     /// The policy does not have the version before the increase. Nothing was written.
@@ -47,23 +47,28 @@ impl Ledger {
     ///
     /// The first version also creates the window, and is conditional on the version of the agent's record, which the
     /// window stores. Without the condition, a concurrent change of the agent might not apply to the window.
-    pub async fn put_policy(&self, agent: AgentId, enabled: &EnabledService, audit: &AuditEntry) -> Result<EditResult> {
+    pub async fn put_policy(
+        &self,
+        agent: AgentId,
+        enabled: &EnabledService,
+        audit: &AuditEntry,
+    ) -> Result<UpdateResult> {
         Ok(match self.put_policy_with(agent, enabled, None, audit).await? {
-            RaiseGranted::Done => EditResult::Stored,
-            RaiseGranted::Conflict | RaiseGranted::NotPending => EditResult::Conflict,
+            GrantLimitIncreaseResult::Done => UpdateResult::Stored,
+            GrantLimitIncreaseResult::Conflict | GrantLimitIncreaseResult::NotPending => UpdateResult::Conflict,
         })
     }
 
     /// Grants the temporary limit increase that the pending approval requests: one transaction stores the policy with
     /// the increase and the approval as approved. The approval then lasts as long as the increase.
-    pub async fn grant_raise(
+    pub async fn grant_limit_increase(
         &self,
         approval: &Approval,
         enabled: &EnabledService,
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
-    ) -> Result<RaiseGranted> {
-        let update = self.raise_approved(approval, ruling)?;
+    ) -> Result<GrantLimitIncreaseResult> {
+        let update = self.approve_limit_increase_update(approval, ruling)?;
         self.put_policy_with(approval.agent, enabled, Some(update), audit).await
     }
 
@@ -73,52 +78,52 @@ impl Ledger {
         enabled: &EnabledService,
         approved: Option<UpdateBuilder>,
         audit: &AuditEntry,
-    ) -> Result<RaiseGranted> {
+    ) -> Result<GrantLimitIncreaseResult> {
         let mut backoff = Backoff::new();
         loop {
             let record = if enabled.version == 1 {
-                self.agent(agent).await?
+                self.read_agent_by_id(agent).await?
             } else {
                 None
             };
             if let Some(record) = &record
-                && let Some(default) = self.default_of(record, enabled.service).await?
+                && let Some(default) = self.read_default_policy(record, enabled.service).await?
                 && default != *enabled
             {
-                return Ok(RaiseGranted::Conflict);
+                return Ok(GrantLimitIncreaseResult::Conflict);
             }
-            let mut edit = self.policy_edit(agent, enabled, record.map(|record| record.version), Some(audit))?;
+            let mut edit = self.policy_transaction(agent, enabled, record.map(|record| record.version), Some(audit))?;
             if let Some(approved) = &approved {
-                edit.update(Role::Approval, approved.clone())?;
+                edit.add_update(Role::Approval, approved.clone())?;
             }
-            edit.audit(Role::Audit, audit)?;
+            edit.add_audit_rows(Role::Audit, audit)?;
             let TransactionOutcome::Refused(refusal) = edit.send_until_known(&self.db, &mut backoff).await? else {
-                return Ok(RaiseGranted::Done);
+                return Ok(GrantLimitIncreaseResult::Done);
             };
-            if refusal.names(Role::Policy) {
+            if refusal.has_failed(Role::Policy) {
                 let existing = refusal
-                    .existing(Role::Policy)
+                    .existing_item(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 if existing.as_ref() == Some(enabled) {
-                    return Ok(RaiseGranted::Done);
+                    return Ok(GrantLimitIncreaseResult::Done);
                 }
                 let is_first = existing.is_none() && enabled.version == 2;
-                if !is_first || !self.write_default_for_edit(agent, enabled.service).await? {
-                    return Ok(RaiseGranted::Conflict);
+                if !is_first || !self.write_default_policy_for_update(agent, enabled.service).await? {
+                    return Ok(GrantLimitIncreaseResult::Conflict);
                 }
-            } else if refusal.names(Role::Approval) {
-                return Ok(RaiseGranted::NotPending);
+            } else if refusal.has_failed(Role::Approval) {
+                return Ok(GrantLimitIncreaseResult::NotPending);
             }
             // The agent was changed concurrently, or the default was written.
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 
     /// Adds the write of a policy version. Without `audit`, the version is a default and not a change. The first
     /// version also creates the window, if the agent's record has `agent_version`; an agent that is not created yet
     /// will have version 1.
-    pub(crate) fn policy_edit(
+    pub(crate) fn policy_transaction(
         &self,
         agent: AgentId,
         enabled: &EnabledService,
@@ -129,7 +134,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let item = write_policy(agent, enabled);
         let item = match audit {
-            Some(audit) => audit.mark(item),
+            Some(audit) => audit.mark_item(item),
             None => item,
         };
         let put = if enabled.version == 1 {
@@ -139,28 +144,28 @@ impl Ledger {
                     .set_key(Some(Key::agent(agent).attributes()))
                     .condition_expression("ver = :agent")
                     .expression_attribute_values(":agent", agent_version.write());
-                transaction.check(Role::Agent, unchanged)?;
+                transaction.add_check(Role::Agent, unchanged)?;
             }
-            self.put_new(item)
+            self.put_new_item(item)
         } else {
-            self.put(item)
+            self.put_item(item)
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", enabled.version.saturating_sub(1).write())
         };
-        transaction.put(Role::Policy, put)?;
+        transaction.add_put(Role::Policy, put)?;
         let scope = WindowScope::Day { agent, service };
-        let stamp = self.stamp(scope, enabled.version, agent_version.unwrap_or(1));
-        transaction.update(Role::Window, stamp)?;
+        let stamp = self.version_stamp_update(scope, enabled.version, agent_version.unwrap_or(1));
+        transaction.add_update(Role::Window, stamp)?;
         Ok(transaction)
     }
 
     /// Reads an agent's policy for one service, strongly consistent: the stored policy, or the default policy.
     pub async fn find_enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
-        if let Some(item) = self.get(&Key::policy(agent, service)).await? {
+        if let Some(item) = self.get_item(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
         }
-        match self.agent(agent).await? {
-            Some(agent) => self.default_of(&agent, service).await,
+        match self.read_agent_by_id(agent).await? {
+            Some(agent) => self.read_default_policy(&agent, service).await,
             None => Ok(None),
         }
     }
@@ -168,23 +173,23 @@ impl Ledger {
     /// Reads an agent's policies for all services, including default services and disabled services, in order of
     /// service id.
     pub async fn list_enabled_services(&self, agent: &Agent) -> Result<Vec<EnabledService>> {
-        let (items, set) = tokio::try_join!(self.policies(agent.id), self.starting_services(agent))?;
+        let (items, set) = tokio::try_join!(self.read_policy_items(agent.id), self.read_default_services(agent))?;
         let found = items.iter().map(|item| self.read_policy(item));
         let mut found = found.collect::<Result<Vec<EnabledService>>>()?;
         let written: HashSet<ServiceId> = found.iter().map(|enabled| enabled.service).collect();
-        let unwritten = set.services().iter().filter(|service| !written.contains(*service));
-        found.extend(unwritten.filter_map(|service| set.record(*service)));
+        let unwritten = set.service_ids().iter().filter(|service| !written.contains(*service));
+        found.extend(unwritten.filter_map(|service| set.default_policy(*service)));
         found.sort_by_key(|enabled| enabled.service);
         Ok(found)
     }
 
     /// Returns the services for which the agent has a stored policy.
-    pub(crate) async fn services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
-        let items = self.policies(agent).await?;
-        items.iter().map(|item| self.row(item).get("svc")).collect()
+    pub(crate) async fn read_services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
+        let items = self.read_policy_items(agent).await?;
+        items.iter().map(|item| self.item_row(item).get("svc")).collect()
     }
 
-    async fn policies(&self, agent: AgentId) -> Result<Vec<Item>> {
+    async fn read_policy_items(&self, agent: AgentId) -> Result<Vec<Item>> {
         let query = self
             .db
             .query()
@@ -198,7 +203,7 @@ impl Ledger {
 
     /// Decodes a policy's row.
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {
-        self.row(item).read()
+        self.item_row(item).read()
     }
 }
 

@@ -14,9 +14,9 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    transact::{Transaction, TransactionOutcome, was_made},
+    transact::{Transaction, TransactionOutcome, was_applied},
 };
-use purser_domain::{Error, PersonId, Result, Session, SessionId, Timestamp};
+use purser_domain::{Error, Result, Session, SessionId, Timestamp, UserId};
 
 /// A user's identity at the issuer. The user's id is a hash over both fields.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl Ledger {
         audit: &AuditEntry,
     ) -> Result<StartSessionResult> {
         let person = self
-            .update(&Key::person(&session.person))
+            .update_item(&Key::user(&session.person))
             .update_expression("SET iss = :iss, #sub = :sub")
             .condition_expression("attribute_not_exists(nb) OR nb < :signed_in")
             .expression_attribute_names("#sub", "sub")
@@ -65,22 +65,22 @@ impl Ledger {
             .expression_attribute_values(":sub", identity.subject.to_owned().write())
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
-        transaction.update(Role::Person, person)?;
+        transaction.add_update(Role::Person, person)?;
         // The secret is random, so an existing row with its digest can only be this session's row.
-        transaction.put(Role::Session, self.put(write_session(session)))?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Session, self.put_item(write_session(session)))?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
             // The audit row exists, so an attempt whose response was lost has stored the session.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(StartSessionResult::Stored),
+            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(StartSessionResult::Stored),
             TransactionOutcome::Refused(_) => Ok(StartSessionResult::SignedInTooEarly),
         }
     }
 
     /// Reads a user's session, strongly consistent. The session's times are not checked.
-    pub async fn session(&self, person: &PersonId, id: &SessionId) -> Result<Option<Session>> {
-        let item = self.get(&Key::session(person, id)).await?;
-        item.map(|item| self.row(&item).read()).transpose()
+    pub async fn read_session_by_id(&self, person: &UserId, id: &SessionId) -> Result<Option<Session>> {
+        let item = self.get_item(&Key::session(person, id)).await?;
+        item.map(|item| self.item_row(&item).read()).transpose()
     }
 
     /// Records the use of a session. A session that was ended meanwhile is not restored.
@@ -93,37 +93,37 @@ impl Ledger {
             .update_expression("SET seen = :now")
             .condition_expression("attribute_exists(pk) AND seen < :now")
             .expression_attribute_values(":now", now.write());
-        was_made(update.send().await, "recording the use of a session")?;
+        was_applied(update.send().await, "recording the use of a session")?;
         Ok(())
     }
 
     /// Reads a user's sessions that TTL has not deleted yet, strongly consistent, in any order.
-    pub async fn sessions_of(&self, person: &PersonId) -> Result<Vec<Session>> {
+    pub async fn read_sessions(&self, person: &UserId) -> Result<Vec<Session>> {
         let items = self
             .db
             .query()
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk AND begins_with(sk, :kind)")
-            .expression_attribute_values(":pk", key::person_partition(person).write())
+            .expression_attribute_values(":pk", key::user_partition(person).write())
             .expression_attribute_values(":kind", key::SESSIONS.to_owned().write())
             .into_paginator()
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
         let items = items.map_err(store_error("listing sessions"))?;
-        items.iter().map(|item| self.row(item).read()).collect()
+        items.iter().map(|item| self.item_row(item).read()).collect()
     }
 
     /// Ends a session. Returns whether the session existed.
-    pub async fn end_session(&self, person: &PersonId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
+    pub async fn end_session(&self, person: &UserId, id: &SessionId, audit: &AuditEntry) -> Result<bool> {
         let mut transaction = Transaction::new();
-        transaction.delete_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_delete_of_existing(Role::Session, &self.table, Key::session(person, id).attributes())?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
             // The audit row exists, so an attempt whose response was lost has ended the session.
-            TransactionOutcome::Refused(refusal) => Ok(refusal.names(Role::Audit)),
+            TransactionOutcome::Refused(refusal) => Ok(refusal.has_failed(Role::Audit)),
         }
     }
 
@@ -143,18 +143,18 @@ impl Ledger {
     ///
     /// The time is written first. A session that is started concurrently is either rejected because of this time, or
     /// found and deleted.
-    pub async fn end_sessions(&self, person: &PersonId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
+    pub async fn end_sessions(&self, person: &UserId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
-            .update(&Key::person(person))
+            .update_item(&Key::user(person))
             .update_expression("SET nb = :now")
             .condition_expression("attribute_not_exists(nb) OR nb < :now")
             .expression_attribute_values(":now", now.write());
         let mut transaction = Transaction::new();
-        transaction.update(Role::Person, update)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_update(Role::Person, update)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // The condition of a repeated attempt fails because of the stored time, and the function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
-        let sessions = self.sessions_of(person).await?;
+        let sessions = self.read_sessions(person).await?;
         for batch in sessions.chunks(AT_ONCE) {
             let mut ends = tokio::task::JoinSet::new();
             for session in batch {
@@ -170,9 +170,9 @@ impl Ledger {
 
     /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins up to this time
     /// are invalid.
-    pub async fn sessions_ended_at(&self, person: &PersonId) -> Result<Option<Timestamp>> {
-        match self.get(&Key::person(person)).await? {
-            Some(item) => self.row(&item).get_optional("nb"),
+    pub async fn read_sessions_ended_at(&self, person: &UserId) -> Result<Option<Timestamp>> {
+        match self.get_item(&Key::user(person)).await? {
+            Some(item) => self.item_row(&item).get_optional("nb"),
             None => Ok(None),
         }
     }

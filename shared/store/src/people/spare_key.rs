@@ -4,7 +4,7 @@
 use crate::{
     codec::attribute::Item,
     codec::fault::store_error,
-    codec::item::{Draft, member},
+    codec::item::{Draft, read_field},
     codec::key::Key,
     codec::ledger::Ledger,
 };
@@ -37,12 +37,14 @@ impl Ledger {
             Err(error) if error.code() == Some("ConditionalCheckFailedException") => return Ok(None),
             Err(error) => return Err(store_error(DOING)(error)),
         };
-        let first = old.get("spare").and_then(first);
-        first.map(Some).ok_or_else(|| self.row(&old).corrupt("spare"))
+        let first = old.get("spare").and_then(first_spare_key);
+        first
+            .map(Some)
+            .ok_or_else(|| self.item_row(&old).corrupt_error("spare"))
     }
 
     /// Adds a key at the end of the list.
-    pub async fn keep_spare_key(&self, spare: SpareKey) -> Result<()> {
+    pub async fn add_spare_key(&self, spare: SpareKey) -> Result<()> {
         let entry = Draft::new_map().with("key", &spare.key).with("agent", &spare.agent);
         let update = self
             .db
@@ -57,10 +59,10 @@ impl Ledger {
     }
 }
 
-fn first(spare: &AttributeValue) -> Option<SpareKey> {
+fn first_spare_key(spare: &AttributeValue) -> Option<SpareKey> {
     let entry: &Item = spare.as_l().ok()?.first()?.as_m().ok()?;
     Some(SpareKey {
-        key: member(entry, "key")?,
-        agent: member(entry, "agent")?,
+        key: read_field(entry, "key")?,
+        agent: read_field(entry, "agent")?,
     })
 }

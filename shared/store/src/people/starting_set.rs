@@ -1,8 +1,8 @@
 //! Default services: the services that are enabled for an agent since its creation, without a row for each service.
 //!
 //! If an agent has no stored policy for one of its default services, the default policy with version 1 applies
-//! ([`StartingSet::record`]), and there is no window. The first change or payment writes both
-//! ([`Ledger::write_default`]), so every reservation is conditional on stored rows.
+//! ([`DefaultServices::default_policy`]), and there is no window. The first change or payment writes both
+//! ([`Ledger::write_default_policy`]), so every reservation is conditional on stored rows.
 //!
 //! A set of default services is stored once under its digest and never changed or removed, so it can be cached in
 //! memory.
@@ -18,23 +18,23 @@ use crate::{
         ledger::Ledger,
     },
     people::policy::Role,
-    transact::{TransactionOutcome, was_made},
+    transact::{TransactionOutcome, was_applied},
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{
-    Agent, AgentId, EnabledService, Error, Fingerprint, PolicyChange, Result, ServiceId, StartingCaps, StartingSet,
+    Agent, AgentId, DefaultServices, EnabledService, Error, Fingerprint, PolicyChange, Result, ServiceId, StartingCaps,
 };
 use std::sync::Arc;
 
 impl Ledger {
     /// Stores a set of default services, unless it is known to be stored, and returns its digest. The set must be
     /// stored before an agent that uses it.
-    pub async fn keep_starting_set(&self, set: &StartingSet) -> Result<Fingerprint> {
+    pub async fn store_default_services(&self, set: &DefaultServices) -> Result<Fingerprint> {
         let digest = set.digest();
-        if self.sets.get(&digest).is_none() {
+        if self.sets.find(&digest).is_none() {
             let services = AttributeValue::B(Blob::new(set.to_bytes()));
-            let caps = set.caps();
-            let row = Draft::new(&Key::starting_set(&digest))
+            let caps = set.starting_caps();
+            let row = Draft::new(&Key::default_services(&digest))
                 .with_value(SERVICES, services)
                 .with_optional("limits", write_changes(set).as_ref());
             let row = match &caps {
@@ -47,45 +47,49 @@ impl Ledger {
                 .table_name(&*self.table)
                 .set_item(Some(row.into_item()))
                 .condition_expression("attribute_not_exists(pk)");
-            was_made(put.send().await, "keeping a starting set")?;
-            self.sets.keep(digest, &Arc::new(set.clone()));
+            was_applied(put.send().await, "keeping a starting set")?;
+            self.sets.remember(digest, &Arc::new(set.clone()));
         }
         Ok(digest)
     }
 
     /// Reads the services that are enabled for an agent since its creation.
-    pub async fn starting_services(&self, agent: &Agent) -> Result<Arc<StartingSet>> {
+    pub async fn read_default_services(&self, agent: &Agent) -> Result<Arc<DefaultServices>> {
         const READING: &str = "reading a starting set";
         let Some(digest) = agent.starting_set else {
-            return Ok(Arc::new(StartingSet::new([])));
+            return Ok(Arc::new(DefaultServices::new([])));
         };
-        if let Some(known) = self.sets.get(&digest) {
+        if let Some(known) = self.sets.find(&digest) {
             return Ok(known);
         }
-        let item = self.get(&Key::starting_set(&digest)).await?;
+        let item = self.get_item(&Key::default_services(&digest)).await?;
         let item = item.ok_or_else(|| Error::internal(READING, Fault::new("it is not there")))?;
         let bytes = item.get(SERVICES).and_then(|value| value.as_b().ok());
-        let row = self.row(&item);
+        let row = self.item_row(&item);
         let caps = if item.contains_key("mpc") {
             Some(row.read()?)
         } else {
             None
         };
-        let set = bytes.and_then(|bytes| StartingSet::from_bytes(bytes.as_ref()));
+        let set = bytes.and_then(|bytes| DefaultServices::from_bytes(bytes.as_ref()));
         let changes: Vec<OfServices> = row.get_optional("limits")?.unwrap_or_default();
         let changes = changes.into_iter().map(|of| (of.change, of.services)).collect();
         let set = set.map(|set| set.with_caps(caps).with_changes(changes));
         let set = set.filter(|set| set.digest() == digest);
-        let set = Arc::new(set.ok_or_else(|| row.corrupt(SERVICES))?);
-        self.sets.keep(digest, &set);
+        let set = Arc::new(set.ok_or_else(|| row.corrupt_error(SERVICES))?);
+        self.sets.remember(digest, &set);
         Ok(set)
     }
 
     /// Returns the default policy for an agent and a service; `None` if the service is not a default service of the
     /// agent.
-    pub(crate) async fn default_of(&self, agent: &Agent, service: ServiceId) -> Result<Option<EnabledService>> {
-        let set = self.starting_services(agent).await?;
-        Ok(set.record(service))
+    pub(crate) async fn read_default_policy(
+        &self,
+        agent: &Agent,
+        service: ServiceId,
+    ) -> Result<Option<EnabledService>> {
+        let set = self.read_default_services(agent).await?;
+        Ok(set.default_policy(service))
     }
 
     /// Writes the agent's default policy for the service together with its window. Takes 6 write units. The write is
@@ -95,17 +99,17 @@ impl Ledger {
     ///
     /// Returns `true` if the default is stored, by this or a concurrent call. Returns `false` if the agent or the
     /// policy was changed, or if there is no default.
-    pub async fn write_default(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
-        let Some(record) = self.default_of(agent, service).await? else {
+    pub async fn write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
+        let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);
         };
-        let edit = self.policy_edit(agent.id, &record, Some(agent.version), None)?;
+        let edit = self.policy_transaction(agent.id, &record, Some(agent.version), None)?;
         let mut backoff = Backoff::new();
         match edit.send_until_known(&self.db, &mut backoff).await? {
             TransactionOutcome::Committed => Ok(true),
             TransactionOutcome::Refused(refusal) => {
                 let existing = refusal
-                    .existing(Role::Policy)
+                    .existing_item(Role::Policy)
                     .map(|item| self.read_policy(item))
                     .transpose()?;
                 Ok(existing.as_ref() == Some(&record))
@@ -114,15 +118,15 @@ impl Ledger {
     }
 
     /// Writes the default policy for a change that found no row. Returns `false` if no default applies.
-    pub(crate) async fn write_default_for_edit(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
-        let Some(agent) = self.agent(agent).await? else {
+    pub(crate) async fn write_default_policy_for_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
+        let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
         };
-        if self.default_of(&agent, service).await?.is_none() {
+        if self.read_default_policy(&agent, service).await?.is_none() {
             return Ok(false);
         }
         // If the agent was changed meanwhile, the caller finds no row again and repeats this call.
-        self.write_default(&agent, service).await?;
+        self.write_default_policy(&agent, service).await?;
         Ok(true)
     }
 }
@@ -139,8 +143,8 @@ struct OfServices {
     services: Vec<ServiceId>,
 }
 
-fn write_changes(set: &StartingSet) -> Option<Vec<OfServices>> {
-    let changes = set.changes().iter().map(|(change, services)| OfServices {
+fn write_changes(set: &DefaultServices) -> Option<Vec<OfServices>> {
+    let changes = set.policy_changes().iter().map(|(change, services)| OfServices {
         change: change.clone(),
         services: services.clone(),
     });
@@ -149,7 +153,7 @@ fn write_changes(set: &StartingSet) -> Option<Vec<OfServices>> {
 
 impl Attribute for OfServices {
     fn write(&self) -> AttributeValue {
-        let services = StartingSet::new(self.services.iter().copied()).to_bytes();
+        let services = DefaultServices::new(self.services.iter().copied()).to_bytes();
         let services = AttributeValue::B(Blob::new(services));
         AttributeValue::M(
             Draft::new_map()
@@ -161,10 +165,10 @@ impl Attribute for OfServices {
 
     fn read(value: &AttributeValue) -> Option<Self> {
         let map = value.as_m().ok()?;
-        let services = StartingSet::from_bytes(map.get(SERVICES)?.as_b().ok()?.as_ref())?;
+        let services = DefaultServices::from_bytes(map.get(SERVICES)?.as_b().ok()?.as_ref())?;
         Some(Self {
             change: Fields::read_from(map).ok()?,
-            services: services.services().to_vec(),
+            services: services.service_ids().to_vec(),
         })
     }
 }

@@ -8,10 +8,10 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::Key,
-    codec::ledger::{EditResult, Ledger},
+    codec::ledger::{Ledger, UpdateResult},
     transact::{Transaction, TransactionOutcome},
 };
-use purser_domain::{PersonId, Result, TemplateEntry, TemplateList, TemplateTerms};
+use purser_domain::{Result, TemplateEntry, TemplateList, TemplateTerms, UserId};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -22,54 +22,57 @@ enum Role {
 
 impl Ledger {
     /// Reads a user's templates, strongly consistent. Takes one read unit for every 4 KB.
-    pub async fn templates(&self, person: &PersonId) -> Result<TemplateList> {
-        match self.get(&Key::templates(person)).await? {
+    pub async fn read_template_list(&self, person: &UserId) -> Result<TemplateList> {
+        match self.get_item(&Key::templates(person)).await? {
             None => Ok(TemplateList::default()),
-            Some(item) => self.read_templates(&item),
+            Some(item) => self.read_template_list_item(&item),
         }
     }
 
     /// Reads the limits of a template version, strongly consistent.
-    pub async fn template_terms(&self, person: &PersonId, version: u64) -> Result<Option<TemplateTerms>> {
-        let item = self.get(&Key::template(person, version)).await?;
-        item.map(|item| self.read_terms(&item)).transpose()
+    pub async fn read_template_limits(&self, person: &UserId, version: u64) -> Result<Option<TemplateTerms>> {
+        let item = self.get_item(&Key::template(person, version)).await?;
+        item.map(|item| self.read_limits_item(&item)).transpose()
     }
 
     /// Replaces the list with its next version. `edited` contains the limits of the template that this version changes.
     pub async fn put_templates(
         &self,
-        person: &PersonId,
+        person: &UserId,
         list: &TemplateList,
         edited: Option<&TemplateTerms>,
         audit: &AuditEntry,
-    ) -> Result<EditResult> {
+    ) -> Result<UpdateResult> {
         let mut transaction = Transaction::new();
         let put = self
-            .put(write_templates(person, list))
+            .put_item(write_templates(person, list))
             .condition_expression("ver = :old OR (attribute_not_exists(pk) AND :old = :zero)")
             .expression_attribute_values(":old", list.version.saturating_sub(1).write())
             .expression_attribute_values(":zero", 0_u64.write());
-        transaction.put(Role::List, put)?;
+        transaction.add_put(Role::List, put)?;
         if let Some(terms) = edited {
-            transaction.put(Role::Version, self.put_new(write_terms(person, list.version, terms)))?;
+            transaction.add_put(
+                Role::Version,
+                self.put_new_item(write_limits(person, list.version, terms)),
+            )?;
         }
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-                TransactionOutcome::Committed => EditResult::Stored,
+                TransactionOutcome::Committed => UpdateResult::Stored,
                 // The audit row was written by an attempt whose response was lost.
-                TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => EditResult::Stored,
-                TransactionOutcome::Refused(_) => EditResult::Conflict,
+                TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => UpdateResult::Stored,
+                TransactionOutcome::Refused(_) => UpdateResult::Conflict,
             },
         )
     }
 
-    pub(crate) fn read_templates(&self, item: &Item) -> Result<TemplateList> {
-        self.row(item).read()
+    pub(crate) fn read_template_list_item(&self, item: &Item) -> Result<TemplateList> {
+        self.item_row(item).read()
     }
 
-    pub(crate) fn read_terms(&self, item: &Item) -> Result<TemplateTerms> {
-        self.row(item).read()
+    pub(crate) fn read_limits_item(&self, item: &Item) -> Result<TemplateTerms> {
+        self.item_row(item).read()
     }
 }
 
@@ -81,11 +84,11 @@ fields! {
     TemplateTerms { services: "limits", rules: "rules" optional }
 }
 
-pub(crate) fn write_templates(person: &PersonId, list: &TemplateList) -> Item {
+pub(crate) fn write_templates(person: &UserId, list: &TemplateList) -> Item {
     Draft::new(&Key::templates(person)).with_fields(list).into_item()
 }
 
-pub(crate) fn write_terms(person: &PersonId, version: u64, terms: &TemplateTerms) -> Item {
+pub(crate) fn write_limits(person: &UserId, version: u64, terms: &TemplateTerms) -> Item {
     Draft::new(&Key::template(person, version))
         .with_fields(terms)
         .into_item()

@@ -8,7 +8,7 @@
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
-    codec::key::ThrottleKind, transact::was_made,
+    codec::key::ThrottleKind, transact::was_applied,
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{ErrorKind, Result, Timestamp};
@@ -26,7 +26,7 @@ pub struct Throttle {
     table: Arc<str>,
     kind: ThrottleKind,
     limit_per_minute: u32,
-    refused: Arc<Mutex<RefusedScopes>>,
+    refused: Arc<Mutex<ThrottledScopes>>,
 }
 
 /// The lifetime of a counter in seconds, for instances whose clocks are behind.
@@ -37,12 +37,12 @@ pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.
-fn minute(now: Timestamp) -> u64 {
+fn minute_number(now: Timestamp) -> u64 {
     now.secs() / A_MINUTE
 }
 
 /// Returns the error for a call that may be repeated in the next span of `span_secs` seconds.
-pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
+pub(crate) fn too_many_requests_error(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
     // At least one second, because the remainder is below the span.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
@@ -50,14 +50,14 @@ pub(crate) fn too_many_requests(now: Timestamp, span_secs: NonZeroU64) -> ErrorK
 
 /// The scopes that were rejected in one minute.
 #[derive(Debug, Default)]
-struct RefusedScopes {
+struct ThrottledScopes {
     minute: u64,
     scopes: HashSet<String>,
 }
 
-impl RefusedScopes {
+impl ThrottledScopes {
     /// Returns the scopes of this minute, and discards the scopes of another minute.
-    fn in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
+    fn scopes_in_minute(&mut self, minute: u64) -> &mut HashSet<String> {
         if self.minute != minute {
             *self = Self {
                 minute,
@@ -67,12 +67,12 @@ impl RefusedScopes {
         &mut self.scopes
     }
 
-    fn has(&mut self, scope: &str, now: Timestamp) -> bool {
-        self.in_minute(minute(now)).contains(scope)
+    fn contains(&mut self, scope: &str, now: Timestamp) -> bool {
+        self.scopes_in_minute(minute_number(now)).contains(scope)
     }
 
     fn add(&mut self, scope: String, now: Timestamp) {
-        let scopes = self.in_minute(minute(now));
+        let scopes = self.scopes_in_minute(minute_number(now));
         if scopes.len() < MAX_REMEMBERED {
             scopes.insert(scope);
         }
@@ -92,7 +92,7 @@ impl Throttle {
     }
 
     /// Creates the throttle of `mcp`, which can't access the counters of the API.
-    pub fn of_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
+    pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
             ..Self::new(db, table, limit_per_minute)
@@ -102,28 +102,28 @@ impl Throttle {
     /// Runs `work` while one request of a scope, for example a source address, is counted. Returns 429 if the scope has
     /// used up the minute's requests. `work` has already run by then, so it may read but must not write. `work` does
     /// not run for a scope that this instance has already rejected in the same minute.
-    pub async fn limit<T>(
+    pub async fn run_limited_by<T>(
         &self,
         scope: impl fmt::Display,
         now: Timestamp,
         work: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let scope = scope.to_string();
-        if self.lock_refused().has(&scope, now) {
-            return Err(too_many_requests(now, A_MINUTE).into());
+        if self.lock_rejected_scopes().contains(&scope, now) {
+            return Err(too_many_requests_error(now, A_MINUTE).into());
         }
         // Boxed because the SDK's futures take kilobytes, and `join` copies a finished future.
-        run_limited(Box::pin(self.count(scope, now)), now, Box::pin(work)).await
+        run_while_counting(Box::pin(self.count_request(scope, now)), now, Box::pin(work)).await
     }
 
     /// Counts one request. Returns whether the request is allowed.
-    async fn count(&self, scope: String, now: Timestamp) -> Result<bool> {
+    async fn count_request(&self, scope: String, now: Timestamp) -> Result<bool> {
         let update = self
             .db
             .update_item()
             .table_name(&*self.table)
             .set_key(Some(
-                Draft::of_partition(key::throttle(self.kind, &scope, minute(now))).into_item(),
+                Draft::with_partition_key(key::throttle_key(self.kind, &scope, minute_number(now))).into_item(),
             ))
             .update_expression("ADD n :one SET #ttl = if_not_exists(#ttl, :ttl)")
             .condition_expression("attribute_not_exists(n) OR n < :limit")
@@ -131,19 +131,19 @@ impl Throttle {
             .expression_attribute_values(":one", 1_u32.write())
             .expression_attribute_values(":limit", self.limit_per_minute.write())
             .expression_attribute_values(":ttl", now.secs().saturating_add(KEPT).write());
-        let counted = was_made(update.send().await, "counting a request")?;
+        let counted = was_applied(update.send().await, "counting a request")?;
         if !counted {
-            self.lock_refused().add(scope, now);
+            self.lock_rejected_scopes().add(scope, now);
         }
         Ok(counted)
     }
 
-    fn lock_refused(&self) -> std::sync::MutexGuard<'_, RefusedScopes> {
+    fn lock_rejected_scopes(&self) -> std::sync::MutexGuard<'_, ThrottledScopes> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn run_limited<T>(
+async fn run_while_counting<T>(
     count: impl Future<Output = Result<bool>>,
     now: Timestamp,
     work: impl Future<Output = Result<T>>,
@@ -151,7 +151,7 @@ async fn run_limited<T>(
     let (allowed, work) = tokio::join!(count, work);
     match allowed {
         Ok(true) => work,
-        Ok(false) => Err(too_many_requests(now, A_MINUTE).into()),
+        Ok(false) => Err(too_many_requests_error(now, A_MINUTE).into()),
         Err(error) => {
             tracing::warn!(cause = %error, "throttle.unavailable");
             work
@@ -185,7 +185,7 @@ mod tests {
             (Err(down()), Err(ErrorKind::NotFound.into()), Err("not_found")),
         ];
         for (count, work, expected) in rows {
-            let answer = run_limited(async { count }, at(0), async { work })
+            let answer = run_while_counting(async { count }, at(0), async { work })
                 .await
                 .map_err(|error| error.kind().slug());
             assert_eq!(answer, expected.map_err(str::to_owned));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_limited_caller_waits_for_the_next_minute() {
         for (second, retry_after) in [(0, 60), (1, 59), (59, 1), (60, 60)] {
-            let ErrorKind::TooManyRequests { retry_after: told } = too_many_requests(at(second), A_MINUTE) else {
+            let ErrorKind::TooManyRequests { retry_after: told } = too_many_requests_error(at(second), A_MINUTE) else {
                 panic!("another error");
             };
             assert_eq!(told, retry_after, "{second}");
@@ -204,22 +204,22 @@ mod tests {
 
     #[test]
     fn refused_scopes_are_remembered_until_the_minute_ends() {
-        let mut refused = RefusedScopes::default();
+        let mut refused = ThrottledScopes::default();
         refused.add("a".to_owned(), at(30));
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
-            assert_eq!(refused.has(scope, at(second)), remembered, "{scope} {second}");
+            assert_eq!(refused.contains(scope, at(second)), remembered, "{scope} {second}");
         }
         // The clock was set back.
-        assert!(!refused.has("a", at(59)));
+        assert!(!refused.contains("a", at(59)));
     }
 
     #[test]
     fn remembered_scopes_are_limited_in_number() {
-        let mut refused = RefusedScopes::default();
+        let mut refused = ThrottledScopes::default();
         for n in 0..=MAX_REMEMBERED {
             refused.add(n.to_string(), at(0));
         }
-        let remembered = |refused: &mut RefusedScopes, n: usize| refused.has(&n.to_string(), at(0));
+        let remembered = |refused: &mut ThrottledScopes, n: usize| refused.contains(&n.to_string(), at(0));
         assert!(remembered(&mut refused, 0) && remembered(&mut refused, MAX_REMEMBERED - 1));
         assert!(!remembered(&mut refused, MAX_REMEMBERED));
     }
@@ -235,6 +235,6 @@ mod tests {
             send.send(()).unwrap();
             Ok(())
         };
-        run_limited(count, at(0), work).await.unwrap();
+        run_while_counting(count, at(0), work).await.unwrap();
     }
 }

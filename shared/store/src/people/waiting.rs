@@ -19,7 +19,7 @@ const PAYMENTS: &str = "ids";
 /// The attribute with the requests for temporary limit increases.
 const INCREASES: &str = "incs";
 
-const fn set_of(approval: &Approval) -> &'static str {
+const fn pending_ids_attribute(approval: &Approval) -> &'static str {
     match approval.raise {
         Some(_) => INCREASES,
         None => PAYMENTS,
@@ -28,16 +28,16 @@ const fn set_of(approval: &Approval) -> &'static str {
 
 impl Ledger {
     /// Reads the approvals with these ids, strongly consistent, in any order. Unknown ids are skipped.
-    pub async fn approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
+    pub async fn read_approvals(&self, ids: impl IntoIterator<Item = ApprovalId>) -> Result<Vec<Approval>> {
         let ids: BTreeSet<ApprovalId> = ids.into_iter().collect();
         let keys: Vec<Key> = ids.into_iter().map(Key::approval).collect();
-        let items = self.get_all(&keys).await?;
+        let items = self.get_items(&keys).await?;
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
     /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no
     /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
-    pub async fn asks_too_many(
+    pub async fn would_exceed_approval_limit(
         &self,
         agent: AgentId,
         fingerprint: &Fingerprint,
@@ -45,33 +45,33 @@ impl Ledger {
         most: u32,
         at: Timestamp,
     ) -> Result<bool> {
-        let Some(item) = self.get(&Key::waiting(agent)).await? else {
+        let Some(item) = self.get_item(&Key::waiting_approvals(agent)).await? else {
             return Ok(false);
         };
         let ids = self.waiting_ids(&item, PAYMENTS)?;
         let is_full = |ids: &BTreeSet<ApprovalId>| u32::try_from(ids.len()).is_ok_and(|count| count >= most);
-        if !is_full(&ids) || !is_full(&self.still_waiting(&ids, at).await?) {
+        if !is_full(&ids) || !is_full(&self.filter_pending_approvals(&ids, at).await?) {
             return Ok(false);
         }
-        let newest = self.newest_approval(agent, fingerprint).await?;
+        let newest = self.read_newest_approval(agent, fingerprint).await?;
         Ok(newest.is_none_or(|newest| !newest.status(at).is_open() || !newest.waives(asking)))
     }
 
     /// Decodes the ids in both sets.
-    pub(crate) fn may_wait(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
+    pub(crate) fn pending_approval_ids(&self, item: &Item) -> Result<BTreeSet<ApprovalId>> {
         let mut ids = self.waiting_ids(item, PAYMENTS)?;
         ids.append(&mut self.waiting_ids(item, INCREASES)?);
         Ok(ids)
     }
 
     fn waiting_ids(&self, item: &Item, set: &'static str) -> Result<BTreeSet<ApprovalId>> {
-        Ok(self.row(item).get_optional(set)?.unwrap_or_default())
+        Ok(self.item_row(item).get_optional(set)?.unwrap_or_default())
     }
 
     /// Creates an update that adds a new approval if its set has fewer than `most` ids.
-    pub(crate) fn add_waiting(&self, approval: &Approval, most: u32) -> UpdateBuilder {
-        let set = set_of(approval);
-        self.update(&Key::waiting(approval.agent))
+    pub(crate) fn add_waiting_approval(&self, approval: &Approval, most: u32) -> UpdateBuilder {
+        let set = pending_ids_attribute(approval);
+        self.update_item(&Key::waiting_approvals(approval.agent))
             .update_expression(format!("ADD {set} :id"))
             .condition_expression(format!("attribute_not_exists({set}) OR size({set}) < :most"))
             .expression_attribute_values(":id", BTreeSet::from([approval.id]).write())
@@ -80,28 +80,37 @@ impl Ledger {
 
     /// Removes the approvals that are no longer pending from the full set of a new approval. Returns `false` if all are
     /// still pending. The write is a transaction, like every write by the calling function.
-    pub(crate) async fn make_room(&self, new: &Approval, full: &Item, backoff: &mut Backoff) -> Result<bool> {
-        let set = set_of(new);
+    pub(crate) async fn remove_decided_approvals(
+        &self,
+        new: &Approval,
+        full: &Item,
+        backoff: &mut Backoff,
+    ) -> Result<bool> {
+        let set = pending_ids_attribute(new);
         let ids = self.waiting_ids(full, set)?;
-        let waiting = self.still_waiting(&ids, new.created_at).await?;
+        let waiting = self.filter_pending_approvals(&ids, new.created_at).await?;
         let gone: BTreeSet<ApprovalId> = ids.difference(&waiting).copied().collect();
         if gone.is_empty() {
             return Ok(false);
         }
         let update = self
-            .update(&Key::waiting(new.agent))
+            .update_item(&Key::waiting_approvals(new.agent))
             .update_expression(format!("DELETE {set} :gone"))
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
-        transaction.update((), update)?;
+        transaction.add_update((), update)?;
         // The transaction has no condition, so it can't be rejected.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }
 
     /// Returns the ids of the approvals that are pending at `at`.
-    async fn still_waiting(&self, ids: &BTreeSet<ApprovalId>, at: Timestamp) -> Result<BTreeSet<ApprovalId>> {
-        let approvals = self.approvals(ids.iter().copied()).await?;
+    async fn filter_pending_approvals(
+        &self,
+        ids: &BTreeSet<ApprovalId>,
+        at: Timestamp,
+    ) -> Result<BTreeSet<ApprovalId>> {
+        let approvals = self.read_approvals(ids.iter().copied()).await?;
         let waiting = approvals
             .iter()
             .filter(|approval| approval.status(at) == ApprovalStatus::Pending);

@@ -14,7 +14,7 @@ const LAST: u32 = 0x7fff_ffff;
 
 impl Ledger {
     /// Assigns a new wallet index, counting from 0. If the response is lost, the index is never used.
-    pub async fn next_wallet_index(&self) -> Result<u32> {
+    pub async fn assign_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
         let update = self
             .db
@@ -30,7 +30,7 @@ impl Ledger {
             .map_err(store_error(DOING))?
             .attributes
             .unwrap_or_default();
-        let given_out: u32 = self.row(&item).get("n")?;
+        let given_out: u32 = self.item_row(&item).get("n")?;
         given_out
             .checked_sub(1)
             .filter(|index| *index <= LAST)

@@ -5,12 +5,12 @@
 //! another.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
-    transact::was_made,
+    transact::was_applied,
 };
 use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
 
@@ -33,40 +33,40 @@ impl Ledger {
             .table_name(&*self.table)
             .set_item(Some(row.into_item()))
             .condition_expression("attribute_not_exists(pk)");
-        was_made(put.send().await, "requesting an eviction").map(|_| ())
+        was_applied(put.send().await, "requesting an eviction").map(|_| ())
     }
 
     /// Reads the stored requests, up to the thousands that one query returns. Each unreadable row is a separate error.
-    pub async fn eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
+    pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", text(key::EVICT))
+            .expression_attribute_values(":pk", encode_text(key::EVICT))
             .consistent_read(true);
         let answer = query
             .send()
             .await
             .map_err(store_error("reading the requests for evictions"))?;
         let requests = answer.items().iter().map(|item| {
-            let row = self.row(item);
+            let row = self.item_row(item);
             Ok(EvictionRequest {
-                scope: key::parse_window(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+                scope: key::parse_window(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
                 asked_at: row.get("t")?,
             })
         });
         Ok(requests.collect())
     }
 
-    /// Reads the window of a request, for [`Ledger::clear_expired`]; `None` if the window's rule was removed.
+    /// Reads the window of a request, for [`Ledger::evict_expired`]; `None` if the window's rule was removed.
     ///
     /// The window gets the version of the current rule, so that nothing is evicted by an outdated duration.
-    pub async fn window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
+    pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (length, stamp) = match scope {
             WindowScope::Day { .. } => (Duration::DAY, None),
             WindowScope::Budget { agent, rule } => {
-                let agent = self.agent(agent).await?;
+                let agent = self.read_agent_by_id(agent).await?;
                 let budget = agent.iter().flat_map(purser_domain::Agent::counting_rules);
                 let budget = budget.filter(|budget| budget.rule.id == rule).last();
                 match budget {
@@ -75,7 +75,7 @@ impl Ledger {
                 }
             }
         };
-        let window = self.head(scope, length).await?;
+        let window = self.read_head(scope, length).await?;
         let stamp = stamp.unwrap_or(window.stamp);
         Ok(Some(Window { stamp, ..window }))
     }
@@ -89,6 +89,6 @@ impl Ledger {
             .set_key(Some(Key::eviction_request(request.scope).attributes()))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", request.asked_at.write());
-        was_made(delete.send().await, "removing a request for an eviction").map(|_| ())
+        was_applied(delete.send().await, "removing a request for an eviction").map(|_| ())
     }
 }

@@ -7,14 +7,14 @@
 
 use crate::{
     audit::entry::AuditEntry,
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
     codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key, hold::INDEX},
     codec::ledger::Ledger,
     payments::settlement::AUTHORIZED,
-    transact::{Transaction, update_once_free, was_made},
+    transact::{Transaction, update_with_conflict_retry, was_applied},
 };
 use purser_domain::{AgentId, Result, Settlement, SettlementId, Timestamp};
 
@@ -54,7 +54,7 @@ impl Ledger {
     /// Reads up to `limit` settlements in a partition of the index that are due at this time, the longest due first,
     /// and the cursor of the next page, if any. Each unreadable item is a separate error. Takes half a read unit per 4
     /// KB, which is some 25 settlements.
-    pub async fn due(
+    pub async fn read_due_holds(
         &self,
         partition: u8,
         at: Timestamp,
@@ -67,38 +67,44 @@ impl Ledger {
             .table_name(&*self.table)
             .index_name(INDEX)
             .key_condition_expression("hp = :partition AND hs <= :at")
-            .expression_attribute_values(":partition", text(&format!("{partition:x}")))
-            .expression_attribute_values(":at", text(&key::hold::due(at)))
+            .expression_attribute_values(":partition", encode_text(&format!("{partition:x}")))
+            .expression_attribute_values(":at", encode_text(&key::hold::due_key(at)))
             .set_exclusive_start_key(from.map(|position| position.0))
             .limit(limit.into());
         let answer = query.send().await.map_err(store_error("reading the holds"))?;
-        let held = answer.items().iter().map(|item| self.read_held(item)).collect();
+        let held = answer
+            .items()
+            .iter()
+            .map(|item| self.read_held_settlement(item))
+            .collect();
         Ok((held, answer.last_evaluated_key.map(IndexPosition)))
     }
 
     /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. A settlement that is no longer
     /// held is not changed.
-    pub async fn put_off(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
+    pub async fn postpone_hold(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
             .update_settlement(settlement.terms.agent, settlement.id())
             .update_expression("SET hs = :until")
             .condition_expression("rs = :authorized")
-            .expression_attribute_values(":authorized", text(AUTHORIZED))
-            .expression_attribute_values(":until", text(&key::hold::due(until)));
-        update_once_free(&update, "putting a hold off").await.map(|_| ())
+            .expression_attribute_values(":authorized", encode_text(AUTHORIZED))
+            .expression_attribute_values(":until", encode_text(&key::hold::due_key(until)));
+        update_with_conflict_retry(&update, "putting a hold off")
+            .await
+            .map(|_| ())
     }
 
     /// Reads settlements of any agents, strongly consistent, in any order. Missing settlements are left out.
-    pub async fn settlements_of(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
+    pub async fn read_settlements_by_id(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
-        let items = self.get_all(&keys).await?;
-        Ok(items.iter().map(|item| self.read_settlement(item)).collect())
+        let items = self.get_items(&keys).await?;
+        Ok(items.iter().map(|item| self.read_settlement_item(item)).collect())
     }
 
     /// Reads the last block whose confirmations were checked again; `None` before the first run.
     pub async fn read_checked_block(&self) -> Result<Option<u64>> {
-        let item = self.get(&Key::checked_block()).await?;
-        item.map(|item| self.row(&item).get("blk")).transpose()
+        let item = self.get_item(&Key::checked_block()).await?;
+        item.map(|item| self.item_row(&item).get("blk")).transpose()
     }
 
     /// Stores the last checked block. The last write of concurrent runs wins, so some blocks may be checked again.
@@ -117,8 +123,8 @@ impl Ledger {
     pub async fn request_reconcile(&self, mark: &ReconcileRequest, audit: &AuditEntry) -> Result<()> {
         let row = Draft::new(&Key::reconcile_request(mark.agent, mark.settlement)).with("t", &mark.asked_at);
         let mut transaction = Transaction::new();
-        transaction.put(Role::Mark, self.put(row.into_item()))?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Mark, self.put_item(row.into_item()))?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
         // response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
@@ -126,21 +132,21 @@ impl Ledger {
     }
 
     /// Reads the stored requests to reconcile, up to a hundred. Each unreadable row is a separate error.
-    pub async fn reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
+    pub async fn read_reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MAX: i32 = 100;
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", text(key::MARKED))
+            .expression_attribute_values(":pk", encode_text(key::MARKED))
             .consistent_read(true)
             .limit(MAX);
         let answer = query.send().await.map_err(store_error("reading the marks"))?;
         let marks = answer.items().iter().map(|item| {
-            let row = self.row(item);
+            let row = self.item_row(item);
             let (agent, settlement) =
-                key::parse_reconcile_request(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+                key::parse_reconcile_request(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             Ok(ReconcileRequest {
                 agent,
                 settlement,
@@ -159,16 +165,16 @@ impl Ledger {
             .set_key(Some(Key::reconcile_request(mark.agent, mark.settlement).attributes()))
             .condition_expression("t = :asked")
             .expression_attribute_values(":asked", mark.asked_at.write());
-        was_made(delete.send().await, "taking a mark away").map(|_| ())
+        was_applied(delete.send().await, "taking a mark away").map(|_| ())
     }
 
-    fn read_held(&self, item: &Item) -> Result<HeldSettlement> {
-        let row = self.row(item);
-        let id = SettlementId::parse(key::sort_key(item));
+    fn read_held_settlement(&self, item: &Item) -> Result<HeldSettlement> {
+        let row = self.item_row(item);
+        let id = SettlementId::parse(key::sort_key_text(item));
         Ok(HeldSettlement {
-            agent: key::agent_of(item).ok_or_else(|| row.corrupt("pk"))?,
-            settlement: id.ok_or_else(|| row.corrupt("sk"))?,
-            due_at: key::hold::parse_due(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt("hs"))?,
+            agent: key::agent_in_key(item).ok_or_else(|| row.corrupt_error("pk"))?,
+            settlement: id.ok_or_else(|| row.corrupt_error("sk"))?,
+            due_at: key::hold::parse_due(&row.get::<String>("hs")?).ok_or_else(|| row.corrupt_error("hs"))?,
         })
     }
 }

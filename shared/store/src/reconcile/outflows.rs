@@ -5,7 +5,7 @@
 //! wallets was searched. Its key includes the number of parts, so the checkpoint stays valid if that number changes.
 
 use crate::{
-    codec::attribute::{Attribute as _, Item, text},
+    codec::attribute::{Attribute as _, Item, encode_text},
     codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key, OUTFLOW_PLACES, PLACES, WALLET_SHARDS},
@@ -24,12 +24,12 @@ pub struct WalletPart {
 }
 
 impl WalletPart {
-    fn has(self, agent: AgentId) -> bool {
+    fn contains(self, agent: AgentId) -> bool {
         key::wallet_digit(agent).checked_rem(self.of) == Some(self.index)
     }
 
     /// Whether this part contains every wallet of the other part.
-    fn covers(self, other: Self) -> bool {
+    fn contains_part(self, other: Self) -> bool {
         other.of.checked_rem(self.of) == Some(0) && other.index.checked_rem(self.of) == Some(self.index)
     }
 }
@@ -37,7 +37,7 @@ impl WalletPart {
 impl Ledger {
     /// Reads the wallets of a part with their agents, strongly consistent. Takes up to four queries, and one read unit
     /// per 4 KB, which is some forty wallets. Each unreadable row is a separate error.
-    pub async fn wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
+    pub async fn read_wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
         let mut wallets = Vec::new();
@@ -47,22 +47,22 @@ impl Ledger {
                 .query()
                 .table_name(&*self.table)
                 .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", text(&key::wallet_partition(shard)))
+                .expression_attribute_values(":pk", encode_text(&key::wallet_partition(shard)))
                 .consistent_read(true)
                 .into_paginator()
                 .items()
                 .send();
             let items: Result<Vec<Item>, _> = items.collect().await;
             let items = items.map_err(store_error("listing wallets"))?;
-            let read = items.iter().map(|item| self.read_wallet(item));
-            wallets.extend(read.filter(|read| read.as_ref().map_or(true, |(_, agent)| part.has(*agent))));
+            let read = items.iter().map(|item| self.read_wallet_item(item));
+            wallets.extend(read.filter(|read| read.as_ref().map_or(true, |(_, agent)| part.contains(*agent))));
         }
         Ok(wallets)
     }
 
-    fn read_wallet(&self, item: &Item) -> Result<(Address, AgentId)> {
-        let row = self.row(item);
-        let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+    fn read_wallet_item(&self, item: &Item) -> Result<(Address, AgentId)> {
+        let row = self.item_row(item);
+        let agent = AgentId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         Ok((row.get("address")?, agent))
     }
 
@@ -71,14 +71,14 @@ impl Ledger {
     ///
     /// The checkpoint of a part that contains this part also applies. If there is none, for example after a change of
     /// the number of parts, the lowest of all checkpoints applies, and some blocks are searched again.
-    pub async fn outflow_place(&self, part: WalletPart) -> Result<Option<u64>> {
+    pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND begins_with(sk, :places)")
-            .expression_attribute_values(":pk", text(PLACES))
-            .expression_attribute_values(":places", text(OUTFLOW_PLACES))
+            .expression_attribute_values(":pk", encode_text(PLACES))
+            .expression_attribute_values(":places", encode_text(OUTFLOW_PLACES))
             .consistent_read(true);
         let answer = query
             .send()
@@ -86,11 +86,12 @@ impl Ledger {
             .map_err(store_error("reading the positions of searches"))?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in answer.items() {
-            let row = self.row(item);
-            let (index, of) = key::parse_outflow_place(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+            let row = self.item_row(item);
+            let (index, of) =
+                key::parse_outflow_checkpoint(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let place: u64 = row.get("blk")?;
             lowest = Some(lowest.map_or(place, |lowest| lowest.min(place)));
-            if (WalletPart { index, of }).covers(part) {
+            if (WalletPart { index, of }).contains_part(part) {
                 own = own.max(Some(place));
             }
         }
@@ -99,8 +100,8 @@ impl Ledger {
 
     /// Stores the last block up to which this part was searched. The last write of concurrent runs wins, so some blocks
     /// may be searched again.
-    pub async fn save_outflow_place(&self, part: WalletPart, block: u64) -> Result<()> {
-        let row = Draft::new(&Key::outflow_place(part.index, part.of)).with("blk", &block);
+    pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
+        let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
         let put = self
             .db
             .put_item()
@@ -115,7 +116,7 @@ impl Ledger {
     /// Reads a page of an agent's settlements that were authorized between these times, newest first, and the cursor of
     /// the next page, if any. The read is eventually consistent, at half a read unit per 4 KB, because the searched
     /// payments are not recent.
-    pub async fn settlements_between(
+    pub async fn read_settlements_between(
         &self,
         agent: AgentId,
         (from, to): (Timestamp, Timestamp),
@@ -126,15 +127,15 @@ impl Ledger {
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", text(&key::settlement_partition(agent)))
-            .expression_attribute_values(":first", SettlementId::at(from, [0; 8]).write())
-            .expression_attribute_values(":last", SettlementId::at(to, [0xff; 8]).write())
+            .expression_attribute_values(":pk", encode_text(&key::settlement_partition(agent)))
+            .expression_attribute_values(":first", SettlementId::new_at(from, [0; 8]).write())
+            .expression_attribute_values(":last", SettlementId::new_at(to, [0xff; 8]).write())
             .set_exclusive_start_key(before.map(|id| Key::settlement(agent, id).attributes()))
             .scan_index_forward(false);
         let answer = query.send().await.map_err(store_error("reading settlements"))?;
-        let settlements = answer.items().iter().map(|item| self.read_settlement(item));
+        let settlements = answer.items().iter().map(|item| self.read_settlement_item(item));
         let next = answer.last_evaluated_key();
-        let next = next.and_then(|item| SettlementId::parse(key::sort_key(item)));
+        let next = next.and_then(|item| SettlementId::parse(key::sort_key_text(item)));
         Ok((settlements.collect(), next))
     }
 }
@@ -152,14 +153,16 @@ mod tests {
     fn wallet_parts_split_wallets_evenly() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));
         let agents: Vec<AgentId> = agents.collect();
-        let of = |part: WalletPart| agents.iter().filter(|agent| part.has(**agent)).count();
+        let of = |part: WalletPart| agents.iter().filter(|agent| part.contains(**agent)).count();
         let parts = [1, 2, 4, 8, 16].map(|of| (0..of).map(move |index| part(index, of)));
         let parts: Vec<WalletPart> = parts.into_iter().flatten().collect();
         for one in &parts {
             assert_eq!(of(*one), 256 / usize::from(one.of), "{one:?}");
             for other in &parts {
-                let within = agents.iter().all(|agent| !other.has(*agent) || one.has(*agent));
-                assert_eq!(one.covers(*other), within, "{one:?} {other:?}");
+                let within = agents
+                    .iter()
+                    .all(|agent| !other.contains(*agent) || one.contains(*agent));
+                assert_eq!(one.contains_part(*other), within, "{one:?} {other:?}");
             }
         }
     }

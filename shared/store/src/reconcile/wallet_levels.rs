@@ -3,20 +3,20 @@
 //! (`stream/wallets.rs`).
 
 use crate::{
-    codec::attribute::{Attribute as _, Item, text},
+    codec::attribute::{Attribute as _, Item, encode_text},
     codec::fault::store_error,
     codec::fields::fields,
     codec::item::Draft,
     codec::key::{self, Key, WALLET_SHARDS},
     codec::ledger::Ledger,
-    transact::was_made,
+    transact::was_applied,
 };
 use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
     /// Reads all stored levels, strongly consistent. Takes four queries, and one read unit per 4 KB, which is some
     /// forty wallets. Each unreadable row is a separate error.
-    pub async fn wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
+    pub async fn read_wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
             let items = self
@@ -24,14 +24,14 @@ impl Ledger {
                 .query()
                 .table_name(&*self.table)
                 .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", text(&key::level_partition(shard)))
+                .expression_attribute_values(":pk", encode_text(&key::level_partition(shard)))
                 .consistent_read(true)
                 .into_paginator()
                 .items()
                 .send();
             let items: Result<Vec<Item>, _> = items.collect().await;
             let items = items.map_err(store_error("listing wallets' levels"))?;
-            levels.extend(items.iter().map(|item| self.read_wallet_level(item)));
+            levels.extend(items.iter().map(|item| self.read_wallet_level_item(item)));
         }
         Ok(levels)
     }
@@ -54,29 +54,29 @@ impl Ledger {
                 .condition_expression("blk = :block")
                 .expression_attribute_values(":block", before.block.write()),
         };
-        was_made(put.send().await, "keeping a wallet's level")
+        was_applied(put.send().await, "keeping a wallet's level")
     }
 
     /// Decodes the agent and level in a row.
-    pub(crate) fn read_wallet_level(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
-        let row = self.row(item);
-        let agent = AgentId::parse(key::sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+    pub(crate) fn read_wallet_level_item(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
+        let row = self.item_row(item);
+        let agent = AgentId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         Ok((agent, row.read()?))
     }
 
     /// Reads the agent whose wallet an interrupted run checked last, strongly consistent; `None` if the run was
     /// complete.
-    pub async fn level_place(&self) -> Result<Option<AgentId>> {
-        let Some(item) = self.get(&Key::level_place()).await? else {
+    pub async fn read_wallet_level_checkpoint(&self) -> Result<Option<AgentId>> {
+        let Some(item) = self.get_item(&Key::wallet_level_checkpoint()).await? else {
             return Ok(None);
         };
-        self.row(&item).get_optional("agent")
+        self.item_row(&item).get_optional("agent")
     }
 
     /// Stores the checkpoint. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
     /// later.
-    pub async fn save_level_place(&self, place: Option<AgentId>) -> Result<()> {
-        let row = Draft::new(&Key::level_place()).with_optional("agent", place.as_ref());
+    pub async fn save_wallet_level_checkpoint(&self, place: Option<AgentId>) -> Result<()> {
+        let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", place.as_ref());
         let put = self
             .db
             .put_item()

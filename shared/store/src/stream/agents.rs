@@ -1,28 +1,28 @@
 //! Change events of agents: of their records with keys and rules, their policies, and their withdrawal addresses.
 
 use crate::{
-    audit::entry::EditMark,
+    audit::entry::UpdateMark,
     codec::{attribute::Item, ledger::Ledger},
-    stream::{change::Change, fact::Fact},
+    stream::{change::Change, fact::ChangeEvent},
 };
 use purser_domain::{
-    Agent, AgentStatus, EditReason, EnabledService, EventData, EventId, EventKind, PersonId, Result, Rule, SpendPolicy,
+    Agent, AgentStatus, EditReason, EnabledService, EventData, EventId, EventKind, Result, Rule, SpendPolicy, UserId,
 };
 use std::fmt::Display;
 
 impl Ledger {
     /// Returns the change events of an update of an agent's record, which contains the owner. The record's version
     /// makes the ids of the events unique.
-    pub(crate) fn facts_of_agent(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| self.read_agent(image);
+    pub(crate) fn agent_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
+        let read = |image: &Item| self.read_agent_item(image);
         let Some(image) = &change.new else {
             return Ok(Vec::new());
         };
         let new = read(image)?;
         let old = change.old.as_ref().map(read).transpose()?;
         let owner = |agent: &Agent| {
-            let owner = PersonId::parse(&agent.owner);
-            owner.ok_or_else(|| self.row(image).corrupt("owner"))
+            let owner = UserId::parse(&agent.owner);
+            owner.ok_or_else(|| self.item_row(image).corrupt_error("owner"))
         };
         let edit = Edit {
             change,
@@ -31,41 +31,41 @@ impl Ledger {
         };
         let mut facts = Vec::new();
         match &old {
-            None => facts.push(edit.fact(EventKind::AgentCreated, &"", identity(&new))),
+            None => facts.push(edit.change_event(EventKind::AgentCreated, &"", agent_identity_data(&new))),
             Some(old) => {
                 if old.owner != new.owner {
-                    facts.push(edit.fact(EventKind::AgentAccepted, &"", identity(&new)));
+                    facts.push(edit.change_event(EventKind::AgentAccepted, &"", agent_identity_data(&new)));
                     let before = owner(old)?;
-                    let handed_over = edit.fact(EventKind::AgentHandedOver, &"", identity(&new));
+                    let handed_over = edit.change_event(EventKind::AgentHandedOver, &"", agent_identity_data(&new));
                     facts.push(handed_over.with_owner(before));
                 }
                 let by_owner = || EventData::new().text("by", "owner");
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
-                        let mark = EditMark::read(self.row(image))?;
+                        let mark = UpdateMark::read_mark(self.item_row(image))?;
                         // The rule belongs to the owner, so the event contains the reason.
-                        let reason = mark.reason.as_ref().filter(|_| mark.is_by_rule());
+                        let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
-                        facts.push(edit.fact(EventKind::AgentFrozen, &"", data));
+                        facts.push(edit.change_event(EventKind::AgentFrozen, &"", data));
                     }
                     (AgentStatus::Frozen, AgentStatus::Active) => {
-                        facts.push(edit.fact(EventKind::AgentUnfrozen, &"", by_owner()));
+                        facts.push(edit.change_event(EventKind::AgentUnfrozen, &"", by_owner()));
                     }
                     (AgentStatus::Active, AgentStatus::Active) | (AgentStatus::Frozen, AgentStatus::Frozen) => {}
                 }
             }
         }
-        facts.extend(edit.keys(old.as_ref()));
-        facts.extend(edit.rules(old.as_ref()));
+        facts.extend(edit.key_change_events(old.as_ref()));
+        facts.extend(edit.rule_change_events(old.as_ref()));
         Ok(facts)
     }
 
     /// Returns the change event of a created or updated policy. Storing a default policy is not an event.
-    pub(crate) fn facts_of_policy(&self, change: &Change) -> Result<Vec<Fact>> {
+    pub(crate) fn policy_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let Some(image) = &change.new else {
             return Ok(Vec::new());
         };
-        let agent = self.agent_in(image)?;
+        let agent = self.parse_agent_in_key(image)?;
         let EnabledService {
             service,
             version,
@@ -74,7 +74,7 @@ impl Ledger {
         } = self.read_policy(image)?;
         // A change has an audit id, unless it is older than this attribute.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
-        let is_default = is_permissive || EditMark::read(self.row(image))?.audit_id.is_none();
+        let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {
             return Ok(Vec::new());
         }
@@ -87,21 +87,21 @@ impl Ledger {
             .amount("max_per_day_units", policy.max_per_day)
             .amount("require_approval_above_units", policy.require_approval_above);
         let id = EventId::derive(kind, &[&agent, &service, &version]);
-        Ok(vec![Fact::of_agent(agent, kind, id, change.at, data)])
+        Ok(vec![ChangeEvent::for_agent(agent, kind, id, change.at, data)])
     }
 
     /// Returns the change event of a withdrawal address that was set or removed.
-    pub(crate) fn facts_of_payout_address(&self, change: &Change) -> Result<Vec<Fact>> {
+    pub(crate) fn withdrawal_address_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
             // The row of a withdrawal's idempotency key has no version.
             return Ok(Vec::new());
         };
-        let agent = self.agent_in(image)?;
-        let new = self.read_payout_record(image)?;
+        let agent = self.parse_agent_in_key(image)?;
+        let new = self.read_withdrawal_item(image)?;
         let old = change
             .old
             .as_ref()
-            .map(|image| self.read_payout_record(image))
+            .map(|image| self.read_withdrawal_item(image))
             .transpose()?;
         let before = old.and_then(|old| old.address);
         let (kind, at, data) = match (&before, &new.address) {
@@ -117,7 +117,7 @@ impl Ledger {
             (Some(_) | None, Some(_)) | (None, None) => return Ok(Vec::new()),
         };
         let id = EventId::derive(kind, &[&agent, &new.version]);
-        Ok(vec![Fact::of_agent(agent, kind, id, at, data)])
+        Ok(vec![ChangeEvent::for_agent(agent, kind, id, at, data)])
     }
 }
 
@@ -125,40 +125,40 @@ impl Ledger {
 struct Edit<'a> {
     change: &'a Change,
     agent: &'a Agent,
-    owner: PersonId,
+    owner: UserId,
 }
 
 impl Edit<'_> {
     /// Creates a change event of this update; `what` distinguishes it from other events of the same kind.
-    fn fact(&self, kind: EventKind, what: &dyn Display, data: EventData) -> Fact {
+    fn change_event(&self, kind: EventKind, what: &dyn Display, data: EventData) -> ChangeEvent {
         let (agent, time) = match kind {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),
             _ => (self.agent, self.change.at),
         };
         let id = EventId::derive(kind, &[&agent.id, &agent.version, what]);
-        Fact::of_agent(agent.id, kind, id, time, data).with_owner(self.owner.clone())
+        ChangeEvent::for_agent(agent.id, kind, id, time, data).with_owner(self.owner.clone())
     }
 
-    fn keys(&self, old: Option<&Agent>) -> Vec<Fact> {
+    fn key_change_events(&self, old: Option<&Agent>) -> Vec<ChangeEvent> {
         let mut facts = Vec::new();
         for key in &self.agent.keys {
-            let before = old.and_then(|old| old.key(key.id));
+            let before = old.and_then(|old| old.find_key(key.id));
             if before.is_none() {
                 let data = EventData::new().text("key_id", key.id);
                 let data = data.optional_text("expires_at", key.scope.expires_at);
-                facts.push(self.fact(EventKind::KeyCreated, &key.id, data));
+                facts.push(self.change_event(EventKind::KeyCreated, &key.id, data));
             }
             if let Some(end) = key.ends_at
                 && before.and_then(|before| before.ends_at) != Some(end)
             {
                 let data = EventData::new().text("key_id", key.id).time("ends_at", end);
-                facts.push(self.fact(EventKind::KeyEnded, &key.id, data));
+                facts.push(self.change_event(EventKind::KeyEnded, &key.id, data));
             }
         }
         facts
     }
 
-    fn rules(&self, old: Option<&Agent>) -> Vec<Fact> {
+    fn rule_change_events(&self, old: Option<&Agent>) -> Vec<ChangeEvent> {
         let before = old.map(|old| old.rules.as_slice()).unwrap_or_default();
         let mut facts = Vec::new();
         for rule in &self.agent.rules {
@@ -167,23 +167,23 @@ impl Edit<'_> {
                 Some(before) if before != rule => EventKind::RuleChanged,
                 Some(_) => continue,
             };
-            facts.push(self.fact(kind, &rule.id, of_rule(rule)));
+            facts.push(self.change_event(kind, &rule.id, rule_data(rule)));
         }
         let is_kept = |before: &&Rule| self.agent.rules.iter().any(|rule| rule.id == before.id);
         for removed in before.iter().filter(|before| !is_kept(before)) {
-            facts.push(self.fact(EventKind::RuleRemoved, &removed.id, of_rule(removed)));
+            facts.push(self.change_event(EventKind::RuleRemoved, &removed.id, rule_data(removed)));
         }
         facts
     }
 }
 
-fn identity(agent: &Agent) -> EventData {
+fn agent_identity_data(agent: &Agent) -> EventData {
     EventData::new()
         .text("name", &agent.name)
         .text("wallet", agent.wallet.address)
 }
 
-fn of_rule(rule: &Rule) -> EventData {
+fn rule_data(rule: &Rule) -> EventData {
     EventData::new()
         .text("rule_id", rule.id)
         .text("kind", rule.kind.name())

@@ -3,7 +3,7 @@
 
 use crate::{
     codec::{attribute::Item, key, ledger::Ledger},
-    stream::{change::Change, fact::Fact, row_hash::RowHash, sequence::SequenceNumber},
+    stream::{change::Change, fact::ChangeEvent, row_hash::RowHash, sequence::SequenceNumber},
 };
 use purser_domain::{
     Approval, ApprovalChange, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp,
@@ -37,11 +37,11 @@ impl Ledger {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
         };
-        if *change.table != *self.table || change.is_none() || !key::partition_key(new).starts_with("AP#") {
+        if *change.table != *self.table || change.is_empty() || !key::partition_key_text(new).starts_with("AP#") {
             return Ok(None);
         }
         let (old, approval) = (self.read_listed_approval(old)?, self.read_listed_approval(new)?);
-        let Some((change_of_approval, at)) = decision(Some(&old), &approval) else {
+        let Some((change_of_approval, at)) = stored_decision(Some(&old), &approval) else {
             return Ok(None);
         };
         let sequence = SequenceNumber::parse(&change.sequence);
@@ -49,34 +49,38 @@ impl Ledger {
             approval,
             change: change_of_approval,
             at,
-            sequence: sequence.ok_or_else(|| self.row(new).corrupt("sequence"))?,
+            sequence: sequence.ok_or_else(|| self.item_row(new).corrupt_error("sequence"))?,
             changed_at: change.at,
-            row: RowHash::digest(new),
+            row: RowHash::from_item(new),
         }))
     }
 
     /// Returns the change event of an approval that was requested, decided, withdrawn or used.
-    pub(crate) fn facts_of_approval(&self, change: &Change) -> Result<Vec<Fact>> {
+    pub(crate) fn approval_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
         let old = change.old.as_ref().map(read).transpose()?;
-        let told = |kind, at, data| vec![fact(&new, kind, at, data)];
-        if let Some((change, at)) = decision(old.as_ref(), &new) {
+        let told = |kind, at, data| vec![approval_event(&new, kind, at, data)];
+        if let Some((change, at)) = stored_decision(old.as_ref(), &new) {
             let (kind, data) = match change {
-                ApprovalChange::Withdrawn => (EventKind::ApprovalWithdrawn, data(&new)),
-                ApprovalChange::Rejected => (EventKind::ApprovalDecided, data(&new).text("status", "rejected")),
-                ApprovalChange::Approved | ApprovalChange::Expired => {
-                    (EventKind::ApprovalDecided, data(&new).text("status", "approved"))
-                }
+                ApprovalChange::Withdrawn => (EventKind::ApprovalWithdrawn, approval_data(&new)),
+                ApprovalChange::Rejected => (
+                    EventKind::ApprovalDecided,
+                    approval_data(&new).text("status", "rejected"),
+                ),
+                ApprovalChange::Approved | ApprovalChange::Expired => (
+                    EventKind::ApprovalDecided,
+                    approval_data(&new).text("status", "approved"),
+                ),
             };
             return Ok(told(kind, at, data));
         }
         Ok(match &new.resolution {
-            Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, data(&new)),
-            Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement().is_none()) => {
-                let data = data(&new).text("settlement_id", settlement);
+            Resolution::Pending if old.is_none() => told(EventKind::ApprovalAsked, new.created_at, approval_data(&new)),
+            Resolution::Executed { settlement, .. } if old.is_some_and(|old| old.settlement_id().is_none()) => {
+                let data = approval_data(&new).text("settlement_id", settlement);
                 told(EventKind::ApprovalUsed, settlement.authorized_at(), data)
             }
             // Only the owner has changed.
@@ -88,7 +92,7 @@ impl Ledger {
 }
 
 /// Returns the decision that a change of the row stored, with its time.
-fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
+fn stored_decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
     match (&old?.resolution, &new.resolution) {
         (Resolution::Pending, Resolution::Approved(ruling)) => Some((ApprovalChange::Approved, ruling.at)),
         (Resolution::Pending, Resolution::Rejected(ruling)) => Some((ApprovalChange::Rejected, ruling.at)),
@@ -97,36 +101,41 @@ fn decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, T
     }
 }
 
-impl Fact {
+impl ChangeEvent {
     /// Returns the change event if the approval certainly expired unused by `now`.
-    pub fn expiry(approval: &Approval, now: Timestamp) -> Option<Self> {
-        if approval.status(now) != ApprovalStatus::Expired || !is_certain(approval.expires_at, now) {
+    pub fn expiry_event(approval: &Approval, now: Timestamp) -> Option<Self> {
+        if approval.status(now) != ApprovalStatus::Expired || !is_expiry_certain(approval.expires_at, now) {
             return None;
         }
         let was = match approval.resolution {
             Resolution::Approved(_) => "approved",
             Resolution::Pending | Resolution::Rejected(_) | Resolution::Executed { .. } => "pending",
         };
-        let data = data(approval).text("was", was);
-        Some(fact(approval, EventKind::ApprovalExpired, approval.expires_at, data))
+        let data = approval_data(approval).text("was", was);
+        Some(approval_event(
+            approval,
+            EventKind::ApprovalExpired,
+            approval.expires_at,
+            data,
+        ))
     }
 }
 
 /// Whether payments can no longer use an approval that expired at `end`.
-fn is_certain(end: Timestamp, now: Timestamp) -> bool {
+fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(CERTAIN) <= now
 }
 
 /// Returns the latest expiry of an approval that has certainly expired by `now`.
-pub(crate) fn certain_until(now: Timestamp) -> Timestamp {
+pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
     now.before(CERTAIN)
 }
 
-fn fact(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) -> Fact {
-    Fact::of_agent(approval.agent, kind, EventId::derive(kind, &[&approval.id]), at, data)
+fn approval_event(approval: &Approval, kind: EventKind, at: Timestamp, data: EventData) -> ChangeEvent {
+    ChangeEvent::for_agent(approval.agent, kind, EventId::derive(kind, &[&approval.id]), at, data)
 }
 
-fn data(approval: &Approval) -> EventData {
+fn approval_data(approval: &Approval) -> EventData {
     let data = EventData::new()
         .text("approval_id", approval.id)
         .text("transaction_id", approval.transaction)

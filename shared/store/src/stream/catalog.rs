@@ -5,7 +5,7 @@ use crate::{
     codec::attribute::Item,
     stream::{
         change::Change,
-        fact::{Fact, FactOwner},
+        fact::{ChangeEvent, ChangeEventOwner},
     },
 };
 use purser_domain::{
@@ -17,7 +17,7 @@ use std::fmt::Display;
 impl CatalogTable {
     /// Returns the change events of an update of a service, at the time of the update: the changes that affect agents,
     /// and delayed changes that took effect before the update and that the row no longer contains as delayed.
-    pub(crate) fn facts_of_service(&self, change: &Change) -> Result<Vec<Fact>> {
+    pub(crate) fn service_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
@@ -27,61 +27,61 @@ impl CatalogTable {
         let mut facts = Vec::new();
         let was_open = old.as_ref().is_some_and(Service::is_open);
         match (was_open, new.is_open()) {
-            (false, true) => facts.push(fact(&new, EventKind::ServiceOpened, &"", at, EventData::new())),
-            (true, false) => facts.push(fact(&new, EventKind::ServiceClosed, &"", at, EventData::new())),
+            (false, true) => facts.push(service_event(&new, EventKind::ServiceOpened, &"", at, EventData::new())),
+            (true, false) => facts.push(service_event(&new, EventKind::ServiceClosed, &"", at, EventData::new())),
             (false, false) | (true, true) => {}
         }
         if !new.is_open() {
             return Ok(facts);
         }
         if let Some(old) = old.as_ref().filter(|old| old.is_open()) {
-            facts.extend(over(old, &new, at));
+            facts.extend(merged_change_events(old, &new, at));
         }
         for operation in &new.operations {
             let before = old.as_ref().and_then(|old| {
                 let mut operations = old.operations.iter();
                 operations.find(|before| before.id == operation.id)
             });
-            facts.extend(of_operation(&new, before, operation, at));
+            facts.extend(operation_change_events(&new, before, operation, at));
         }
         Ok(facts)
     }
 }
 
-impl Fact {
+impl ChangeEvent {
     /// Returns the change events of the service's delayed changes that take effect at `from`, unless they were
     /// withdrawn.
-    pub fn in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
+    pub fn events_in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
         let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
         let due = waited.filter(|(_, next)| next.from == from);
-        due.filter_map(|(operation, next)| effect(service, operation, next))
+        due.filter_map(|(operation, next)| effective_change_event(service, operation, next))
             .collect()
     }
 }
 
 /// Returns the change event of a delayed change that has taken effect. The id is the same whether the event is derived
 /// from the row with the delayed change or from the update that merges the change into the operation.
-fn effect(service: &Service, operation: &Operation, next: &NextPricing) -> Option<Fact> {
+fn effective_change_event(service: &Service, operation: &Operation, next: &NextPricing) -> Option<ChangeEvent> {
     // The epoch is before any delayed change takes effect.
-    let (past, present) = (operation.pricing(Timestamp::EPOCH), next.pricing());
-    let kind = if payee(past) != payee(present) {
+    let (past, present) = (operation.pricing_at(Timestamp::EPOCH), next.as_pricing());
+    let kind = if pricing_payee(past) != pricing_payee(present) {
         EventKind::ServicePayeeChanged
-    } else if past.most() != present.most() {
+    } else if past.max_price() != present.max_price() {
         EventKind::ServicePriceChanged
     } else {
         return None;
     };
     let data = pricing_data(present).text("operation_id", &operation.slug);
     let id = EventId::derive(kind, &[&service.id, &operation.id, &"from", &next.from.micros()]);
-    Some(Fact {
+    Some(ChangeEvent {
         id,
-        ..fact(service, kind, &operation.id, next.from, data)
+        ..service_event(service, kind, &operation.id, next.from, data)
     })
 }
 
 /// Returns the change events of delayed changes that had taken effect when an update merged them into the operations.
-fn over(old: &Service, new: &Service, at: Timestamp) -> Vec<Fact> {
+fn merged_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<ChangeEvent> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
         operations.any(|now| now.id == before.id && now.next == before.next)
@@ -89,32 +89,38 @@ fn over(old: &Service, new: &Service, at: Timestamp) -> Vec<Fact> {
     let over = old.operations.iter().filter(|before| !is_kept(before));
     let waited = over.filter_map(|before| Some((before, before.next.as_ref()?)));
     let due = waited.filter(|(_, next)| next.from <= at);
-    due.filter_map(|(before, next)| effect(old, before, next)).collect()
+    due.filter_map(|(before, next)| effective_change_event(old, before, next))
+        .collect()
 }
 
-fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, at: Timestamp) -> Vec<Fact> {
+fn operation_change_events(
+    service: &Service,
+    before: Option<&Operation>,
+    now: &Operation,
+    at: Timestamp,
+) -> Vec<ChangeEvent> {
     let tell = |kind, data: EventData| {
         let data = data.text("operation_id", &now.slug);
-        fact(service, kind, &now.id, at, data)
+        service_event(service, kind, &now.id, at, data)
     };
     let mut facts = Vec::new();
-    let present = now.pricing(at);
+    let present = now.pricing_at(at);
     if let Some(before) = before {
-        let past = before.pricing(at);
-        if payee(past) != payee(present) {
+        let past = before.pricing_at(at);
+        if pricing_payee(past) != pricing_payee(present) {
             facts.push(tell(EventKind::ServicePayeeChanged, pricing_data(present)));
-        } else if past.most() != present.most() {
+        } else if past.max_price() != present.max_price() {
             facts.push(tell(EventKind::ServicePriceChanged, pricing_data(present)));
         }
     }
-    let waited = before.and_then(|before| before.waiting(at));
-    match now.waiting(at) {
+    let waited = before.and_then(|before| before.delayed_pricing(at));
+    match now.delayed_pricing(at) {
         Some(next) if waited != Some(next) => {
-            let data = pricing_data(next.pricing()).time("from", next.from);
+            let data = pricing_data(next.as_pricing()).time("from", next.from);
             facts.push(tell(EventKind::ServiceChangeDelayed, data));
         }
         // A change that a second operator accepted has taken effect and was not withdrawn.
-        None if waited.is_some_and(|waited| waited.pricing() != present) => {
+        None if waited.is_some_and(|waited| waited.as_pricing() != present) => {
             facts.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }
         Some(_) | None => {}
@@ -122,24 +128,30 @@ fn of_operation(service: &Service, before: Option<&Operation>, now: &Operation, 
     facts
 }
 
-fn payee(pricing: Pricing<'_>) -> Option<Address> {
+fn pricing_payee(pricing: Pricing<'_>) -> Option<Address> {
     pricing.payment.map(|payment| payment.pay_to)
 }
 
 fn pricing_data(pricing: Pricing<'_>) -> EventData {
-    let most: Option<Amount> = pricing.most();
+    let most: Option<Amount> = pricing.max_price();
     EventData::new()
-        .optional_text("pay_to", payee(pricing))
+        .optional_text("pay_to", pricing_payee(pricing))
         .optional_amount("max_price_units", most)
 }
 
-fn fact(service: &Service, kind: EventKind, what: &dyn Display, time: Timestamp, data: EventData) -> Fact {
-    Fact {
+fn service_event(
+    service: &Service,
+    kind: EventKind,
+    what: &dyn Display,
+    time: Timestamp,
+    data: EventData,
+) -> ChangeEvent {
+    ChangeEvent {
         id: EventId::derive(kind, &[&service.id, &service.version, what]),
         kind,
         time,
         subject: EventSubject::Service(service.id),
-        owner: FactOwner::Nobody,
+        owner: ChangeEventOwner::Nobody,
         data: data.text("slug", &service.slug).number("version", service.version),
     }
 }

@@ -42,11 +42,11 @@ impl Change {
         };
         let stream = stream.and_then(Value::as_object).ok_or_else(wrong("dynamodb"))?;
         let arn = record.get("eventSourceARN").and_then(Value::as_str);
-        let table = arn.and_then(table_of).ok_or_else(wrong("eventSourceARN"))?;
-        let at = stream.get("ApproximateCreationDateTime").and_then(read_time);
+        let table = arn.and_then(parse_table_name).ok_or_else(wrong("eventSourceARN"))?;
+        let at = stream.get("ApproximateCreationDateTime").and_then(parse_time);
         let image = |member: &'static str| match stream.get(member) {
             None | Some(Value::Null) => Ok(None),
-            Some(image) => read_item(image).map(Some).ok_or_else(wrong(member)),
+            Some(image) => decode_item(image).map(Some).ok_or_else(wrong(member)),
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
@@ -63,7 +63,7 @@ impl Change {
     }
 
     /// Returns the row's key for the log. The key consists of ids and hashes.
-    pub fn key(&self) -> String {
+    pub fn row_key(&self) -> String {
         let image = self.new.as_ref().or(self.old.as_ref());
         let part = |name| {
             let value = image.and_then(|image| image.get(name));
@@ -73,38 +73,38 @@ impl Change {
     }
 
     /// Whether the row is unchanged. DynamoDB sends no such record, but the embedded database may.
-    pub(crate) fn is_none(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.old == self.new
     }
 }
 
 /// Parses the table in a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
-fn table_of(arn: &str) -> Option<&str> {
+fn parse_table_name(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":table/")?;
     let (table, _) = rest.split_once("/stream/")?;
     Some(table)
 }
 
 /// Parses seconds since the epoch, and ignores a fraction.
-fn read_time(value: &Value) -> Option<Timestamp> {
+fn parse_time(value: &Value) -> Option<Timestamp> {
     let text = value.as_number()?.to_string();
     let secs = text.split('.').next()?.parse().ok()?;
     Timestamp::from_secs(secs)
 }
 
 /// Parses DynamoDB JSON, in which each value is an object that names its type (API reference, `AttributeValue`).
-pub(crate) fn read_item(value: &Value) -> Option<Item> {
-    read_map(value.as_object()?)
+pub(crate) fn decode_item(value: &Value) -> Option<Item> {
+    decode_map(value.as_object()?)
 }
 
-fn read_map(members: &Map<String, Value>) -> Option<Item> {
+fn decode_map(members: &Map<String, Value>) -> Option<Item> {
     let members = members.iter();
     members
-        .map(|(name, value)| Some((name.clone(), read(value)?)))
+        .map(|(name, value)| Some((name.clone(), decode_attribute(value)?)))
         .collect()
 }
 
-fn read(value: &Value) -> Option<AttributeValue> {
+fn decode_attribute(value: &Value) -> Option<AttributeValue> {
     let mut members = value.as_object()?.iter();
     let ((kind, value), None) = (members.next()?, members.next()) else {
         return None;
@@ -117,22 +117,22 @@ fn read(value: &Value) -> Option<AttributeValue> {
     Some(match kind.as_str() {
         "S" => AttributeValue::S(text()?),
         "N" => AttributeValue::N(text()?),
-        "B" => AttributeValue::B(read_bytes(value.as_str()?)?),
+        "B" => AttributeValue::B(decode_bytes(value.as_str()?)?),
         "BOOL" => AttributeValue::Bool(value.as_bool()?),
         "NULL" => AttributeValue::Null(value.as_bool()?),
         "SS" => AttributeValue::Ss(texts()?),
         "NS" => AttributeValue::Ns(texts()?),
         "BS" => {
             let values = texts()?;
-            AttributeValue::Bs(values.iter().map(|text| read_bytes(text)).collect::<Option<_>>()?)
+            AttributeValue::Bs(values.iter().map(|text| decode_bytes(text)).collect::<Option<_>>()?)
         }
-        "L" => AttributeValue::L(value.as_array()?.iter().map(read).collect::<Option<_>>()?),
-        "M" => AttributeValue::M(read_map(value.as_object()?)?),
+        "L" => AttributeValue::L(value.as_array()?.iter().map(decode_attribute).collect::<Option<_>>()?),
+        "M" => AttributeValue::M(decode_map(value.as_object()?)?),
         _ => return None,
     })
 }
 
-fn read_bytes(text: &str) -> Option<Blob> {
+fn decode_bytes(text: &str) -> Option<Blob> {
     BASE64_STANDARD.decode(text).ok().map(Blob::new)
 }
 
@@ -165,8 +165,8 @@ mod tests {
         let change = Change::parse(&record(|_| {})).unwrap();
         assert_eq!((change.table.as_str(), change.sequence.as_str()), ("Ledger-1", "100"));
         assert_eq!(change.at.to_string(), "2026-11-21T01:09:00.000000Z");
-        assert_eq!(change.key(), "A#1 #");
-        assert!(!change.is_none());
+        assert_eq!(change.row_key(), "A#1 #");
+        assert!(!change.is_empty());
         let new = change.new.unwrap();
         assert_eq!(new["n"], AttributeValue::N("2".to_owned()));
         assert_eq!(new["b"], AttributeValue::B(Blob::new([1, 2])));

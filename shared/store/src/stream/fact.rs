@@ -2,12 +2,12 @@
 
 use crate::stream::owners::Owners;
 use purser_domain::{
-    AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, Form, PersonId, Result, Timestamp,
+    AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, Form, Result, Timestamp, UserId,
 };
 
 /// A change event of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fact {
+pub struct ChangeEvent {
     /// The id, which is always the same for the same event.
     pub id: EventId,
     /// The kind of the event.
@@ -17,59 +17,59 @@ pub struct Fact {
     /// The subject of the event.
     pub subject: EventSubject,
     /// The owner, as far as the row names the owner.
-    pub owner: FactOwner,
+    pub owner: ChangeEventOwner,
     /// The details, which depend on the kind.
     pub data: EventData,
 }
 
 /// The owner of a change event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FactOwner {
+pub enum ChangeEventOwner {
     /// The event has no owner.
     Nobody,
     /// The owner that the row names.
-    Person(PersonId),
+    Person(UserId),
     /// The owner of this agent. The row does not name the owner.
     OfAgent(AgentId),
 }
 
-impl Fact {
+impl ChangeEvent {
     /// Creates a change event of an agent from a row that does not name the owner.
-    pub(crate) fn of_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
+    pub(crate) fn for_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
         Self {
             id,
             kind,
             time,
             subject: EventSubject::Agent(agent),
-            owner: FactOwner::OfAgent(agent),
+            owner: ChangeEventOwner::OfAgent(agent),
             data,
         }
     }
 
     /// Sets the owner of the event.
     #[must_use]
-    pub(crate) fn with_owner(self, owner: PersonId) -> Self {
+    pub(crate) fn with_owner(self, owner: UserId) -> Self {
         Self {
-            owner: FactOwner::Person(owner),
+            owner: ChangeEventOwner::Person(owner),
             ..self
         }
     }
 
     /// Returns the agent whose owner must be read before the event can be published.
-    pub const fn agent_of_owner(&self) -> Option<AgentId> {
+    pub const fn agent_without_owner(&self) -> Option<AgentId> {
         match self.owner {
-            FactOwner::OfAgent(agent) => Some(agent),
-            FactOwner::Nobody | FactOwner::Person(_) => None,
+            ChangeEventOwner::OfAgent(agent) => Some(agent),
+            ChangeEventOwner::Nobody | ChangeEventOwner::Person(_) => None,
         }
     }
 
     /// Creates the published event, with the owner and the labels that `owners` has for the agent.
     pub fn into_event(self, source: &EventSource, owners: &Owners) -> Result<Event> {
         let (owner, data) = match self.owner {
-            FactOwner::Nobody => (None, self.data),
-            FactOwner::Person(person) => (Some(person), self.data),
-            FactOwner::OfAgent(agent) => {
-                let known = owners.get(agent);
+            ChangeEventOwner::Nobody => (None, self.data),
+            ChangeEventOwner::Person(person) => (Some(person), self.data),
+            ChangeEventOwner::OfAgent(agent) => {
+                let known = owners.find(agent);
                 let has_labels = self.kind.fields().any(|field| field.form == Form::Labels);
                 let labels = known.map(|known| &known.labels).filter(|_| has_labels);
                 let data = match labels {

@@ -4,7 +4,7 @@ use crate::{
     codec::ledger::Ledger,
     stream::{
         change::Change,
-        fact::{Fact, FactOwner},
+        fact::{ChangeEvent, ChangeEventOwner},
     },
 };
 use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, OperatorFreeze, Result, Timestamp};
@@ -12,44 +12,44 @@ use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, O
 impl Ledger {
     /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze is not an
     /// event, and neither are changes of the copies.
-    pub(crate) fn facts_of_freeze(&self, change: &Change) -> Result<Vec<Fact>> {
+    pub(crate) fn freeze_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {
-                let freeze = self.read_freeze(new)?;
-                Ok(vec![fact(&freeze, true, freeze.at)])
+                let freeze = self.read_freeze_item(new)?;
+                Ok(vec![freeze_event(&freeze, true, freeze.at)])
             }
             (Some(old), None) if old.contains_key("why") => {
-                let freeze = self.read_freeze(old)?;
-                Ok(vec![fact(&freeze, false, change.at)])
+                let freeze = self.read_freeze_item(old)?;
+                Ok(vec![freeze_event(&freeze, false, change.at)])
             }
             _ => Ok(Vec::new()),
         }
     }
 }
 
-fn fact(freeze: &OperatorFreeze, begins: bool, time: Timestamp) -> Fact {
+fn freeze_event(freeze: &OperatorFreeze, begins: bool, time: Timestamp) -> ChangeEvent {
     let kind = |frozen, unfrozen| if begins { frozen } else { unfrozen };
     let (kind, subject, owner, data) = match &freeze.target {
         FreezeTarget::Agent(agent) => (
             kind(EventKind::AgentFrozen, EventKind::AgentUnfrozen),
             EventSubject::Agent(*agent),
-            FactOwner::OfAgent(*agent),
+            ChangeEventOwner::OfAgent(*agent),
             EventData::new().text("by", "operator"),
         ),
         FreezeTarget::Owner(person) => (
             kind(EventKind::OwnerFrozen, EventKind::OwnerUnfrozen),
             EventSubject::Person(person.clone()),
-            FactOwner::Person(person.clone()),
+            ChangeEventOwner::Person(person.clone()),
             EventData::new(),
         ),
         FreezeTarget::Deployment => (
             kind(EventKind::DeploymentFrozen, EventKind::DeploymentUnfrozen),
             EventSubject::Deployment,
-            FactOwner::Nobody,
+            ChangeEventOwner::Nobody,
             EventData::new(),
         ),
     };
-    Fact {
+    ChangeEvent {
         id: EventId::derive(kind, &[&"operator", &subject, &freeze.at.micros()]),
         kind,
         time,

@@ -7,12 +7,12 @@
 use crate::codec::{
     backoff::Backoff,
     fault::store_error,
-    item::{member, optional_member},
+    item::{read_field, read_optional_field},
     key::Key,
     ledger::Ledger,
 };
 use aws_sdk_dynamodb::types::KeysAndAttributes;
-use purser_domain::{AgentId, AnomalyBrake, Error, FormerOwner, Labels, OwnerThen, PersonId, Result, Rule};
+use purser_domain::{AgentId, AutomaticFreeze, Error, FormerOwner, Labels, PastOwner, Result, Rule, UserId};
 use std::collections::{BTreeSet, HashMap};
 
 /// The owners, names, labels and automatic freeze rules of agents at one time.
@@ -23,7 +23,7 @@ pub struct Owners(HashMap<AgentId, OwnedAgent>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedAgent {
     /// The agent's current owner.
-    pub owner: PersonId,
+    pub owner: UserId,
     /// The agent's name.
     pub name: String,
     /// The agent's labels.
@@ -32,26 +32,26 @@ pub struct OwnedAgent {
     pub former_owners: Vec<FormerOwner>,
     /// The agent's automatic freeze rule; `None` also if the agent's rules can't be read, because then the agent can't
     /// pay.
-    pub brake: Option<AnomalyBrake>,
+    pub brake: Option<AutomaticFreeze>,
 }
 
 impl OwnedAgent {
     /// Returns the owner at a decision that was made after this number of ownership transfers, with the agent's name
     /// and labels at that time; `None` if the owner can't be read.
-    pub(crate) fn owner_then(&self, transfers: u32) -> Option<(PersonId, OwnerThen<'_>)> {
-        let now = OwnerThen {
+    pub(crate) fn owner_at(&self, transfers: u32) -> Option<(UserId, PastOwner<'_>)> {
+        let now = PastOwner {
             owner: self.owner.as_str(),
             name: &self.name,
             labels: &self.labels,
         };
-        let then = now.after(transfers, &self.former_owners);
-        Some((PersonId::parse(then.owner)?, then))
+        let then = now.after_transfers(transfers, &self.former_owners);
+        Some((UserId::parse(then.owner)?, then))
     }
 }
 
 impl Owners {
     /// Returns the data of an agent, if the agent exists and its record was read.
-    pub fn get(&self, agent: AgentId) -> Option<&OwnedAgent> {
+    pub fn find(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }
 }
@@ -63,7 +63,7 @@ const READING: &str = "reading agents' owners";
 impl Ledger {
     /// Reads the owners, names, labels and automatic freeze rules of these agents, and nothing else of their records.
     /// Takes one read unit for each agent.
-    pub async fn owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
+    pub async fn read_owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
         let mut backoff = Backoff::new();
@@ -84,20 +84,20 @@ impl Ledger {
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
                 // An agent whose record can't be read is left out, so only the changes of this agent are quarantined.
                 if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (
-                    self.agent_in(&item),
-                    member(&item, "owner"),
-                    member(&item, "name"),
-                    optional_member(&item, "labels"),
-                    optional_member(&item, "former"),
+                    self.parse_agent_in_key(&item),
+                    read_field(&item, "owner"),
+                    read_field(&item, "name"),
+                    read_optional_field(&item, "labels"),
+                    read_optional_field(&item, "former"),
                 ) {
                     let labels = labels.unwrap_or_default();
-                    let rules: Option<Vec<Rule>> = member(&item, "rules");
+                    let rules: Option<Vec<Rule>> = read_field(&item, "rules");
                     let owned = OwnedAgent {
                         owner,
                         name,
                         labels,
                         former_owners: former.unwrap_or_default(),
-                        brake: rules.as_deref().and_then(AnomalyBrake::among),
+                        brake: rules.as_deref().and_then(AutomaticFreeze::find_in_rules),
                     };
                     owners.insert(agent, owned);
                 }
@@ -105,7 +105,7 @@ impl Ledger {
             let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
             wanted = left.flat_map(|left| left.keys).collect();
             if !wanted.is_empty() {
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
             }
             wanted.extend(rest);
         }

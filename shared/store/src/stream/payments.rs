@@ -3,18 +3,18 @@
 use crate::{
     codec::{attribute::Item, item::Row, key, ledger::Ledger},
     payments::decision::read_decision,
-    stream::{change::Change, fact::Fact, row_hash::RowHash, sequence::SequenceNumber},
+    stream::{change::Change, fact::ChangeEvent, row_hash::RowHash, sequence::SequenceNumber},
 };
 use purser_domain::{
-    AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedRefusal,
-    Result, Settlement, SettlementState, Timestamp,
+    AgentId, ConfirmationReverted, DecisionResult, EventData, EventId, EventKind, LoggedDecision, LoggedDenial, Result,
+    Settlement, SettlementState, Timestamp,
 };
 
 impl Ledger {
     /// Returns the change events of a payment's transitions, except for a reverted confirmation. That event is derived
     /// from its decision, which has an id and a time.
-    pub(crate) fn facts_of_settlement(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| -> Result<Settlement> { self.read_settlement(image) };
+    pub(crate) fn settlement_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
+        let read = |image: &Item| -> Result<Settlement> { self.read_settlement_item(image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
@@ -23,11 +23,11 @@ impl Ledger {
         let is_payout = terms.purchase().is_none();
         let kind = |payment, payout| if is_payout { payout } else { payment };
         let id = terms.id;
-        let told = |kind, id, at, data| vec![Fact::of_agent(terms.agent, kind, id, at, data)];
+        let told = |kind, id, at, data| vec![ChangeEvent::for_agent(terms.agent, kind, id, at, data)];
         Ok(match (old.map(|old| old.state), &new.state) {
             (None, _) => {
                 let kind = kind(EventKind::PaymentAuthorized, EventKind::PayoutAuthorized);
-                let data = transfer(&new).time("valid_before", terms.valid_before);
+                let data = transfer_data(&new).time("valid_before", terms.valid_before);
                 told(kind, EventId::derive(kind, &[&id]), terms.authorized_at, data)
             }
             (
@@ -39,7 +39,7 @@ impl Ledger {
                 },
             ) => {
                 let kind = kind(EventKind::PaymentConfirmed, EventKind::PayoutConfirmed);
-                let data = transfer(&new)
+                let data = transfer_data(&new)
                     .text("tx_hash", tx_hash)
                     .number("block_number", *block_number)
                     .time("settled_at", *settled_at);
@@ -52,7 +52,7 @@ impl Ledger {
                 // A settlement is released again only after it was confirmed late and reverted; then it has another
                 // `counted_at`.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
-                told(kind, id, change.at, transfer(&new))
+                told(kind, id, change.at, transfer_data(&new))
             }
             (Some(SettlementState::Authorized), SettlementState::Authorized)
             | (Some(SettlementState::Confirmed { .. }), _)
@@ -61,18 +61,18 @@ impl Ledger {
     }
 
     /// Parses the agent in the row's key.
-    pub(crate) fn agent_in(&self, image: &Item) -> Result<AgentId> {
-        key::agent_of(image).ok_or_else(|| self.row(image).corrupt("pk"))
+    pub(crate) fn parse_agent_in_key(&self, image: &Item) -> Result<AgentId> {
+        key::agent_in_key(image).ok_or_else(|| self.item_row(image).corrupt_error("pk"))
     }
 }
 
 /// A change of a row that is part of the decision history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JournalChange {
+pub struct HistoryChange {
     /// The agent whose decision changed.
     pub agent: AgentId,
     /// The table of the row. An agent's rows in one table have one partition key, so their records are in order.
-    pub source: JournalSource,
+    pub source: HistorySource,
     /// The sequence number of the stream record.
     pub sequence: SequenceNumber,
     /// The time of the change, in seconds.
@@ -87,7 +87,7 @@ pub struct JournalChange {
 
 /// A table whose rows are part of the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum JournalSource {
+pub enum HistorySource {
     /// Settlements, in the ledger table.
     Ledger,
     /// All other decisions, in the decisions table.
@@ -96,31 +96,31 @@ pub enum JournalSource {
 
 impl Ledger {
     /// Returns the change of the decision history; `None` if the row is not part of it. Fails if the row can't be read.
-    pub fn journal_change(&self, change: &Change) -> Result<Option<JournalChange>> {
-        let Some(new) = change.new.as_ref().filter(|_| !change.is_none()) else {
+    pub fn decision_history_change(&self, change: &Change) -> Result<Option<HistoryChange>> {
+        let Some(new) = change.new.as_ref().filter(|_| !change.is_empty()) else {
             return Ok(None);
         };
         let is_decisions = self.decisions_table().is_ok_and(|decisions| decisions == change.table);
         let (source, prefix) = if is_decisions {
-            (JournalSource::Decisions, "A#")
+            (HistorySource::Decisions, "A#")
         } else {
-            (JournalSource::Ledger, "S#")
+            (HistorySource::Ledger, "S#")
         };
-        if !key::partition_key(new).starts_with(prefix) {
+        if !key::partition_key_text(new).starts_with(prefix) {
             return Ok(None);
         }
         let row = Row::new(&change.table, new);
-        let agent = key::agent_of(new).ok_or_else(|| row.corrupt("pk"))?;
+        let agent = key::agent_in_key(new).ok_or_else(|| row.corrupt_error("pk"))?;
         let read = |image: &Item| match source {
-            JournalSource::Ledger => self.read_settlement(image).map(LoggedDecision::from_settlement),
-            JournalSource::Decisions => read_decision(Row::new(&change.table, image)),
+            HistorySource::Ledger => self.read_settlement_item(image).map(LoggedDecision::from_settlement),
+            HistorySource::Decisions => read_decision(Row::new(&change.table, image)),
         };
-        Ok(Some(JournalChange {
+        Ok(Some(HistoryChange {
             agent,
             source,
-            sequence: SequenceNumber::parse(&change.sequence).ok_or_else(|| row.corrupt("sequence"))?,
+            sequence: SequenceNumber::parse(&change.sequence).ok_or_else(|| row.corrupt_error("sequence"))?,
             changed_at: change.at,
-            row: RowHash::digest(new),
+            row: RowHash::from_item(new),
             old: change.old.as_ref().map(read).transpose()?,
             new: read(new)?,
         }))
@@ -128,20 +128,20 @@ impl Ledger {
 }
 
 /// Returns the change events of a decision's row, which is added once and never changed.
-pub(crate) fn facts_of_decision(change: &Change) -> Result<Vec<Fact>> {
+pub(crate) fn decision_change_events(change: &Change) -> Result<Vec<ChangeEvent>> {
     let (None, Some(image)) = (&change.old, &change.new) else {
         return Ok(Vec::new());
     };
     let row = Row::new(&change.table, image);
     Ok(match read_decision(row)? {
-        LoggedDecision::Refused(refusal) => vec![refusal_fact(&refusal)],
-        LoggedDecision::ConfirmationReverted(reverted) => vec![reversion_fact(&reverted)],
+        LoggedDecision::Refused(refusal) => vec![denial_event(&refusal)],
+        LoggedDecision::ConfirmationReverted(reverted) => vec![reversion_event(&reverted)],
         // Allowed payments and withdrawals have no row in this table.
         LoggedDecision::Allowed(_) | LoggedDecision::PaidOut(_) => Vec::new(),
     })
 }
 
-fn transfer(settlement: &Settlement) -> EventData {
+fn transfer_data(settlement: &Settlement) -> EventData {
     let terms = &settlement.terms;
     let data = EventData::new()
         .text("settlement_id", terms.id)
@@ -160,7 +160,7 @@ fn transfer(settlement: &Settlement) -> EventData {
     }
 }
 
-fn refusal_fact(refusal: &LoggedRefusal) -> Fact {
+fn denial_event(refusal: &LoggedDenial) -> ChangeEvent {
     let kind = match refusal.result {
         DecisionResult::Escalate => EventKind::PaymentEscalated,
         DecisionResult::Allow | DecisionResult::Block | DecisionResult::RevertConfirmation | DecisionResult::Payout => {
@@ -182,10 +182,10 @@ fn refusal_fact(refusal: &LoggedRefusal) -> Fact {
         _ => data,
     };
     let id = EventId::derive(kind, &[&refusal.transaction]);
-    Fact::of_agent(refusal.agent, kind, id, refusal.at, data)
+    ChangeEvent::for_agent(refusal.agent, kind, id, refusal.at, data)
 }
 
-fn reversion_fact(reverted: &ConfirmationReverted) -> Fact {
+fn reversion_event(reverted: &ConfirmationReverted) -> ChangeEvent {
     let kind = match reverted.service {
         Some(_) => EventKind::PaymentTakenBack,
         None => EventKind::PayoutTakenBack,
@@ -201,5 +201,5 @@ fn reversion_fact(reverted: &ConfirmationReverted) -> Fact {
         .optional_text("operation_id", reverted.operation.as_ref())
         .optional_text("key_id", reverted.key);
     let id = EventId::derive(kind, &[&reverted.transaction]);
-    Fact::of_agent(reverted.agent, kind, id, reverted.at, data)
+    ChangeEvent::for_agent(reverted.agent, kind, id, reverted.at, data)
 }

@@ -2,7 +2,7 @@
 //! stream's own image, so a row that was changed afterwards is found before its statement is signed.
 
 use crate::{
-    codec::{attribute::Item, item::member, key, key::Key, ledger::Ledger},
+    codec::{attribute::Item, item::read_field, key, key::Key, ledger::Ledger},
     payments::settlement::CONFIRMED,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -24,8 +24,8 @@ pub struct RowHash(String);
 
 impl RowHash {
     /// Computes the hash over the row as DynamoDB JSON, with sorted sets.
-    pub(crate) fn digest(item: &Item) -> Self {
-        Self(DocumentHash::digest(&Value::Object(permanent(item))).to_string())
+    pub(crate) fn from_item(item: &Item) -> Self {
+        Self(DocumentHash::digest(&Value::Object(permanent_attributes(item))).to_string())
     }
 
     /// Creates the hash from its digits.
@@ -40,23 +40,24 @@ impl fmt::Display for RowHash {
     }
 }
 
-fn permanent(item: &Item) -> Map<String, Value> {
-    let moves: &[&str] = match key::partition_key(item).split('#').next() {
+fn permanent_attributes(item: &Item) -> Map<String, Value> {
+    let moves: &[&str] = match key::partition_key_text(item).split('#').next() {
         Some("S") => &MOVES,
         Some("AP") => &APPROVAL_MOVES,
         _ => &[],
     };
     let kept = item.iter().filter(|(name, _)| !moves.contains(&name.as_str()));
-    kept.map(|(name, value)| (name.clone(), to_json(value))).collect()
+    kept.map(|(name, value)| (name.clone(), attribute_json(value)))
+        .collect()
 }
 
 /// Whether a later image differs in an attribute that never changes. A confirmed payment gets another transaction only
 /// after its confirmation was reverted.
 pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
-    let is_confirmed = |row: &Item| member::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
+    let is_confirmed = |row: &Item| read_field::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
-    let (mut old_permanent, mut new_permanent) = (permanent(old), permanent(new));
+    let (mut old_permanent, mut new_permanent) = (permanent_attributes(old), permanent_attributes(new));
     // Approving a request for a temporary limit increase replaces the time at which the approval ends.
     if old_permanent.contains_key("raise") {
         old_permanent.remove("ends");
@@ -65,7 +66,7 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     is_reconfirmed || old_permanent != new_permanent
 }
 
-pub(crate) fn to_json(value: &AttributeValue) -> Value {
+pub(crate) fn attribute_json(value: &AttributeValue) -> Value {
     let bytes = |bytes: &aws_sdk_dynamodb::primitives::Blob| BASE64_STANDARD.encode(bytes);
     let sorted = |mut texts: Vec<String>| {
         texts.sort_unstable();
@@ -79,9 +80,9 @@ pub(crate) fn to_json(value: &AttributeValue) -> Value {
         AttributeValue::Ss(texts) => json!({"SS": sorted(texts.clone())}),
         AttributeValue::Ns(digits) => json!({"NS": sorted(digits.clone())}),
         AttributeValue::Bs(blobs) => json!({"BS": sorted(blobs.iter().map(bytes).collect())}),
-        AttributeValue::L(values) => json!({"L": values.iter().map(to_json).collect::<Vec<_>>()}),
+        AttributeValue::L(values) => json!({"L": values.iter().map(attribute_json).collect::<Vec<_>>()}),
         AttributeValue::M(item) => {
-            let members = item.iter().map(|(name, value)| (name.clone(), to_json(value)));
+            let members = item.iter().map(|(name, value)| (name.clone(), attribute_json(value)));
             json!({"M": members.collect::<Map<_, _>>()})
         }
         // `NULL`; a type that DynamoDB adds later has no value here, and is found as a change of the row's other types.
@@ -91,13 +92,13 @@ pub(crate) fn to_json(value: &AttributeValue) -> Value {
 
 impl Ledger {
     /// Reads a settlement of the agent with the hash of its row, strongly consistent.
-    pub async fn settlement_with_hash(
+    pub async fn read_settlement_with_hash(
         &self,
         agent: AgentId,
         id: SettlementId,
     ) -> Result<Option<(Settlement, RowHash)>> {
-        let item = self.get(&Key::settlement(agent, id)).await?;
-        item.map(|item| Ok((self.read_settlement(&item)?, RowHash::digest(&item))))
+        let item = self.get_item(&Key::settlement(agent, id)).await?;
+        item.map(|item| Ok((self.read_settlement_item(&item)?, RowHash::from_item(&item))))
             .transpose()
     }
 }

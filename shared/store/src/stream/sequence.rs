@@ -1,6 +1,6 @@
 //! Sequence numbers of stream records.
 
-use crate::codec::attribute::{Attribute, read_text, text};
+use crate::codec::attribute::{Attribute, encode_text, read_text};
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl fmt::Display for SequenceNumber {
 
 impl Attribute for SequenceNumber {
     fn write(&self) -> AttributeValue {
-        text(&self.0)
+        encode_text(&self.0)
     }
     fn read(value: &AttributeValue) -> Option<Self> {
         Self::parse(read_text(value)?)

@@ -2,7 +2,7 @@
 //! function that writes the rows can't hide them.
 
 use crate::{
-    codec::{attribute::Item, item::member, key, ledger::Ledger},
+    codec::{attribute::Item, item::read_field, key, ledger::Ledger},
     payments::idempotency::ALLOW,
     stream::{change::Change, row_hash::is_rewritten},
 };
@@ -44,8 +44,8 @@ impl Sign {
 
 impl Ledger {
     /// Returns the signs in a change of the ledger. Fails if the row can't be read.
-    pub fn signs_of(&self, change: &Change) -> Result<Vec<Sign>> {
-        if change.is_none() {
+    pub fn suspicious_signs(&self, change: &Change) -> Result<Vec<Sign>> {
+        if change.is_empty() {
             return Ok(Vec::new());
         }
         if self.rewrites_record(change) {
@@ -58,13 +58,15 @@ impl Ledger {
             return Ok(Vec::new());
         };
         let is_written = change.new.is_some();
-        Ok(match key::partition_key(image).split('#').next().unwrap_or_default() {
-            "A" => self.signs_of_agent(change)?,
-            "PO" => self.signs_of_payout_address(change)?,
-            "FREEZES" => vec![Sign::Freeze],
-            "HANDOVER" if is_written => vec![Sign::Handover],
-            _ => Vec::new(),
-        })
+        Ok(
+            match key::partition_key_text(image).split('#').next().unwrap_or_default() {
+                "A" => self.agent_signs(change)?,
+                "PO" => self.withdrawal_address_signs(change)?,
+                "FREEZES" => vec![Sign::Freeze],
+                "HANDOVER" if is_written => vec![Sign::Handover],
+                _ => Vec::new(),
+            },
+        )
     }
 
     /// Whether no function makes this change: to a decision, to a settlement or an approval except for its transitions,
@@ -73,25 +75,25 @@ impl Ledger {
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
-            return key::partition_key(old).starts_with("A#");
+            return key::partition_key_text(old).starts_with("A#");
         }
         let is_permanent = *change.table == *self.table
-            && match key::partition_key(old).split('#').next() {
+            && match key::partition_key_text(old).split('#').next() {
                 Some("S" | "AP") => true,
-                Some("I") => member::<String>(old, "kind").is_some_and(|kind| kind == ALLOW),
+                Some("I") => read_field::<String>(old, "kind").is_some_and(|kind| kind == ALLOW),
                 _ => false,
             };
         is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
     /// Returns the signs in a change of an agent's record. A new agent is no sign, because it has no money yet.
-    fn signs_of_agent(&self, change: &Change) -> Result<Vec<Sign>> {
-        let read = |image: &Item| self.read_agent(image);
+    fn agent_signs(&self, change: &Change) -> Result<Vec<Sign>> {
+        let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(Vec::new());
         };
         let (old, new): (Agent, Agent) = (read(old)?, read(new)?);
-        let is_known = |key: &AgentKey| old.key(key.id).is_some_and(|known| known.digest == key.digest);
+        let is_known = |key: &AgentKey| old.find_key(key.id).is_some_and(|known| known.digest == key.digest);
         let signs = [
             (Sign::Key, !new.keys.iter().all(is_known)),
             (Sign::Wallet, old.wallet != new.wallet),
@@ -103,11 +105,11 @@ impl Ledger {
             .collect())
     }
 
-    fn signs_of_payout_address(&self, change: &Change) -> Result<Vec<Sign>> {
+    fn withdrawal_address_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
             // The row of a withdrawal's idempotency key has no version.
             let image = image.filter(|image| image.contains_key("ver"));
-            let record = image.map(|image| self.read_payout_record(image)).transpose()?;
+            let record = image.map(|image| self.read_withdrawal_item(image)).transpose()?;
             Ok(record.and_then(|record| record.address))
         };
         let (old, new) = (address(change.old.as_ref())?, address(change.new.as_ref())?);

@@ -2,14 +2,14 @@
 
 use crate::{
     codec::{attribute::Item, ledger::Ledger},
-    stream::{change::Change, fact::Fact},
+    stream::{change::Change, fact::ChangeEvent},
 };
 use purser_domain::{EventData, EventId, EventKind, Result};
 
 impl Ledger {
     /// Returns the change event if a wallet's balance has become low. A balance that is no longer low is not an event.
-    pub(crate) fn facts_of_wallet_level(&self, change: &Change) -> Result<Vec<Fact>> {
-        let read = |image: &Item| self.read_wallet_level(image);
+    pub(crate) fn wallet_level_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
+        let read = |image: &Item| self.read_wallet_level_item(image);
         let Some((agent, level)) = change.new.as_ref().map(read).transpose()? else {
             return Ok(Vec::new());
         };
@@ -23,6 +23,6 @@ impl Ledger {
             .amount("below_units", level.below)
             .text("network", level.network.name());
         let id = EventId::derive(kind, &[&agent, &level.network.name(), &level.block]);
-        Ok(vec![Fact::of_agent(agent, kind, id, level.at, data)])
+        Ok(vec![ChangeEvent::for_agent(agent, kind, id, level.at, data)])
     }
 }

@@ -12,25 +12,25 @@ use crate::{
         item::{Draft, Row},
         key::{Key, attested},
     },
-    transact::was_made,
+    transact::was_applied,
     usage::table::UsageTable,
 };
-use purser_domain::{AttestedService, Result, ServiceId, Timestamp};
+use purser_domain::{Result, ServiceId, Timestamp, VerifiedService};
 
 const READING: &str = "reading attested payees";
 const WRITING: &str = "writing attested payees";
 
 impl UsageTable {
     /// Reads the verified payees of a service, strongly consistent; `None` if the service was never open.
-    pub async fn find_attested(&self, service: ServiceId) -> Result<Option<AttestedService>> {
+    pub async fn read_verified_service(&self, service: ServiceId) -> Result<Option<VerifiedService>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::attested_service(service).attributes()));
+        let get = get.set_key(Some(Key::verified_service(service).attributes()));
         let item = get.send().await.map_err(store_error(READING))?.item;
-        item.map(|item| self.read_attested(&item)).transpose()
+        item.map(|item| self.read_verified_service_item(&item)).transpose()
     }
 
     /// Reads the verified payees of all services, strongly consistent.
-    pub async fn all_attested(&self) -> Result<Vec<AttestedService>> {
+    pub async fn read_all_verified_services(&self) -> Result<Vec<VerifiedService>> {
         let mut services = Vec::new();
         for shard in 0..attested::SHARDS {
             let query = self
@@ -38,12 +38,12 @@ impl UsageTable {
                 .query()
                 .table_name(&*self.table)
                 .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", attested::partition(shard).write())
+                .expression_attribute_values(":pk", attested::verified_services_partition(shard).write())
                 .consistent_read(true);
             let mut pages = query.into_paginator().send();
             while let Some(page) = pages.next().await {
                 for item in page.map_err(store_error(READING))?.items() {
-                    services.push(self.read_attested(item)?);
+                    services.push(self.read_verified_service_item(item)?);
                 }
             }
         }
@@ -51,7 +51,7 @@ impl UsageTable {
     }
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
-    pub async fn put_attested(&self, service: &AttestedService) -> Result<bool> {
+    pub async fn put_verified_service(&self, service: &VerifiedService) -> Result<bool> {
         let put = self
             .db
             .put_item()
@@ -63,36 +63,36 @@ impl UsageTable {
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", old.write()),
         };
-        was_made(put.send().await, WRITING)
+        was_applied(put.send().await, WRITING)
     }
 
     /// Reads the time at which the payees of the whole catalog were first verified; `None` before that.
-    pub async fn read_attested_since(&self) -> Result<Option<Timestamp>> {
+    pub async fn read_first_verification_time(&self) -> Result<Option<Timestamp>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::attestation_start().attributes()));
+        let get = get.set_key(Some(Key::first_payee_verification().attributes()));
         let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
     /// Records that the payees of the whole catalog are verified.
-    pub async fn set_attested_since(&self, at: Timestamp) -> Result<()> {
-        let row = Draft::new(&Key::attestation_start()).with("t", &at);
+    pub async fn set_first_verification_time(&self, at: Timestamp) -> Result<()> {
+        let row = Draft::new(&Key::first_payee_verification()).with("t", &at);
         let put = self
             .db
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()))
             .condition_expression("attribute_not_exists(pk)");
-        was_made(put.send().await, WRITING).map(|_| ())
+        was_applied(put.send().await, WRITING).map(|_| ())
     }
 
-    pub(crate) fn read_attested(&self, item: &Item) -> Result<AttestedService> {
+    pub(crate) fn read_verified_service_item(&self, item: &Item) -> Result<VerifiedService> {
         Row::new(&self.table, item).read()
     }
 }
 
 fields! {
-    AttestedService {
+    VerifiedService {
         service: sk(ServiceId::parse),
         version: "ver",
         calls: "calls",
@@ -101,8 +101,8 @@ fields! {
     }
 }
 
-pub(crate) fn write_attested(service: &AttestedService) -> Item {
-    Draft::new(&Key::attested_service(service.service))
+pub(crate) fn write_attested(service: &VerifiedService) -> Item {
+    Draft::new(&Key::verified_service(service.service))
         .with_fields(service)
         .into_item()
 }

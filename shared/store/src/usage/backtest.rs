@@ -10,9 +10,9 @@ use crate::{
     usage::{table::UsageTable, versions::StoredInputs},
 };
 use purser_domain::{
-    Agent, AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Candidate, Duration,
-    InputVersions, LoggedDecision, Network, PastPayment, RecordedDecision, Result, ServiceId, Settlement, SettlementId,
-    Timestamp, TransactionId,
+    Agent, AgentId, ApprovalId, Backtest, BacktestDecision, BacktestResult, CallDescription, Duration, InputVersions,
+    LoggedDecision, Network, PastPayment, ProposedLimits, RecordedDecision, Result, ServiceId, Settlement,
+    SettlementId, Timestamp, TransactionId,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -62,10 +62,10 @@ impl<'a> BacktestReads<'a> {
     /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first, until
     /// the time is over. Decisions and payments from the time of another owner are left out. Returns the result, and
     /// whether there are more.
-    pub async fn run(
+    pub async fn run_for_agent(
         &mut self,
         agent: &Agent,
-        candidate: Candidate,
+        candidate: ProposedLimits,
         (from, to): (Timestamp, Timestamp),
         most: usize,
         is_over: impl Fn() -> bool,
@@ -73,49 +73,55 @@ impl<'a> BacktestReads<'a> {
         let since = self.usage.read_owned_since(agent).await?;
         let from = from.max(since);
         let mut backtest = Backtest::new(candidate);
-        let is_partial = self.count_earlier(&mut backtest, agent, (since, from), most).await?;
+        let is_partial = self
+            .count_earlier_payments(&mut backtest, agent, (since, from), most)
+            .await?;
         let (mut count, mut rest) = (0_usize, Some(LogRange::new(from, to, false)));
         while let Some(range) = rest.filter(|_| count < most && !is_over()) {
-            let page = self.ledger.decisions_between(agent.id, range, ROWS).await?;
+            let page = self.ledger.read_decisions_between(agent.id, range, ROWS).await?;
             count = count.saturating_add(page.decisions.len());
             rest = page.rest;
-            self.test(&mut backtest, page.decisions).await?;
+            self.test_decisions(&mut backtest, page.decisions).await?;
         }
-        Ok((backtest.result(), is_partial || rest.is_some()))
+        Ok((backtest.current_result(), is_partial || rest.is_some()))
     }
 
     /// Adds the payments from `since` until the range begins, which its windows still count. It reads the newest ones
     /// first, and stops after at least `most`. Returns whether there are more.
-    pub async fn count_earlier(
+    pub async fn count_earlier_payments(
         &mut self,
         backtest: &mut Backtest,
         agent: &Agent,
         (since, from): (Timestamp, Timestamp),
         most: usize,
     ) -> Result<bool> {
-        let warm_ups = backtest.candidates().map(|candidate| candidate.warm_up(&agent.rules));
+        let warm_ups = backtest
+            .compared_limits()
+            .map(|candidate| candidate.lookback(&agent.rules));
         let warm_up = warm_ups.fold(Duration::DAY, Duration::max);
         let range = LogRange::new(from.before(warm_up).max(since), from, true);
-        let compares_calls = backtest.candidates().any(|one| one.compares_calls(agent, None));
+        let compares_calls = backtest
+            .compared_limits()
+            .any(|one| one.adds_duplicate_guard(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
-        let names_services = backtest.candidates().any(Candidate::names_services);
-        let earlier = self.ledger.payments_between(agent.id, range, most, calls).await?;
+        let names_services = backtest.compared_limits().any(ProposedLimits::counts_by_service);
+        let earlier = self.ledger.read_payments_between(agent.id, range, most, calls).await?;
         if names_services {
             let services = earlier.payments.iter().map(|payment| payment.service);
             for service in services.collect::<BTreeSet<_>>() {
-                if let Some(service) = self.catalog.service(service).await? {
-                    backtest.know(service.id, &service.slug);
+                if let Some(service) = self.catalog.read_service_by_id(service).await? {
+                    backtest.register_service(service.id, &service.slug);
                 }
             }
         }
         for payment in earlier.payments.into_iter().rev() {
-            backtest.count(payment);
+            backtest.count_earlier_payment(payment);
         }
         Ok(earlier.is_partial)
     }
 
     /// Tests decisions of one agent, which must come in the order of time.
-    pub async fn test(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
+    pub async fn test_decisions(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
         let decisions: Vec<TestedDecision> = decisions
             .into_iter()
             .filter_map(|one| TestedDecision::from_decision(one, self.network))
@@ -125,17 +131,19 @@ impl<'a> BacktestReads<'a> {
         }
         let calls = self.read_calls(backtest, &decisions).await?;
         for of in decisions {
-            let payment = of.payment();
-            let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
-            let (transaction, approval) = (of.transaction(), of.approval());
+            let payment = of.past_payment();
+            let inputs = of
+                .input_versions()
+                .and_then(|versions| self.inputs.get(&versions)?.as_ref());
+            let (transaction, approval) = (of.transaction_id(), of.approval_id());
             let recorded = inputs.and_then(|inputs| Some((inputs, of.into_recorded(&calls)?)));
             let Some((inputs, (decision, has_call))) = recorded else {
-                backtest.skip(payment);
+                backtest.skip_decision(payment);
                 continue;
             };
-            backtest.test(&BacktestDecision {
+            backtest.test_decision(&BacktestDecision {
                 decision: &decision,
-                inputs: inputs.as_inputs(),
+                inputs: inputs.as_replay_inputs(),
                 transaction,
                 approval,
                 released_at: payment.and_then(|payment| payment.released_at),
@@ -146,15 +154,15 @@ impl<'a> BacktestReads<'a> {
     }
 
     async fn read_inputs(&mut self, of: &TestedDecision) -> Result<()> {
-        let Some(versions) = of.versions() else {
+        let Some(versions) = of.input_versions() else {
             return Ok(());
         };
         if self.inputs.contains_key(&versions) || self.inputs.len() >= MAX_INPUTS {
             return Ok(());
         }
         let (service, policy, others) = versions;
-        let (agent, usage) = (of.agent(), self.usage);
-        let inputs = usage.inputs(self.ledger, self.catalog, (agent, service), policy, others);
+        let (agent, usage) = (of.agent_id(), self.usage);
+        let inputs = usage.read_replay_inputs(self.ledger, self.catalog, (agent, service), policy, others);
         self.inputs.insert(versions, inputs.await?);
         Ok(())
     }
@@ -164,26 +172,28 @@ impl<'a> BacktestReads<'a> {
         let mut wanted = Vec::new();
         let mut calls = HashMap::new();
         for of in decisions {
-            let inputs = of.versions().and_then(|versions| self.inputs.get(&versions)?.as_ref());
+            let inputs = of
+                .input_versions()
+                .and_then(|versions| self.inputs.get(&versions)?.as_ref());
             let (TestedDecision::Allowed(settlement), Some(inputs)) = (of, inputs) else {
                 continue;
             };
             let Some(purchase) = settlement.terms.purchase() else {
                 continue;
             };
-            let inputs = inputs.as_inputs();
-            let mut candidates = backtest.candidates();
-            if candidates.any(|one| one.judges_call(&inputs, &purchase.operation)) {
+            let inputs = inputs.as_replay_inputs();
+            let mut candidates = backtest.compared_limits();
+            if candidates.any(|one| one.depends_on_call(&inputs, &purchase.operation)) {
                 if let Some(left) = self.calls_left.checked_sub(1) {
                     self.calls_left = left;
                     wanted.push(settlement.clone());
                 }
-            } else if let Some(operation) = inputs.service.operation(&purchase.operation) {
-                calls.insert(settlement.id(), (CallDescription::plain(operation), false));
+            } else if let Some(operation) = inputs.service.find_operation(&purchase.operation) {
+                calls.insert(settlement.id(), (CallDescription::without_agent_data(operation), false));
             }
         }
         if !wanted.is_empty() {
-            let read = self.ledger.calls(&wanted).await?.into_iter();
+            let read = self.ledger.read_calls(&wanted).await?.into_iter();
             calls.extend(read.map(|(id, call)| (id, (call, true))));
         }
         Ok(calls)
@@ -196,10 +206,10 @@ type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 /// A decision about a purchase.
 enum TestedDecision {
     Allowed(Settlement),
-    Refused(RefusedDecision),
+    Refused(DeniedDecision),
 }
 
-struct RefusedDecision {
+struct DeniedDecision {
     agent: AgentId,
     service: ServiceId,
     transaction: TransactionId,
@@ -212,18 +222,18 @@ impl TestedDecision {
     fn from_decision(decision: LoggedDecision, network: Network) -> Option<Self> {
         match decision {
             LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
-            LoggedDecision::Refused(refusal) => Some(Self::Refused(RefusedDecision {
+            LoggedDecision::Refused(refusal) => Some(Self::Refused(DeniedDecision {
                 agent: refusal.agent,
                 service: refusal.service,
                 transaction: refusal.transaction,
                 approval: refusal.approval,
-                decision: RecordedDecision::from_refusal(refusal, network),
+                decision: RecordedDecision::from_denial(refusal, network),
             })),
             LoggedDecision::PaidOut(_) | LoggedDecision::ConfirmationReverted(_) => None,
         }
     }
 
-    fn versions(&self) -> Option<Versions> {
+    fn input_versions(&self) -> Option<Versions> {
         match self {
             Self::Allowed(settlement) => {
                 let purchase = settlement.terms.purchase()?;
@@ -236,28 +246,28 @@ impl TestedDecision {
         }
     }
 
-    const fn agent(&self) -> AgentId {
+    const fn agent_id(&self) -> AgentId {
         match self {
             Self::Allowed(settlement) => settlement.terms.agent,
             Self::Refused(refused) => refused.agent,
         }
     }
 
-    const fn transaction(&self) -> TransactionId {
+    const fn transaction_id(&self) -> TransactionId {
         match self {
             Self::Allowed(settlement) => settlement.terms.transaction,
             Self::Refused(refused) => refused.transaction,
         }
     }
 
-    fn approval(&self) -> Option<ApprovalId> {
+    fn approval_id(&self) -> Option<ApprovalId> {
         match self {
             Self::Allowed(settlement) => settlement.terms.purchase()?.approval,
             Self::Refused(refused) => refused.approval,
         }
     }
 
-    fn payment(&self) -> Option<PastPayment> {
+    fn past_payment(&self) -> Option<PastPayment> {
         match self {
             Self::Allowed(settlement) => PastPayment::from_settlement(settlement),
             Self::Refused(_) => None,

@@ -6,16 +6,16 @@
 use crate::{
     audit::entry::AuditEntry,
     codec::{
-        attribute::{Attribute, Item, text},
+        attribute::{Attribute, Item, encode_text},
         backoff::Backoff,
         fault::store_error,
         fields::fields,
         item::{Draft, Row},
-        key::{newest, sort_key},
+        key::{newest_first, sort_key_text},
     },
-    transact::{Transaction, was_made},
+    transact::{Transaction, was_applied},
     usage::{
-        day::{PACKED, pack, read_packed},
+        day::{PACKED, compress_json, unpack_item},
         key,
         table::UsageTable,
     },
@@ -25,8 +25,9 @@ use aws_sdk_dynamodb::{
     types::{AttributeValue, builders::PutBuilder},
 };
 use purser_domain::{
-    AgentId, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, DecisionResult, Differences, Duration,
-    FlipExample, FlipKind, Flips, PersonId, Result, ServiceId, Timestamp, TransactionId,
+    AgentId, Amount, BacktestId, BacktestResult, BacktestRun, ChangedDecisionExample, ChangedDecisionKind,
+    ChangedDecisions, DecisionResult, Differences, Duration, Result, ServiceId, TestedLimits, Timestamp, TransactionId,
+    UserId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -49,7 +50,7 @@ const WRITING: &str = "writing a backtest";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingBacktest {
     /// The user who requested the backtest.
-    pub owner: PersonId,
+    pub owner: UserId,
     /// The id of the backtest.
     pub id: BacktestId,
     created_at: Timestamp,
@@ -57,7 +58,7 @@ pub struct WaitingBacktest {
 
 impl WaitingBacktest {
     /// Whether the marker is so old that its row, if any, exists.
-    pub fn is_alone(&self, now: Timestamp) -> bool {
+    pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > ALONE
     }
 }
@@ -65,7 +66,7 @@ impl WaitingBacktest {
 impl UsageTable {
     /// Stores a new backtest with its audit row. Takes some seven write units, and more for each kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
-        let marker = Draft::new(&key::waiting_backtest(run.id))
+        let marker = Draft::new(&key::waiting_backtest_key(run.id))
             .with("owner", &run.owner)
             .with("t", &run.created_at)
             .with("ttl", &run.created_at.after(KEPT).secs());
@@ -80,8 +81,8 @@ impl UsageTable {
             .set_item(Some(write_run(run)?))
             .condition_expression(AuditEntry::IS_NEW);
         let mut transaction = Transaction::new();
-        transaction.put(Role::Run, put)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Run, put)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // Both ids are random, so existing rows were written by an attempt whose response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
@@ -96,38 +97,38 @@ impl UsageTable {
             .set_item(Some(write_run(run)?))
             .condition_expression("ver = :before")
             .expression_attribute_values(":before", run.version.saturating_sub(1).write());
-        was_made(put.send().await, WRITING)
+        was_applied(put.send().await, WRITING)
     }
 
     /// Reads a user's backtest, strongly consistent.
-    pub async fn backtest(&self, owner: &PersonId, id: BacktestId) -> Result<Option<BacktestRun>> {
+    pub async fn read_backtest(&self, owner: &UserId, id: BacktestId) -> Result<Option<BacktestRun>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
-            .set_key(Some(key::backtest(owner, id).attributes()))
+            .set_key(Some(key::backtest_key(owner, id).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(store_error(READING))?.item;
         item.map(|item| self.read_run(owner, &item)).transpose()
     }
 
     /// Reads a user's newest backtests, up to `limit`, newest first.
-    pub async fn backtests(&self, owner: &PersonId, limit: u32) -> Result<Vec<BacktestRun>> {
+    pub async fn read_backtests(&self, owner: &UserId, limit: u32) -> Result<Vec<BacktestRun>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = newest(query, key::backtests_partition(owner), None, limit);
+        let query = newest_first(query, key::backtests_partition(owner), None, limit);
         let answer = query.send().await.map_err(store_error(READING))?;
         let items = answer.items().iter();
         items.map(|item| self.read_run(owner, item)).collect()
     }
 
     /// Reads up to `limit` backtests that may be unfinished, oldest first. Each unreadable marker is a separate error.
-    pub async fn waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
+    pub async fn read_waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", text(key::BACKTESTS))
+            .expression_attribute_values(":pk", encode_text(key::BACKTESTS))
             .consistent_read(true)
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error(READING))?;
@@ -135,7 +136,7 @@ impl UsageTable {
             let row = Row::new(&self.table, item);
             Ok(WaitingBacktest {
                 owner: row.get("owner")?,
-                id: BacktestId::parse(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+                id: BacktestId::parse(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
                 created_at: row.get("t")?,
             })
         });
@@ -148,16 +149,16 @@ impl UsageTable {
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(key::waiting_backtest(id).attributes()));
+            .set_key(Some(key::waiting_backtest_key(id).attributes()));
         delete.send().await.map_err(store_error(WRITING))?;
         Ok(())
     }
 
-    fn read_run(&self, owner: &PersonId, item: &Item) -> Result<BacktestRun> {
+    fn read_run(&self, owner: &UserId, item: &Item) -> Result<BacktestRun> {
         let row = Row::new(&self.table, item);
-        let stored: StoredResult = read_packed(row, item)?;
+        let stored: StoredResult = unpack_item(row, item)?;
         Ok(BacktestRun {
-            id: BacktestId::parse(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?,
+            id: BacktestId::parse(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?,
             owner: owner.clone(),
             version: row.get("ver")?,
             created_at: row.get("t")?,
@@ -169,18 +170,18 @@ impl UsageTable {
             done: row.get("done")?,
             left_out: row.get("left")?,
             partial: row.get("part")?,
-            result: stored.parse().ok_or_else(|| row.corrupt(PACKED))?,
+            result: stored.parse().ok_or_else(|| row.corrupt_error(PACKED))?,
         })
     }
 }
 
 fields! {
-    BacktestTerms { rules: "rules" optional, status: "st" optional, policies: "policies" }
+    TestedLimits { rules: "rules" optional, status: "st" optional, policies: "policies" }
 }
 
 fn write_run(run: &BacktestRun) -> Result<Item> {
-    let packed = pack(&StoredResult::new(&run.result))?;
-    let row = Draft::new(&key::backtest(&run.owner, run.id))
+    let packed = compress_json(&StoredResult::new(&run.result))?;
+    let row = Draft::new(&key::backtest_key(&run.owner, run.id))
         .with("ver", &run.version)
         .with("t", &run.created_at)
         .with("from", &run.from)
@@ -283,19 +284,19 @@ impl StoredDifferences {
         let counts = self.counts.iter();
         let counts = counts.map(|(from, to, count)| Some(((result(from)?, result(to)?), *count)));
         let flips = self.flips.into_iter().map(|stored| {
-            let kind = FlipKind {
+            let kind = ChangedDecisionKind {
                 recorded: result(&stored.from)?,
                 tested: result(&stored.to)?,
                 reason: stored.why,
             };
-            let example = FlipExample {
+            let example = ChangedDecisionExample {
                 agent: AgentId::parse(&stored.agent)?,
                 transaction: TransactionId::parse(&stored.txid)?,
                 at: Timestamp::from_micros(stored.t)?,
                 service: ServiceId::parse(&stored.svc)?,
                 amount: Amount::from_units(stored.of)?,
             };
-            let flips = Flips {
+            let flips = ChangedDecisions {
                 count: stored.n,
                 amount: stored.amt,
                 example,

@@ -5,7 +5,7 @@ use crate::{
     codec::backoff::Backoff,
     usage::{day::AgentOfDay, key, table::UsageTable},
 };
-use purser_domain::{AgentId, Amount, Anomaly, AnomalyBrake, BRAKE_HOURS, Error, Hour, PersonId, Result, Timestamp};
+use purser_domain::{AgentId, Amount, Anomaly, AutomaticFreeze, BRAKE_HOURS, Error, Hour, Result, Timestamp, UserId};
 use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
@@ -14,39 +14,39 @@ impl UsageTable {
     /// history. Payments before the agent's last automatic freeze do not count, so that the agent may be unfrozen.
     /// Reads one item, or two in the first hour of a day, and the items of 14 more days if the sum is not below the
     /// rule's minimum.
-    pub async fn anomaly(
+    pub async fn find_anomaly(
         &self,
-        owner: &PersonId,
+        owner: &UserId,
         agent: AgentId,
         at: Timestamp,
-        brake: AnomalyBrake,
+        brake: AutomaticFreeze,
     ) -> Result<Option<Anomaly>> {
         let hour = Hour::containing(at);
-        let today = self.agent_of_day(owner, hour, agent).await?;
-        let before = if hour.minus(1).day() == hour.day() {
-            today.unbraked_amount(hour.minus(1))
+        let today = self.read_agent_sums_of_day(owner, hour, agent).await?;
+        let before = if hour.hours_earlier(1).day() == hour.day() {
+            today.amount_since_automatic_freeze(hour.hours_earlier(1))
         } else {
-            self.agent_of_day(owner, hour.minus(1), agent)
+            self.read_agent_sums_of_day(owner, hour.hours_earlier(1), agent)
                 .await?
-                .unbraked_amount(hour.minus(1))
+                .amount_since_automatic_freeze(hour.hours_earlier(1))
         };
         let before = if today.braked.contains_key(&hour) {
             Amount::ZERO
         } else {
             before
         };
-        let sum = AnomalyBrake::sum_within_an_hour(at, today.unbraked_amount(hour), before);
+        let sum = AutomaticFreeze::sum_within_an_hour(at, today.amount_since_automatic_freeze(hour), before);
         // Without earlier payments, only the minimum decides.
-        if !brake.is_tripped_by(sum, Amount::ZERO) {
+        if !brake.trips_at(sum, Amount::ZERO) {
             return Ok(None);
         }
-        Ok(brake.compare(hour, sum, &self.hours_before(owner, agent, hour).await?))
+        Ok(brake.find_anomaly(hour, sum, &self.read_hours_before(owner, agent, hour).await?))
     }
 
-    async fn agent_of_day(&self, owner: &PersonId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {
-        let key = key::agents_of_day(owner, hour.day(), agent);
+    async fn read_agent_sums_of_day(&self, owner: &UserId, hour: Hour, agent: AgentId) -> Result<AgentOfDay> {
+        let key = key::agents_of_day_key(owner, hour.day(), agent);
         Ok(self
-            .agents_of_day(&key)
+            .read_agents_of_day(&key)
             .await?
             .agents
             .remove(&agent)
@@ -54,13 +54,16 @@ impl UsageTable {
     }
 
     /// Reads the sums of the hours before `hour`, back to the first hour with which it is compared.
-    async fn hours_before(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
+    async fn read_hours_before(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
         const READING: &str = "reading the hours before";
-        let (first, last) = (hour.minus(BRAKE_HOURS).day(), hour.day());
+        let (first, last) = (hour.hours_earlier(BRAKE_HOURS).day(), hour.day());
         let mut reads = JoinSet::new();
-        for back in 1..=last.since(first) {
-            let (table, key) = (self.clone(), key::agents_of_day(owner, last.minus(back), agent));
-            reads.spawn(async move { table.agents_of_day(&key).await });
+        for back in 1..=last.days_since(first) {
+            let (table, key) = (
+                self.clone(),
+                key::agents_of_day_key(owner, last.days_earlier(back), agent),
+            );
+            reads.spawn(async move { table.read_agents_of_day(&key).await });
         }
         let mut sums = BTreeMap::new();
         while let Some(read) = reads.join_next().await {
@@ -77,17 +80,17 @@ impl UsageTable {
 
     /// Records that the agent was frozen automatically in this hour, so that its payments of this hour so far no longer
     /// count.
-    pub async fn note_braked(&self, owner: &PersonId, agent: AgentId, hour: Hour) -> Result<()> {
-        let key = key::agents_of_day(owner, hour.day(), agent);
+    pub async fn record_automatic_freeze(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<()> {
+        let key = key::agents_of_day_key(owner, hour.day(), agent);
         let mut backoff = Backoff::new();
         loop {
-            let mut item = self.agents_of_day(&key).await?;
+            let mut item = self.read_agents_of_day(&key).await?;
             let of_agent = item.agents.entry(agent).or_default();
             let sum = of_agent.hours.get(&hour).copied().unwrap_or(Amount::ZERO);
-            if of_agent.braked.insert(hour, sum) == Some(sum) || self.put_agents(&key, &item).await? {
+            if of_agent.braked.insert(hour, sum) == Some(sum) || self.put_agents_of_day(&key, &item).await? {
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 }

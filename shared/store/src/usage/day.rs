@@ -11,17 +11,17 @@ use crate::{
         attribute::{Attribute as _, Item},
         fault::store_error,
         item::{Draft, Row},
-        key::{Key, sort_key},
+        key::{Key, sort_key_text},
     },
-    stream::{payments::JournalSource, sequence::SequenceNumber},
-    transact::was_made,
+    stream::{payments::HistorySource, sequence::SequenceNumber},
+    transact::was_applied,
     usage::{key, table::UsageTable},
 };
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use miniz_oxide::{deflate::compress_to_vec_zlib, inflate::decompress_to_vec_zlib_with_limit};
 use purser_domain::{
-    AgentId, Amount, Day, Error, Hour, JournalEntry, LabelKey, LabelValue, Labels, LimitUse, PersonId, Result,
-    ServiceId, UsageTotals,
+    AgentId, Amount, Day, Error, HistoryEntry, Hour, LabelKey, LabelValue, Labels, LimitUse, Result, ServiceId,
+    UsageTotals, UserId,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -94,7 +94,7 @@ pub(super) struct AgentsOfDay {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentOfDay {
     /// The last record of each table in these sums.
-    pub(super) last: BTreeMap<JournalSource, SequenceNumber>,
+    pub(super) last: BTreeMap<HistorySource, SequenceNumber>,
     pub(super) name: String,
     pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
@@ -109,17 +109,17 @@ pub(super) struct AgentOfDay {
 
 impl AgentOfDay {
     /// Returns the sum of an hour without the payments before the agent's last automatic freeze.
-    pub(super) fn unbraked_amount(&self, hour: Hour) -> Amount {
+    pub(super) fn amount_since_automatic_freeze(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
-        sum(&self.hours).above(sum(&self.braked))
+        sum(&self.hours).saturating_minus(sum(&self.braked))
     }
 
     /// Adds an entry, and subtracts its previous state.
-    pub(super) fn add(&mut self, old: Option<&JournalEntry>, new: &JournalEntry) {
+    pub(super) fn add_entry(&mut self, old: Option<&HistoryEntry>, new: &HistoryEntry) {
         let sums = self.services.entry(new.service).or_default();
         *sums = sums
-            .minus(old.map(JournalEntry::sums).unwrap_or_default())
-            .plus(new.sums());
+            .minus(old.map(HistoryEntry::usage_sums).unwrap_or_default())
+            .plus(new.usage_sums());
         if let (Some(refusal), None) = (&new.refusal, old) {
             let count = self.reasons.entry(refusal.error.clone()).or_default();
             *count = count.saturating_add(1);
@@ -128,8 +128,11 @@ impl AgentOfDay {
         self.nearest = self.nearest.max(nearest);
         // All changes of an entry have the same hour.
         let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
-        let before = old.map_or(Amount::ZERO, JournalEntry::amount_in_hour);
-        let hour = hour.above(before).plus(new.amount_in_hour()).unwrap_or(Amount::MAX);
+        let before = old.map_or(Amount::ZERO, HistoryEntry::amount_in_hour);
+        let hour = hour
+            .saturating_minus(before)
+            .plus(new.amount_in_hour())
+            .unwrap_or(Amount::MAX);
         if !hour.is_zero() {
             self.hours.insert(new.hour(), hour);
         }
@@ -138,7 +141,7 @@ impl AgentOfDay {
     }
 
     /// Returns the sums over all services.
-    pub(super) fn total(&self) -> UsageTotals {
+    pub(super) fn total_sums(&self) -> UsageTotals {
         self.services
             .values()
             .copied()
@@ -148,10 +151,10 @@ impl AgentOfDay {
 
 impl DaySums {
     /// Computes a day's sums of these agents.
-    pub(super) fn sum<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
+    pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, of_day) in agents {
-            let sums = of_day.total();
+            let sums = of_day.total_sums();
             day.total = day.total.plus(sums);
             for (service, sums) in &of_day.services {
                 if let Some(service) = service {
@@ -192,42 +195,49 @@ impl DaySums {
 impl UsageTable {
     /// Reads an owner's sums of each day from `first` to `last` that has sums, in order, eventually consistent. Takes
     /// some half a read unit for four days.
-    pub async fn days(&self, owner: &PersonId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
-        let items = self.sums_between(owner, key::DAYS, (first, last), false).await?;
+    pub async fn read_days(&self, owner: &UserId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
+        let items = self.read_sums_between(owner, key::DAYS, (first, last), false).await?;
         let days = items.iter().map(|item| {
             let row = Row::new(&self.table, item);
-            let day = key::parse_day(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-            let stored: StoredDay = read_packed(row, item)?;
-            Ok((day, stored.parse().ok_or_else(|| row.corrupt(PACKED))?))
+            let day = key::parse_day(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
+            let stored: StoredDay = unpack_item(row, item)?;
+            Ok((day, stored.parse().ok_or_else(|| row.corrupt_error(PACKED))?))
         });
         days.collect()
     }
 
     /// Reads an owner's sums of these days by agent, eventually consistent. Takes some half a read unit for each 60
     /// agents of a day.
-    pub async fn by_agent(&self, owner: &PersonId, first: Day, last: Day) -> Result<BTreeMap<AgentId, UsageTotals>> {
-        let items = self.sums_between(owner, key::BY_AGENT, (first, last), false).await?;
+    pub async fn read_sums_by_agent(
+        &self,
+        owner: &UserId,
+        first: Day,
+        last: Day,
+    ) -> Result<BTreeMap<AgentId, UsageTotals>> {
+        let items = self
+            .read_sums_between(owner, key::BY_AGENT, (first, last), false)
+            .await?;
         let mut agents: BTreeMap<AgentId, UsageTotals> = BTreeMap::new();
         for item in &items {
             for (agent, of_day) in self.read_agents(item)?.agents {
                 let sums = agents.entry(agent).or_default();
-                *sums = sums.plus(of_day.total());
+                *sums = sums.plus(of_day.total_sums());
             }
         }
         Ok(agents)
     }
 
     /// Computes the sums of a whole day from the sums of its agents, and writes them if they changed.
-    pub(super) async fn sum_day(&self, owner: &PersonId, day: Day) -> Result<()> {
+    pub(super) async fn update_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         loop {
-            let key = key::day(owner, day);
-            let before = self.read_packed(&key).await?;
-            let items = self.sums_between(owner, key::BY_AGENT, (day, day), true).await?;
+            let key = key::day_sums_key(owner, day);
+            let before = self.read_packed_item(&key).await?;
+            let items = self.read_sums_between(owner, key::BY_AGENT, (day, day), true).await?;
             let items: Vec<AgentsOfDay> = items.iter().map(|item| self.read_agents(item)).collect::<Result<_>>()?;
             let agents = items
                 .iter()
                 .flat_map(|item| item.agents.iter().map(|(agent, of)| (*agent, of)));
-            let packed = pack(&StoredDay::new(&DaySums::sum(agents)))?;
+            let packed = compress_json(&StoredDay::new(&DaySums::sum_agents(agents)))?;
             let version = match before {
                 Some((_, stored)) if stored == packed => return Ok(()),
                 Some((version, _)) => version,
@@ -241,15 +251,15 @@ impl UsageTable {
     }
 
     /// Reads the item with an agent's sums of a day, strongly consistent.
-    pub(super) async fn agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
+    pub(super) async fn read_agents_of_day(&self, key: &Key) -> Result<AgentsOfDay> {
         let item = self.read_day_item(key).await?;
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
     /// Stores the item as the next version. Returns whether the version that was read was still stored.
-    pub(super) async fn put_agents(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
-        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::for_agent).collect();
-        self.put_packed(key, agents.version, pack(&stored)?).await
+    pub(super) async fn put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
+        let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
+        self.put_packed(key, agents.version, compress_json(&stored)?).await
     }
 
     /// Reads an item of a day, strongly consistent.
@@ -263,7 +273,7 @@ impl UsageTable {
         Ok(output.item)
     }
 
-    async fn read_packed(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
+    async fn read_packed_item(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
         let item = self.read_day_item(key).await?;
         let read = |item: Item| {
             let row = Row::new(&self.table, &item);
@@ -287,12 +297,12 @@ impl UsageTable {
                 .condition_expression("ver = :ver")
                 .expression_attribute_values(":ver", version.write()),
         };
-        was_made(put.send().await, WRITING)
+        was_applied(put.send().await, WRITING)
     }
 
-    async fn sums_between(
+    async fn read_sums_between(
         &self,
-        owner: &PersonId,
+        owner: &UserId,
         kind: &str,
         (first, last): (Day, Day),
         is_consistent: bool,
@@ -313,13 +323,13 @@ impl UsageTable {
 
     fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {
         let row = Row::new(&self.table, item);
-        let stored: BTreeMap<String, StoredAgent> = read_packed(row, item)?;
-        let day = key::parse_day(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
+        let stored: BTreeMap<String, StoredAgent> = unpack_item(row, item)?;
+        let day = key::parse_day(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         let agents = stored.into_iter().map(|(agent, stored)| stored.parse(&agent, day));
         let agents: Option<BTreeMap<AgentId, AgentOfDay>> = agents.collect();
         Ok(AgentsOfDay {
             version: row.get("ver")?,
-            agents: agents.ok_or_else(|| row.corrupt(PACKED))?,
+            agents: agents.ok_or_else(|| row.corrupt_error(PACKED))?,
         })
     }
 }
@@ -327,20 +337,20 @@ impl UsageTable {
 /// The attribute with the compressed JSON.
 pub(super) const PACKED: &str = "z";
 
-pub(super) fn pack(value: &impl Serialize) -> Result<Vec<u8>> {
+pub(super) fn compress_json(value: &impl Serialize) -> Result<Vec<u8>> {
     let text = serde_json::to_vec(value).map_err(|error| Error::internal(WRITING, error))?;
     Ok(compress_to_vec_zlib(&text, LEVEL))
 }
 
 fn read_packed_bytes<'a>(row: Row<'_>, item: &'a Item) -> Result<&'a [u8]> {
     let bytes = item.get(PACKED).and_then(|value| value.as_b().ok());
-    Ok(bytes.ok_or_else(|| row.corrupt(PACKED))?.as_ref())
+    Ok(bytes.ok_or_else(|| row.corrupt_error(PACKED))?.as_ref())
 }
 
-pub(super) fn read_packed<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
+pub(super) fn unpack_item<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Result<T> {
     let text = decompress_to_vec_zlib_with_limit(read_packed_bytes(row, item)?, MAX_BYTES);
-    let text = text.map_err(|_| row.corrupt(PACKED))?;
-    serde_json::from_slice(&text).map_err(|_| row.corrupt(PACKED))
+    let text = text.map_err(|_| row.corrupt_error(PACKED))?;
+    serde_json::from_slice(&text).map_err(|_| row.corrupt_error(PACKED))
 }
 
 /// Sums in their JSON form.
@@ -427,15 +437,15 @@ struct StoredAgent {
 }
 
 impl StoredAgent {
-    fn for_agent((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
+    fn from_agent_sums((agent, of_day): (&AgentId, &AgentOfDay)) -> (String, Self) {
         let last = |source| of_day.last.get(&source).map(SequenceNumber::digits);
         let services = of_day.services.iter().map(|(service, sums)| {
             let service = service.map_or_else(String::new, |service| service.to_string());
             (service, StoredSums::new(*sums))
         });
         let stored = Self {
-            ledger: last(JournalSource::Ledger),
-            decisions: last(JournalSource::Decisions),
+            ledger: last(HistorySource::Ledger),
+            decisions: last(HistorySource::Decisions),
             name: of_day.name.clone(),
             labels: of_day
                 .labels
@@ -448,12 +458,12 @@ impl StoredAgent {
             hours: of_day
                 .hours
                 .iter()
-                .map(|(hour, sum)| (hour.within_day(), sum.units()))
+                .map(|(hour, sum)| (hour.hour_of_day(), sum.units()))
                 .collect(),
             braked: of_day
                 .braked
                 .iter()
-                .map(|(hour, sum)| (hour.within_day(), sum.units()))
+                .map(|(hour, sum)| (hour.hour_of_day(), sum.units()))
                 .collect(),
         };
         (agent.to_string(), stored)
@@ -462,8 +472,8 @@ impl StoredAgent {
     fn parse(self, agent: &str, day: Day) -> Option<(AgentId, AgentOfDay)> {
         let mut last = BTreeMap::new();
         for (source, digits) in [
-            (JournalSource::Ledger, self.ledger),
-            (JournalSource::Decisions, self.decisions),
+            (HistorySource::Ledger, self.ledger),
+            (HistorySource::Decisions, self.decisions),
         ] {
             if let Some(digits) = digits {
                 last.insert(source, SequenceNumber::parse(&digits)?);
@@ -478,9 +488,9 @@ impl StoredAgent {
         let services = self.services.iter();
         let services = services.map(|(text, sums)| Some((service(text)?, sums.parse())));
         let hours = self.hours.into_iter();
-        let hours = hours.map(|(hour, sum)| Hour::in_day(day, hour).zip(Amount::from_units(sum)));
+        let hours = hours.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
         let braked = self.braked.into_iter();
-        let braked = braked.map(|(hour, sum)| Hour::in_day(day, hour).zip(Amount::from_units(sum)));
+        let braked = braked.map(|(hour, sum)| Hour::new_in_day(day, hour).zip(Amount::from_units(sum)));
         Some((
             AgentId::parse(agent)?,
             AgentOfDay {

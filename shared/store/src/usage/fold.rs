@@ -11,12 +11,12 @@ use crate::{
     codec::{backoff::Backoff, item::Corrupt},
     stream::{
         owners::Owners,
-        payments::{JournalChange, JournalSource},
+        payments::{HistoryChange, HistorySource},
         sequence::SequenceNumber,
     },
     usage::{key, table::UsageTable},
 };
-use purser_domain::{AgentId, Day, Error, JournalEntry, PersonId, Result};
+use purser_domain::{AgentId, Day, Error, HistoryEntry, Result, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
@@ -25,15 +25,15 @@ const AT_ONCE: usize = 16;
 
 /// A change of the decision history, for its owner.
 #[derive(Clone, Debug)]
-struct JournalUpdate {
-    source: JournalSource,
+struct HistoryUpdate {
+    source: HistorySource,
     sequence: SequenceNumber,
-    old: Option<JournalEntry>,
-    new: JournalEntry,
+    old: Option<HistoryEntry>,
+    new: HistoryEntry,
 }
 
 /// The changes of each agent, in order.
-type ByAgent = BTreeMap<(PersonId, AgentId), Vec<JournalUpdate>>;
+type ChangesByAgent = BTreeMap<(UserId, AgentId), Vec<HistoryUpdate>>;
 
 impl UsageTable {
     /// Adds these changes. `owners` must have been read after the changes were made, and agents that are missing in
@@ -44,18 +44,18 @@ impl UsageTable {
     ///
     /// A payment takes one write unit for each change of its settlement (one for two consecutive changes), and a share
     /// of the sums of its agents and of its day, which each call writes once.
-    pub async fn fold(&self, changes: Vec<JournalChange>, owners: &Owners) -> Result<Vec<Error>> {
-        let mut by_owner: BTreeMap<PersonId, ByAgent> = BTreeMap::new();
+    pub async fn add_history_changes(&self, changes: Vec<HistoryChange>, owners: &Owners) -> Result<Vec<Error>> {
+        let mut by_owner: BTreeMap<UserId, ChangesByAgent> = BTreeMap::new();
         for change in changes {
-            let transfers = change.new.transfers();
-            let Some((owner, then)) = owners.get(change.agent).and_then(|agent| agent.owner_then(transfers)) else {
+            let transfers = change.new.transfer_count();
+            let Some((owner, then)) = owners.find(change.agent).and_then(|agent| agent.owner_at(transfers)) else {
                 continue;
             };
-            let folded = JournalUpdate {
+            let folded = HistoryUpdate {
                 source: change.source,
                 sequence: change.sequence,
-                old: change.old.map(|old| JournalEntry::new(&old, then.name, then.labels)),
-                new: JournalEntry::new(&change.new, then.name, then.labels),
+                old: change.old.map(|old| HistoryEntry::new(&old, then.name, then.labels)),
+                new: HistoryEntry::new(&change.new, then.name, then.labels),
             };
             // A row also has attributes that its entry does not contain.
             if folded.old.as_ref() != Some(&folded.new) {
@@ -65,28 +65,28 @@ impl UsageTable {
         }
         let owners = by_owner.into_iter().map(|(owner, agents)| {
             let table = self.clone();
-            async move { table.fold_owner(owner, agents).await }
+            async move { table.add_owners_changes(owner, agents).await }
         });
-        all(owners).await
+        run_all(owners).await
     }
 
     /// Adds the changes of an owner's agents: the entries, the sums by agent, and then the sums by day.
-    async fn fold_owner(&self, owner: PersonId, mut agents: ByAgent) -> Result<Vec<Error>> {
+    async fn add_owners_changes(&self, owner: UserId, mut agents: ChangesByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
             changes.dedup_by(|later, earlier| (later.source, &later.sequence) == (earlier.source, &earlier.sequence));
         }
         let writes = agents.values().map(|changes| {
             let (table, owner, changes) = (self.clone(), owner.clone(), changes.clone());
-            async move { table.put_entries(&owner, &changes).await.map(|()| Vec::new()) }
+            async move { table.put_history_entries(&owner, &changes).await.map(|()| Vec::new()) }
         });
-        let mut unreadable = all(writes).await?;
+        let mut unreadable = run_all(writes).await?;
 
-        let mut items: BTreeMap<(Day, String), ByAgent> = BTreeMap::new();
+        let mut items: BTreeMap<(Day, String), ChangesByAgent> = BTreeMap::new();
         for ((owner, agent), changes) in agents {
             for change in changes {
                 let day = change.new.day();
-                let item = (day, key::agents_of_day(&owner, day, agent).sk);
+                let item = (day, key::agents_of_day_key(&owner, day, agent).sk);
                 let of_agent = items.entry(item).or_default();
                 of_agent.entry((owner.clone(), agent)).or_default().push(change);
             }
@@ -94,38 +94,38 @@ impl UsageTable {
         let days: BTreeSet<Day> = items.keys().map(|(day, _)| *day).collect();
         let writes = items.into_iter().map(|((day, _), agents)| {
             let (table, owner) = (self.clone(), owner.clone());
-            async move { table.add_agents(&owner, day, agents).await.map(|()| Vec::new()) }
+            async move { table.add_agent_sums(&owner, day, agents).await.map(|()| Vec::new()) }
         });
-        unreadable.extend(all(writes).await?);
+        unreadable.extend(run_all(writes).await?);
         let writes = days.into_iter().map(|day| {
             let (table, owner) = (self.clone(), owner.clone());
-            async move { table.sum_day(&owner, day).await.map(|()| Vec::new()) }
+            async move { table.update_day_sums(&owner, day).await.map(|()| Vec::new()) }
         });
-        unreadable.extend(all(writes).await?);
+        unreadable.extend(run_all(writes).await?);
         Ok(unreadable)
     }
 
     /// Writes the entries of an agent's changes. Of consecutive changes of one entry, only the last is written.
-    async fn put_entries(&self, owner: &PersonId, changes: &[JournalUpdate]) -> Result<()> {
+    async fn put_history_entries(&self, owner: &UserId, changes: &[HistoryUpdate]) -> Result<()> {
         for (index, change) in changes.iter().enumerate() {
             let next = changes.get(index.saturating_add(1));
             if next.is_some_and(|next| (next.source, next.new.place) == (change.source, change.new.place)) {
                 continue;
             }
-            self.put_entry(owner, &change.new, &change.sequence).await?;
+            self.put_history_entry(owner, &change.new, &change.sequence).await?;
         }
         Ok(())
     }
 
     /// Adds the changes of these agents to an item of a day.
-    async fn add_agents(&self, owner: &PersonId, day: Day, agents: ByAgent) -> Result<()> {
+    async fn add_agent_sums(&self, owner: &UserId, day: Day, agents: ChangesByAgent) -> Result<()> {
         let Some(((_, first), _)) = agents.first_key_value() else {
             return Ok(());
         };
-        let key = key::agents_of_day(owner, day, *first);
+        let key = key::agents_of_day_key(owner, day, *first);
         let mut backoff = Backoff::new();
         loop {
-            let mut item = self.agents_of_day(&key).await?;
+            let mut item = self.read_agents_of_day(&key).await?;
             let mut is_changed = false;
             for ((_, agent), changes) in &agents {
                 let of_agent = item.agents.entry(*agent).or_default();
@@ -134,22 +134,22 @@ impl UsageTable {
                     if last.is_some_and(|last| change.sequence <= *last) {
                         continue;
                     }
-                    of_agent.add(change.old.as_ref(), &change.new);
+                    of_agent.add_entry(change.old.as_ref(), &change.new);
                     of_agent.last.insert(change.source, change.sequence.clone());
                     is_changed = true;
                 }
             }
-            if !is_changed || self.put_agents(&key, &item).await? {
+            if !is_changed || self.put_agents_of_day(&key, &item).await? {
                 return Ok(());
             }
-            backoff.wait().await?;
+            backoff.wait_for_retry().await?;
         }
     }
 }
 
 /// Runs all futures, some concurrently, even after one fails. Returns the errors about unreadable rows. Any other error
 /// is returned after all futures have ended.
-async fn all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
+async fn run_all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
     F: Future<Output = Result<Vec<Error>>> + Send + 'static,
 {

@@ -1,7 +1,7 @@
 //! The entries of the decision history: one for each decision about a payment of an owner's agents, in the order of
 //! time.
 //!
-//! An entry is a copy of a row of the ledger or decisions table (`JournalEntry::new`) under the owner and the time, so
+//! An entry is a copy of a row of the ledger or decisions table (`HistoryEntry::new`) under the owner and the time, so
 //! that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
 //! confirmations have a second copy in a separate partition, because they are rare among many payments.
 //!
@@ -10,24 +10,24 @@
 
 use crate::{
     codec::{
-        attribute::{Item, text},
+        attribute::{Item, encode_text},
         fault::store_error,
         fields::fields,
         item::{Draft, Row},
-        key::{newest, sort_key},
+        key::{newest_first, sort_key_text},
     },
-    page::{Filter, Page, PageRequest, page_of},
+    page::{Filter, Page, PageRequest, read_page_with_row_count},
     stream::sequence::SequenceNumber,
-    transact::was_made,
+    transact::was_applied,
     usage::{
-        key::{self, JournalPart},
+        key::{self, HistoryPart},
         table::UsageTable,
     },
 };
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use purser_domain::{
-    JournalEntry, LimitUse, PaymentEntry, PersonId, RefusalEntry, Result, SettlementId, SettlementState, Timestamp,
-    TxHash,
+    HistoryDenial, HistoryEntry, HistoryPayment, LimitUse, Result, SettlementId, SettlementState, Timestamp, TxHash,
+    UserId,
 };
 use uuid::Uuid;
 
@@ -42,42 +42,42 @@ const READING: &str = "reading the journal";
 /// An entry with the sequence number of its record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredEntry {
-    pub(crate) entry: JournalEntry,
+    pub(crate) entry: HistoryEntry,
     pub(crate) sequence: Option<SequenceNumber>,
 }
 
 impl UsageTable {
     /// Reads a page of an owner's decision history, newest first, eventually consistent. The page has only entries that
     /// `keep` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
-    pub async fn journal(
+    pub async fn read_history_page(
         &self,
-        owner: &PersonId,
-        part: JournalPart,
+        owner: &UserId,
+        part: HistoryPart,
         slice: PageRequest<Uuid>,
-        keep: Option<impl Fn(&JournalEntry) -> Filter>,
-    ) -> Result<Page<JournalEntry, Uuid>> {
+        keep: Option<impl Fn(&HistoryEntry) -> Filter>,
+    ) -> Result<Page<HistoryEntry, Uuid>> {
         let read = |before, count| async move {
-            let entries = self.entries_before(owner, part, before, count, false).await?;
+            let entries = self.read_entries_before(owner, part, before, count, false).await?;
             Ok(entries.into_iter().map(|stored| stored.entry).collect())
         };
-        page_of(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
+        read_page_with_row_count(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
     }
 
     /// Reads the entry of a decision: at this position, or with this transaction id. Takes half a read unit.
-    pub async fn entry_of(&self, owner: &PersonId, id: Uuid) -> Result<Option<JournalEntry>> {
+    pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
         // The ids of a payment's decision and of its settlement begin with the same time.
-        let [first, last] = instant_of(id);
+        let [first, last] = same_instant_ids(id);
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", text(&key::journal_partition(owner, JournalPart::All)))
-            .expression_attribute_values(":first", text(&first.to_string()))
-            .expression_attribute_values(":last", text(&last.to_string()));
+            .expression_attribute_values(":pk", encode_text(&key::history_partition(owner, HistoryPart::All)))
+            .expression_attribute_values(":first", encode_text(&first.to_string()))
+            .expression_attribute_values(":last", encode_text(&last.to_string()));
         let answer = query.send().await.map_err(store_error(READING))?;
         for item in answer.items() {
-            let entry = self.read_entry(item)?.entry;
+            let entry = self.read_history_entry(item)?.entry;
             if entry.place == id || entry.transaction.uuid() == id {
                 return Ok(Some(entry));
             }
@@ -87,65 +87,72 @@ impl UsageTable {
 
     /// Reads up to ten entries that a transaction on the chain confirmed. Takes half a read unit, and half for each
     /// entry.
-    pub async fn entries_of_transaction(&self, owner: &PersonId, hash: TxHash) -> Result<Vec<JournalEntry>> {
+    pub async fn find_entries_by_transaction(&self, owner: &UserId, hash: TxHash) -> Result<Vec<HistoryEntry>> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND begins_with(sk, :hash)")
-            .expression_attribute_values(":pk", text(&key::transactions_partition(owner)))
-            .expression_attribute_values(":hash", text(&key::of_transaction(hash)))
+            .expression_attribute_values(":pk", encode_text(&key::transactions_partition(owner)))
+            .expression_attribute_values(":hash", encode_text(&key::transaction_prefix(hash)))
             .limit(10);
         let answer = query.send().await.map_err(store_error(READING))?;
         let mut entries = Vec::new();
         for item in answer.items() {
             let row = Row::new(&self.table, item);
-            let settlement = key::parse_transaction(sort_key(item)).ok_or_else(|| row.corrupt("sk"))?;
-            let entry = self.entry_of(owner, settlement.uuid()).await?;
+            let settlement = key::parse_transaction(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
+            let entry = self.find_entry(owner, settlement.uuid()).await?;
             // The transaction's block may have been replaced, and another transaction may have confirmed the payment.
-            entries.extend(entry.filter(|entry| entry.state().and_then(SettlementState::tx_hash) == Some(hash)));
+            entries.extend(
+                entry.filter(|entry| entry.settlement_state().and_then(SettlementState::tx_hash) == Some(hash)),
+            );
         }
         Ok(entries)
     }
 
-    pub(super) async fn entries_before(
+    pub(super) async fn read_entries_before(
         &self,
-        owner: &PersonId,
-        part: JournalPart,
+        owner: &UserId,
+        part: HistoryPart,
         before: Option<Uuid>,
         count: u32,
         is_consistent: bool,
     ) -> Result<Vec<StoredEntry>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = newest(query, key::journal_partition(owner, part), before, count).consistent_read(is_consistent);
+        let query =
+            newest_first(query, key::history_partition(owner, part), before, count).consistent_read(is_consistent);
         let answer = query.send().await.map_err(store_error(READING))?;
-        answer.items().iter().map(|item| self.read_entry(item)).collect()
+        answer
+            .items()
+            .iter()
+            .map(|item| self.read_history_entry(item))
+            .collect()
     }
 
     /// Stores an entry, unless a later record was added before. An entry without a settlement is stored in both parts.
-    pub(super) async fn put_entry(
+    pub(super) async fn put_history_entry(
         &self,
-        owner: &PersonId,
-        entry: &JournalEntry,
+        owner: &UserId,
+        entry: &HistoryEntry,
         sequence: &SequenceNumber,
     ) -> Result<()> {
-        for part in parts_of(entry) {
-            let put = self.putting(owner, *part, entry, Some(sequence));
+        for part in history_parts(entry) {
+            let put = self.put_entry_request(owner, *part, entry, Some(sequence));
             let put = put
                 .condition_expression("attribute_not_exists(seq) OR seq < :seq")
-                .expression_attribute_values(":seq", text(&sequence.to_string()));
-            was_made(put.send().await, WRITING)?;
+                .expression_attribute_values(":seq", encode_text(&sequence.to_string()));
+            was_applied(put.send().await, WRITING)?;
         }
         self.put_transaction(owner, entry).await
     }
 
     /// Stores the row that leads from the transaction to the entry, if a transaction confirmed the payment.
-    pub(super) async fn put_transaction(&self, owner: &PersonId, entry: &JournalEntry) -> Result<()> {
-        let Some(hash) = entry.state().and_then(SettlementState::tx_hash) else {
+    pub(super) async fn put_transaction(&self, owner: &UserId, entry: &HistoryEntry) -> Result<()> {
+        let Some(hash) = entry.settlement_state().and_then(SettlementState::tx_hash) else {
             return Ok(());
         };
-        let row = Draft::new(&key::transaction(owner, hash, SettlementId::from_uuid(entry.place)))
-            .with_optional("ttl", self.ends_at(entry).as_ref());
+        let row = Draft::new(&key::transaction_key(owner, hash, SettlementId::from_uuid(entry.place)))
+            .with_optional("ttl", self.expires_at_secs(entry).as_ref());
         let put = self
             .db
             .put_item()
@@ -156,17 +163,17 @@ impl UsageTable {
     }
 
     /// Creates the put of an entry into a part, without a condition.
-    pub(super) fn putting(
+    pub(super) fn put_entry_request(
         &self,
-        owner: &PersonId,
-        part: JournalPart,
-        entry: &JournalEntry,
+        owner: &UserId,
+        part: HistoryPart,
+        entry: &HistoryEntry,
         sequence: Option<&SequenceNumber>,
     ) -> PutItemFluentBuilder {
-        let row =
-            Draft::of_partition(key::journal_partition(owner, part)).with_optional("ttl", self.ends_at(entry).as_ref());
+        let row = Draft::with_partition_key(key::history_partition(owner, part))
+            .with_optional("ttl", self.expires_at_secs(entry).as_ref());
         let row = row
-            .with_value("sk", text(&entry.place.to_string()))
+            .with_value("sk", encode_text(&entry.place.to_string()))
             .with_optional("seq", sequence)
             .with_fields(entry);
         self.db
@@ -177,17 +184,17 @@ impl UsageTable {
 
     /// Returns the time at which an entry is deleted, in seconds; `None` if it is never deleted. The first write of an
     /// entry sets this time for all later writes.
-    fn ends_at(&self, entry: &JournalEntry) -> Option<u64> {
+    fn expires_at_secs(&self, entry: &HistoryEntry) -> Option<u64> {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
 
-    pub(crate) fn read_entry(&self, item: &Item) -> Result<StoredEntry> {
+    pub(crate) fn read_history_entry(&self, item: &Item) -> Result<StoredEntry> {
         Row::new(&self.table, item).read()
     }
 }
 
 /// Returns the first and the last id with the same time as this id.
-fn instant_of(id: Uuid) -> [Uuid; 2] {
+fn same_instant_ids(id: Uuid) -> [Uuid; 2] {
     /// A mask for the random half of a `UUIDv7`.
     const RANDOM: u128 = (1 << 64) - 1;
     [
@@ -197,19 +204,19 @@ fn instant_of(id: Uuid) -> [Uuid; 2] {
 }
 
 /// Returns the parts of the decision history that contain the entry.
-pub(super) const fn parts_of(entry: &JournalEntry) -> &'static [JournalPart] {
+pub(super) const fn history_parts(entry: &HistoryEntry) -> &'static [HistoryPart] {
     if entry.payment.is_some() {
-        &[JournalPart::All]
+        &[HistoryPart::All]
     } else {
         // The list of all entries comes last, so if it has an entry, the other part has it too.
-        &[JournalPart::Refusals, JournalPart::All]
+        &[HistoryPart::Refusals, HistoryPart::All]
     }
 }
 
 fields! {
     StoredEntry { entry: part, sequence: "seq" optional }
 
-    JournalEntry {
+    HistoryEntry {
         place: sk(|sk| Uuid::try_parse(sk).ok()),
         agent: "agent",
         agent_name: "name",
@@ -230,7 +237,7 @@ fields! {
         reverted: "sid" optional,
     }
 
-    RefusalEntry {
+    HistoryDenial {
         error: "error",
         rule: "rule",
         hostname: "host" optional,
@@ -239,13 +246,13 @@ fields! {
         latency_ms: "ms",
     }
 
-    PaymentEntry { network: "net", wallet: "wallet", valid_before: "vb", state: part, nearest: part_if("limit") }
+    HistoryPayment { network: "net", wallet: "wallet", valid_before: "vb", state: part, nearest: part_if("limit") }
 
     LimitUse { limit: "limit", used: "used" }
 }
 
 /// Returns the time of the entry's last change, as far as it is known: a release happens after `validBefore`.
-pub(super) fn last_change(entry: &JournalEntry) -> Timestamp {
+pub(super) fn last_change_time(entry: &HistoryEntry) -> Timestamp {
     match entry
         .payment
         .as_ref()

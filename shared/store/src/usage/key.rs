@@ -4,14 +4,14 @@ use crate::{
     codec::key::Key,
     usage::reminder::{Reminder, ReminderKind},
 };
-use purser_domain::{AgentId, ApprovalId, BacktestId, Day, PersonId, ServiceId, SettlementId, Timestamp, TxHash};
+use purser_domain::{AgentId, ApprovalId, BacktestId, Day, ServiceId, SettlementId, Timestamp, TxHash, UserId};
 
 /// The sort key of a partition's only item.
 const ONLY: &str = "#";
 
 /// A part of an owner's decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JournalPart {
+pub enum HistoryPart {
     /// All entries.
     All,
     /// The entries without a settlement: blocked and escalated requests, and reverted confirmations.
@@ -19,28 +19,28 @@ pub enum JournalPart {
 }
 
 /// The partition of an owner's decision history. Its sort keys are the positions of the entries.
-pub(super) fn journal_partition(owner: &PersonId, part: JournalPart) -> String {
+pub(super) fn history_partition(owner: &UserId, part: HistoryPart) -> String {
     match part {
-        JournalPart::All => format!("J#{owner}"),
-        JournalPart::Refusals => format!("J#{owner}#R"),
+        HistoryPart::All => format!("J#{owner}"),
+        HistoryPart::Refusals => format!("J#{owner}#R"),
     }
 }
 
 /// The partition of the rows that lead from transactions to entries.
-pub(super) fn transactions_partition(owner: &PersonId) -> String {
+pub(super) fn transactions_partition(owner: &UserId) -> String {
     format!("J#{owner}#T")
 }
 
 /// The prefix of the sort keys of a transaction's rows.
-pub(super) fn of_transaction(hash: TxHash) -> String {
+pub(super) fn transaction_prefix(hash: TxHash) -> String {
     format!("{hash}#")
 }
 
 /// The row that leads from a transaction to an entry that it confirmed. One transaction can confirm several payments.
-pub(super) fn transaction(owner: &PersonId, hash: TxHash, settlement: SettlementId) -> Key {
+pub(super) fn transaction_key(owner: &UserId, hash: TxHash, settlement: SettlementId) -> Key {
     Key {
         pk: transactions_partition(owner),
-        sk: format!("{}{settlement}", of_transaction(hash)),
+        sk: format!("{}{settlement}", transaction_prefix(hash)),
     }
 }
 
@@ -50,7 +50,7 @@ pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
 }
 
 /// The partition of an owner's sums.
-pub(super) fn sums_partition(owner: &PersonId) -> String {
+pub(super) fn sums_partition(owner: &UserId) -> String {
     format!("O#{owner}")
 }
 
@@ -59,7 +59,7 @@ pub(super) const DAYS: &str = "D#";
 /// The prefix of the sort keys of an owner's sums by agent.
 pub(super) const BY_AGENT: &str = "A#";
 
-pub(super) fn day(owner: &PersonId, day: Day) -> Key {
+pub(super) fn day_sums_key(owner: &UserId, day: Day) -> Key {
     Key {
         pk: sums_partition(owner),
         sk: format!("{DAYS}{day}"),
@@ -72,7 +72,7 @@ pub(super) fn day(owner: &PersonId, day: Day) -> Key {
 const AGENT_PARTS: u8 = 16;
 
 /// The item with an agent's sums of a day. The last bits of a UUID are random.
-pub(super) fn agents_of_day(owner: &PersonId, day: Day, agent: AgentId) -> Key {
+pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key {
     let [.., last] = *agent.uuid().as_bytes();
     Key {
         pk: sums_partition(owner),
@@ -87,7 +87,7 @@ pub(super) fn parse_day(sk: &str) -> Option<Day> {
 }
 
 /// The row that contains how far the decision history is behind.
-pub(super) fn lag() -> Key {
+pub(super) fn history_lag_key() -> Key {
     Key {
         pk: "LAG".to_owned(),
         sk: ONLY.to_owned(),
@@ -95,21 +95,21 @@ pub(super) fn lag() -> Key {
 }
 
 /// A version of an agent's record. Versions are padded, so that text order is their order.
-pub(super) fn agent_version(agent: AgentId, version: u64) -> Key {
-    of_version(format!("V#A#{agent}"), version)
+pub(super) fn agent_version_key(agent: AgentId, version: u64) -> Key {
+    version_key(format!("V#A#{agent}"), version)
 }
 
 /// A version of an agent's policy for a service.
-pub(super) fn policy_version(agent: AgentId, service: ServiceId, version: u64) -> Key {
-    of_version(format!("V#P#{agent}#{service}"), version)
+pub(super) fn policy_version_key(agent: AgentId, service: ServiceId, version: u64) -> Key {
+    version_key(format!("V#P#{agent}#{service}"), version)
 }
 
 /// A version of a service in the catalog.
-pub(super) fn service_version(service: ServiceId, version: u64) -> Key {
-    of_version(format!("V#S#{service}"), version)
+pub(super) fn service_version_key(service: ServiceId, version: u64) -> Key {
+    version_key(format!("V#S#{service}"), version)
 }
 
-fn of_version(pk: String, version: u64) -> Key {
+fn version_key(pk: String, version: u64) -> Key {
     Key {
         pk,
         sk: format!("{version:020}"),
@@ -122,7 +122,7 @@ pub(super) const REMINDERS: &str = "REMINDERS";
 const OF_SERVICE: &str = "S#";
 
 /// A reminder to check a row at its time.
-pub(super) fn reminder(reminder: Reminder) -> Key {
+pub(super) fn reminder_key(reminder: Reminder) -> Key {
     let of = match reminder.of {
         ReminderKind::Expiry(approval) => approval.to_string(),
         ReminderKind::Pricing(service) => format!("{OF_SERVICE}{service}"),
@@ -154,18 +154,18 @@ pub(super) fn reminders_until(end: Timestamp) -> String {
 pub(super) const BACKTESTS: &str = "BACKTESTS";
 
 /// The marker of an unfinished backtest.
-pub(super) fn waiting_backtest(id: BacktestId) -> Key {
+pub(super) fn waiting_backtest_key(id: BacktestId) -> Key {
     Key {
         pk: BACKTESTS.to_owned(),
         sk: id.to_string(),
     }
 }
 
-pub(super) fn backtests_partition(owner: &PersonId) -> String {
+pub(super) fn backtests_partition(owner: &UserId) -> String {
     format!("X#{owner}")
 }
 
-pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
+pub(super) fn backtest_key(owner: &UserId, id: BacktestId) -> Key {
     Key {
         pk: backtests_partition(owner),
         sk: id.to_string(),
@@ -173,7 +173,7 @@ pub(super) fn backtest(owner: &PersonId, id: BacktestId) -> Key {
 }
 
 /// The shadow policy that a user attached to an agent.
-pub(super) fn shadow(owner: &PersonId, agent: AgentId) -> Key {
+pub(super) fn shadow_key(owner: &UserId, agent: AgentId) -> Key {
     Key {
         pk: format!("SH#{owner}"),
         sk: agent.to_string(),
@@ -181,7 +181,7 @@ pub(super) fn shadow(owner: &PersonId, agent: AgentId) -> Key {
 }
 
 /// A quarantined change of a row of `table`.
-pub(super) fn set_aside(table: &str, sequence: &str) -> Key {
+pub(super) fn quarantined_row_key(table: &str, sequence: &str) -> Key {
     Key {
         pk: "ASIDE".to_owned(),
         sk: format!("{table}#{sequence}"),

@@ -23,7 +23,7 @@ impl UsageTable {
         if now.since(oldest) <= LATE {
             return Ok(());
         }
-        let row = Draft::new(&key::lag())
+        let row = Draft::new(&key::history_lag_key())
             .with("since", &oldest)
             .with("t", &now)
             .with_value("ttl", now.after(SHOWN).secs().write());
@@ -37,12 +37,12 @@ impl UsageTable {
     }
 
     /// Returns the time up to which the history is complete, if it was recently more than ten seconds behind.
-    pub async fn complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
+    pub async fn read_complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
-            .set_key(Some(key::lag().attributes()));
+            .set_key(Some(key::history_lag_key().attributes()));
         let item = get.send().await.map_err(store_error("reading the journal's lag"))?.item;
         let Some(item) = item else { return Ok(None) };
         let row = Row::new(&self.table, &item);

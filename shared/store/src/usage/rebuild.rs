@@ -15,19 +15,19 @@ use crate::{
         ledger::Ledger,
     },
     payments::decision::read_decision,
-    stream::{payments::JournalSource, row_hash::RowHash, sequence::SequenceNumber},
-    transact::was_made,
+    stream::{payments::HistorySource, row_hash::RowHash, sequence::SequenceNumber},
+    transact::was_applied,
     usage::{
         day::{AgentOfDay, AgentsOfDay},
-        journal::{StoredEntry, last_change, parts_of},
-        key::{self, JournalPart},
+        journal::{StoredEntry, history_parts, last_change_time},
+        key::{self, HistoryPart},
         table::UsageTable,
     },
 };
 use aws_sdk_dynamodb::Client;
 use purser_domain::{
-    Agent, AgentId, Day, DecisionResult, Duration, JournalEntry, LoggedDecision, PersonId, Result, SettlementId,
-    Timestamp,
+    Agent, AgentId, Day, DecisionResult, Duration, HistoryEntry, LoggedDecision, Result, SettlementId, Timestamp,
+    UserId,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -40,7 +40,7 @@ const DOING: &str = "rebuilding the journal";
 
 /// The result of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rebuilt {
+pub struct RebuildResult {
     /// The number of entries that were missing or outdated, and were written.
     pub entries: u64,
     /// The number of changes of the last day that are missing in the history. The streams still have their records.
@@ -52,79 +52,90 @@ pub struct Rebuilt {
 impl UsageTable {
     /// Writes the missing entries in `owner`'s history of these agents, which the user owns or has owned, for one day,
     /// and computes the day's sums again. Every step may be repeated.
-    pub async fn rebuild(
+    pub async fn rebuild_day(
         &self,
         ledger: &Ledger,
-        owner: &PersonId,
+        owner: &UserId,
         agents: &[Agent],
         day: Day,
         now: Timestamp,
-    ) -> Result<Rebuilt> {
-        let mut rebuilt = Rebuilt::default();
-        let stored = self.entries_of_day(owner, day).await?;
+    ) -> Result<RebuildResult> {
+        let mut rebuilt = RebuildResult::default();
+        let stored = self.read_entries_of_day(owner, day).await?;
         for agent in agents {
-            let (decisions, unreadable) = ledger.decisions_of_day(agent.id, day).await?;
+            let (decisions, unreadable) = ledger.read_decisions_of_day(agent.id, day).await?;
             // An unreadable row is counted once, for the current owner.
             if agent.owner == owner.as_str() {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
             for (decision, _) in decisions {
-                let then = agent.owner_then(decision.transfers());
+                let then = agent.owner_at(decision.transfer_count());
                 if then.owner != owner.as_str() {
                     continue;
                 }
-                let entry = JournalEntry::new(&decision, then.name, then.labels);
+                let entry = HistoryEntry::new(&decision, then.name, then.labels);
                 let known = stored.get(&entry.place);
-                if known.is_some_and(|known| is_same(&known.entry, &entry)) {
+                if known.is_some_and(|known| is_same_entry(&known.entry, &entry)) {
                     self.put_transaction(owner, &entry).await?;
                     continue;
                 }
-                if now.since(last_change(&entry)) < FORGOTTEN {
+                if now.since(last_change_time(&entry)) < FORGOTTEN {
                     rebuilt.young = rebuilt.young.saturating_add(1);
-                } else if self.put_missing(owner, &entry, known).await? {
+                } else if self.put_missing_entry(owner, &entry, known).await? {
                     rebuilt.entries = rebuilt.entries.saturating_add(1);
                 }
             }
         }
-        self.sum_entries(owner, day).await?;
+        self.sum_day_entries(owner, day).await?;
         Ok(rebuilt)
     }
 
     /// Replaces earlier names and labels of these agents with the current ones, in the history of a day and in its
     /// sums, if the agents belong to `owner`. Amounts do not change. Returns the number of changed entries. Changes of
     /// the last day are left out.
-    pub async fn rename(&self, owner: &PersonId, agents: &[Agent], day: Day, now: Timestamp) -> Result<u64> {
+    pub async fn rename_agents_in_day(
+        &self,
+        owner: &UserId,
+        agents: &[Agent],
+        day: Day,
+        now: Timestamp,
+    ) -> Result<u64> {
         let mut renamed = 0_u64;
-        for stored in self.entries_of_day(owner, day).await?.into_values() {
+        for stored in self.read_entries_of_day(owner, day).await?.into_values() {
             let is_own = |agent: &&Agent| agent.id == stored.entry.agent && agent.owner == owner.as_str();
             let Some(agent) = agents.iter().find(is_own) else {
                 continue;
             };
-            let entry = JournalEntry {
+            let entry = HistoryEntry {
                 agent_name: agent.name.clone(),
                 labels: agent.labels.clone(),
                 ..stored.entry.clone()
             };
             if entry != stored.entry
-                && now.since(last_change(&entry)) >= FORGOTTEN
-                && self.put_missing(owner, &entry, Some(&stored)).await?
+                && now.since(last_change_time(&entry)) >= FORGOTTEN
+                && self.put_missing_entry(owner, &entry, Some(&stored)).await?
             {
                 renamed = renamed.saturating_add(1);
             }
         }
         if renamed > 0 {
-            self.sum_entries(owner, day).await?;
+            self.sum_day_entries(owner, day).await?;
         }
         Ok(renamed)
     }
 
     /// Replaces the entry that was read. Returns whether the list of all entries did not contain it yet. The other part
     /// may already contain the entry, if the function was killed between the two writes.
-    async fn put_missing(&self, owner: &PersonId, entry: &JournalEntry, known: Option<&StoredEntry>) -> Result<bool> {
+    async fn put_missing_entry(
+        &self,
+        owner: &UserId,
+        entry: &HistoryEntry,
+        known: Option<&StoredEntry>,
+    ) -> Result<bool> {
         let sequence = known.and_then(|known| known.sequence.as_ref());
         let mut is_made = false;
-        for part in parts_of(entry) {
-            let put = self.putting(owner, *part, entry, sequence);
+        for part in history_parts(entry) {
+            let put = self.put_entry_request(owner, *part, entry, sequence);
             let put = match sequence {
                 None => put.condition_expression("attribute_not_exists(seq)"),
                 Some(sequence) => put
@@ -132,22 +143,22 @@ impl UsageTable {
                     .expression_attribute_values(":seq", sequence.write()),
             };
             // The list of all entries is the last part.
-            is_made = was_made(put.send().await, DOING)?;
+            is_made = was_applied(put.send().await, DOING)?;
         }
         self.put_transaction(owner, entry).await?;
         Ok(is_made)
     }
 
     /// Computes the sums of a day from its entries.
-    async fn sum_entries(&self, owner: &PersonId, day: Day) -> Result<()> {
+    async fn sum_day_entries(&self, owner: &UserId, day: Day) -> Result<()> {
         let mut backoff = Backoff::new();
         'again: loop {
-            let first = self.entries_of_day(owner, day).await?;
+            let first = self.read_entries_of_day(owner, day).await?;
             let mut items: BTreeMap<String, (keys::Key, AgentsOfDay)> = BTreeMap::new();
             for stored in first.values() {
-                let key = key::agents_of_day(owner, day, stored.entry.agent);
+                let key = key::agents_of_day_key(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
-                    let AgentsOfDay { version, agents } = self.agents_of_day(&key).await?;
+                    let AgentsOfDay { version, agents } = self.read_agents_of_day(&key).await?;
                     // No entry contains in which hours an agent was frozen automatically, so these hours are kept.
                     let braked = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
                     let agents = braked.map(|(agent, of)| {
@@ -165,41 +176,41 @@ impl UsageTable {
                 }
             }
             // The versions are read between two equal reads of the entries.
-            let entries = self.entries_of_day(owner, day).await?;
+            let entries = self.read_entries_of_day(owner, day).await?;
             let is_equal = first.len() == entries.len()
                 && first.iter().zip(&entries).all(|((place, one), (other_place, other))| {
                     place == other_place && one.sequence == other.sequence && one.entry == other.entry
                 });
             if !is_equal {
-                backoff.wait().await?;
+                backoff.wait_for_retry().await?;
                 continue;
             }
             for StoredEntry { entry, sequence } in entries.into_values() {
-                let key = key::agents_of_day(owner, day, entry.agent);
+                let key = key::agents_of_day_key(owner, day, entry.agent);
                 let Some((_, item)) = items.get_mut(&key.sk) else {
                     continue;
                 };
                 let of_agent = item.agents.entry(entry.agent).or_default();
-                of_agent.add(None, &entry);
-                note_last(of_agent, &entry, sequence);
+                of_agent.add_entry(None, &entry);
+                update_last_sequence(of_agent, &entry, sequence);
             }
             for (key, item) in items.into_values() {
-                if !self.put_agents(&key, &item).await? {
-                    backoff.wait().await?;
+                if !self.put_agents_of_day(&key, &item).await? {
+                    backoff.wait_for_retry().await?;
                     continue 'again;
                 }
             }
-            return self.sum_day(owner, day).await;
+            return self.update_day_sums(owner, day).await;
         }
     }
 
     /// Reads the entries of an owner's day by position, strongly consistent.
-    async fn entries_of_day(&self, owner: &PersonId, day: Day) -> Result<BTreeMap<Uuid, StoredEntry>> {
-        let (first, end) = places_of(day);
+    async fn read_entries_of_day(&self, owner: &UserId, day: Day) -> Result<BTreeMap<Uuid, StoredEntry>> {
+        let (first, end) = day_bounds(day);
         let (mut found, mut before) = (BTreeMap::new(), end);
         loop {
             let entries = self
-                .entries_before(owner, JournalPart::All, Some(before), AT_ONCE, true)
+                .read_entries_before(owner, HistoryPart::All, Some(before), AT_ONCE, true)
                 .await?;
             let Some(last) = entries.last().map(|stored| stored.entry.place) else {
                 return Ok(found);
@@ -216,8 +227,8 @@ impl UsageTable {
 
 /// Whether two entries are equal except for the agent's name and labels, of which the ledger has only the current
 /// values.
-fn is_same(one: &JournalEntry, other: &JournalEntry) -> bool {
-    let other = JournalEntry {
+fn is_same_entry(one: &HistoryEntry, other: &HistoryEntry) -> bool {
+    let other = HistoryEntry {
         agent_name: one.agent_name.clone(),
         labels: one.labels.clone(),
         ..other.clone()
@@ -225,11 +236,11 @@ fn is_same(one: &JournalEntry, other: &JournalEntry) -> bool {
     *one == other
 }
 
-fn note_last(of_agent: &mut AgentOfDay, entry: &JournalEntry, sequence: Option<SequenceNumber>) {
+fn update_last_sequence(of_agent: &mut AgentOfDay, entry: &HistoryEntry, sequence: Option<SequenceNumber>) {
     let source = match entry.result {
-        DecisionResult::Allow | DecisionResult::Payout => JournalSource::Ledger,
+        DecisionResult::Allow | DecisionResult::Payout => HistorySource::Ledger,
         DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation => {
-            JournalSource::Decisions
+            HistorySource::Decisions
         }
     };
     if let Some(sequence) = sequence {
@@ -239,27 +250,31 @@ fn note_last(of_agent: &mut AgentOfDay, entry: &JournalEntry, sequence: Option<S
 }
 
 /// Returns the first position of a day, and the first position after the day.
-fn places_of(day: Day) -> (Uuid, Uuid) {
-    let first = |day: Day| SettlementId::at(day.start(), [0; 8]).uuid();
-    (first(day), first(day.plus(1)))
+fn day_bounds(day: Day) -> (Uuid, Uuid) {
+    let first = |day: Day| SettlementId::new_at(day.start_time(), [0; 8]).uuid();
+    (first(day), first(day.days_later(1)))
 }
 
 impl Ledger {
     /// Reads the decisions about an agent on a day with the hashes of their rows, and the number of unreadable rows.
-    pub async fn decisions_of_day(&self, agent: AgentId, day: Day) -> Result<(Vec<(LoggedDecision, RowHash)>, u64)> {
+    pub async fn read_decisions_of_day(
+        &self,
+        agent: AgentId,
+        day: Day,
+    ) -> Result<(Vec<(LoggedDecision, RowHash)>, u64)> {
         let (mut found, mut unreadable) = (Vec::new(), 0_u64);
-        let settlements = rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
+        let settlements = read_rows_of_day(&self.db, &self.table, keys::settlement_partition(agent), day).await?;
         for item in &settlements {
-            match self.read_settlement(item) {
-                Ok(settlement) => found.push((LoggedDecision::from_settlement(settlement), RowHash::digest(item))),
+            match self.read_settlement_item(item) {
+                Ok(settlement) => found.push((LoggedDecision::from_settlement(settlement), RowHash::from_item(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }
         }
         let table = self.decisions_table()?;
-        let decisions = rows_of_day(&self.db, table, keys::decision_partition(agent), day).await?;
+        let decisions = read_rows_of_day(&self.db, table, keys::decision_partition(agent), day).await?;
         for item in &decisions {
             match read_decision(Row::new(table, item)) {
-                Ok(decision) => found.push((decision, RowHash::digest(item))),
+                Ok(decision) => found.push((decision, RowHash::from_item(item))),
                 Err(_) => unreadable = unreadable.saturating_add(1),
             }
         }
@@ -268,8 +283,8 @@ impl Ledger {
 }
 
 /// Reads the rows of a partition whose sort keys are positions of a day, strongly consistent.
-async fn rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
-    let (first, end) = places_of(day);
+async fn read_rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
+    let (first, end) = day_bounds(day);
     let query = db
         .query()
         .table_name(table)

@@ -7,14 +7,14 @@ use crate::{
         item::{Draft, Row},
         key as keys,
     },
-    stream::approvals::certain_until,
+    stream::approvals::latest_certain_expiry,
     usage::{key, reminder::Reminder, table::UsageTable},
 };
 use purser_domain::{Duration, Error, Result, Timestamp};
 
 /// The cursor of a page of reminders.
 #[derive(Clone, Debug)]
-pub struct ReminderPlace(Item);
+pub struct ReminderCursor(Item);
 
 /// A page of reminders.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Reminders {
     /// The error of the last row whose key can't be read, if any.
     pub unreadable: Option<Error>,
     /// The cursor of the next page; `None` after the last page.
-    pub next: Option<ReminderPlace>,
+    pub next: Option<ReminderCursor>,
 }
 
 /// A change that could not be published. It identifies the row, but contains none of the row's values.
@@ -45,8 +45,8 @@ const KEPT: Duration = Duration::from_secs_u32(90 * 86_400);
 
 impl UsageTable {
     /// Stores a reminder. Storing the reminder again changes nothing.
-    pub async fn remind(&self, reminder: Reminder) -> Result<()> {
-        let row = Draft::new(&key::reminder(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
+    pub async fn store_reminder(&self, reminder: Reminder) -> Result<()> {
+        let row = Draft::new(&key::reminder_key(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
         let put = self
             .db
             .put_item()
@@ -58,14 +58,14 @@ impl UsageTable {
 
     /// Reads a page of up to `most` reminders after `after`, oldest first, of events that have certainly happened by
     /// `now`.
-    pub async fn reminders(&self, now: Timestamp, after: Option<ReminderPlace>, most: u32) -> Result<Reminders> {
+    pub async fn read_reminders(&self, now: Timestamp, after: Option<ReminderCursor>, most: u32) -> Result<Reminders> {
         let query = self
             .db
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk <= :until")
             .expression_attribute_values(":pk", key::REMINDERS.to_owned().write())
-            .expression_attribute_values(":until", key::reminders_until(certain_until(now)).write())
+            .expression_attribute_values(":until", key::reminders_until(latest_certain_expiry(now)).write())
             .consistent_read(true)
             .set_exclusive_start_key(after.map(|place| place.0))
             .limit(i32::try_from(most).unwrap_or(i32::MAX));
@@ -73,31 +73,31 @@ impl UsageTable {
         let mut page = Reminders {
             found: Vec::new(),
             unreadable: None,
-            next: answer.last_evaluated_key().cloned().map(ReminderPlace),
+            next: answer.last_evaluated_key().cloned().map(ReminderCursor),
         };
         for item in answer.items() {
-            match key::parse_reminder(keys::sort_key(item)) {
+            match key::parse_reminder(keys::sort_key_text(item)) {
                 Some(reminder) => page.found.push(reminder),
-                None => page.unreadable = Some(Row::new(&self.table, item).corrupt("sk")),
+                None => page.unreadable = Some(Row::new(&self.table, item).corrupt_error("sk")),
             }
         }
         Ok(page)
     }
 
     /// Removes a reminder.
-    pub async fn forget(&self, reminder: Reminder) -> Result<()> {
+    pub async fn remove_reminder(&self, reminder: Reminder) -> Result<()> {
         let delete = self
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(key::reminder(reminder).attributes()));
+            .set_key(Some(key::reminder_key(reminder).attributes()));
         delete.send().await.map_err(store_error("deleting a reminder"))?;
         Ok(())
     }
 
     /// Stores a change in quarantine, for an operator to examine.
-    pub async fn set_aside(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
-        let row = Draft::new(&key::set_aside(&aside.table, &aside.sequence))
+    pub async fn quarantine_row(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
+        let row = Draft::new(&key::quarantined_row_key(&aside.table, &aside.sequence))
             .with("key", &aside.key)
             .with("problem", &aside.problem)
             .with("t", &now)

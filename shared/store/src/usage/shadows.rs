@@ -13,7 +13,7 @@ use crate::{
     usage::{key, table::UsageTable},
 };
 use aws_sdk_dynamodb::types::builders::{DeleteBuilder, PutBuilder};
-use purser_domain::{AgentId, PersonId, Result, Shadow};
+use purser_domain::{AgentId, Result, Shadow, UserId};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
@@ -23,15 +23,15 @@ enum Role {
 
 impl UsageTable {
     /// Reads an agent's shadow policy that this user attached, strongly consistent. Takes one read unit.
-    pub async fn shadow(&self, owner: &PersonId, agent: AgentId) -> Result<Option<Shadow>> {
+    pub async fn read_shadow_policy(&self, owner: &UserId, agent: AgentId) -> Result<Option<Shadow>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
-            .set_key(Some(key::shadow(owner, agent).attributes()))
+            .set_key(Some(key::shadow_key(owner, agent).attributes()))
             .consistent_read(true);
         let item = get.send().await.map_err(store_error("reading a shadow"))?.item;
-        item.map(|item| self.read_shadow(&item)).transpose()
+        item.map(|item| self.read_shadow_item(&item)).transpose()
     }
 
     /// Replaces the agent's shadow policy, and writes the audit row.
@@ -40,8 +40,8 @@ impl UsageTable {
             .table_name(&*self.table)
             .set_item(Some(write_shadow(shadow)));
         let mut transaction = Transaction::new();
-        transaction.put(Role::Shadow, put)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_put(Role::Shadow, put)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         // An existing audit row was written by an attempt whose response was lost.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
@@ -52,20 +52,20 @@ impl UsageTable {
     pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)
-            .set_key(Some(key::shadow(&shadow.owner, shadow.agent).attributes()))
+            .set_key(Some(key::shadow_key(&shadow.owner, shadow.agent).attributes()))
             .condition_expression("t = :t")
             .expression_attribute_values(":t", crate::codec::attribute::Attribute::write(&shadow.attached_at));
         let mut transaction = Transaction::new();
-        transaction.delete(Role::Shadow, delete)?;
-        transaction.audit(Role::Audit, audit)?;
+        transaction.add_delete(Role::Shadow, delete)?;
+        transaction.add_audit_rows(Role::Audit, audit)?;
         let outcome = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(match outcome {
             TransactionOutcome::Committed => true,
-            TransactionOutcome::Refused(refusal) => refusal.names(Role::Audit),
+            TransactionOutcome::Refused(refusal) => refusal.has_failed(Role::Audit),
         })
     }
 
-    pub(crate) fn read_shadow(&self, item: &Item) -> Result<Shadow> {
+    pub(crate) fn read_shadow_item(&self, item: &Item) -> Result<Shadow> {
         Row::new(&self.table, item).read()
     }
 }
@@ -81,7 +81,7 @@ fields! {
 }
 
 pub(crate) fn write_shadow(shadow: &Shadow) -> Item {
-    let row = Draft::new(&key::shadow(&shadow.owner, shadow.agent)).with_fields(shadow);
+    let row = Draft::new(&key::shadow_key(&shadow.owner, shadow.agent)).with_fields(shadow);
     row.with("ttl", &shadow.attached_at.after(Shadow::LASTS).secs())
         .into_item()
 }

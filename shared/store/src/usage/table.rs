@@ -25,7 +25,7 @@ impl UsageTable {
 
     /// Sets the time after a decision at which its entry in the history is deleted.
     #[must_use]
-    pub const fn keeping_journal(mut self, journal_kept: Option<Duration>) -> Self {
+    pub const fn with_history_retention(mut self, journal_kept: Option<Duration>) -> Self {
         self.journal_kept = journal_kept;
         self
     }

@@ -8,8 +8,8 @@
 //! name must not be stored longer than the agent's own name.
 
 use crate::{
-    audit::entry::EditMark,
-    catalog::table::{CatalogTable, partition},
+    audit::entry::UpdateMark,
+    catalog::table::{CatalogTable, partition_key},
     codec::{
         attribute::{Attribute as _, Item},
         fault::store_error,
@@ -45,7 +45,7 @@ pub struct StoredInputs {
 
 impl StoredInputs {
     /// Returns the inputs for a replay.
-    pub const fn as_inputs(&self) -> ReplayInputs<'_> {
+    pub const fn as_replay_inputs(&self) -> ReplayInputs<'_> {
         ReplayInputs {
             agent: &self.agent,
             service: &self.service,
@@ -63,7 +63,7 @@ pub struct RecordVersion<T> {
     /// stored.
     pub at: Option<Timestamp>,
     /// Who made the change, and why; empty while the time is not known.
-    pub mark: EditMark,
+    pub mark: UpdateMark,
     /// The record in this version.
     pub record: T,
 }
@@ -75,18 +75,18 @@ impl Ledger {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
             return Ok(None);
         };
-        let pk = keys::partition_key(image);
+        let pk = keys::partition_key_text(image);
         let key = if pk.starts_with("A#") {
-            let agent = self.read_agent(image)?;
-            let key = key::agent_version(agent.id, agent.version);
+            let agent = self.read_agent_item(image)?;
+            let key = key::agent_version_key(agent.id, agent.version);
             return Ok(Some(InputVersion {
                 key,
                 at: change.at,
-                body: EditMark::read(self.row(image))?.write(write_agent(&evaluation_input(agent))),
+                body: UpdateMark::read_mark(self.item_row(image))?.write_mark(write_agent(&evaluation_input(agent))),
             }));
         } else if pk.starts_with("P#") {
             let enabled = self.read_policy(image)?;
-            key::policy_version(self.agent_in(image)?, enabled.service, enabled.version)
+            key::policy_version_key(self.parse_agent_in_key(image)?, enabled.service, enabled.version)
         } else {
             return Ok(None);
         };
@@ -101,13 +101,13 @@ impl Ledger {
 impl CatalogTable {
     /// Returns the version of a service that a change wrote; `None` for other rows. Fails if the row can't be read.
     pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
-        let is_service = |image: &&Item| self.has_table(&change.table) && partition(image).starts_with(SERVICES);
+        let is_service = |image: &&Item| self.has_table(&change.table) && partition_key(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
             return Ok(None);
         };
         let service = self.read_service(image)?;
         Ok(Some(InputVersion {
-            key: key::service_version(service.id, service.version),
+            key: key::service_version_key(service.id, service.version),
             at: change.at,
             body: image.clone(),
         }))
@@ -116,7 +116,7 @@ impl CatalogTable {
 
 impl UsageTable {
     /// Stores a version.
-    pub async fn keep_version(&self, version: InputVersion) -> Result<()> {
+    pub async fn store_version(&self, version: InputVersion) -> Result<()> {
         let row = Draft::new(&version.key)
             .with("t", &version.at)
             .with_value("body", AttributeValue::M(version.body));
@@ -131,7 +131,7 @@ impl UsageTable {
 
     /// Reads the inputs of a decision about this agent and service; `None` if a version was replaced before versions
     /// were stored. Takes some three read units.
-    pub async fn inputs(
+    pub async fn read_replay_inputs(
         &self,
         ledger: &Ledger,
         catalog: &CatalogTable,
@@ -139,15 +139,15 @@ impl UsageTable {
         policy_version: Option<u64>,
         versions: InputVersions,
     ) -> Result<Option<StoredInputs>> {
-        let agent = self.agent_version(ledger, agent, versions.agent);
-        let service = self.service_version(catalog, service, versions.service);
+        let agent = self.read_agent_version(ledger, agent, versions.agent);
+        let service = self.read_service_version(catalog, service, versions.service);
         let (Some(agent), Some(service)) = tokio::try_join!(agent, service)? else {
             return Ok(None);
         };
         let enabled = match policy_version {
             None => None,
             Some(version) => {
-                let enabled = self.policy_version(ledger, &agent, service.id, version).await?;
+                let enabled = self.read_policy_version(ledger, &agent, service.id, version).await?;
                 if enabled.is_none() {
                     return Ok(None);
                 }
@@ -163,18 +163,18 @@ impl UsageTable {
 
     /// Reads up to `most` versions of an agent's policy for a service before a version, newest first. Versions from the
     /// time of another owner are left out, except for the current version.
-    pub async fn policy_versions(
+    pub async fn read_policy_versions(
         &self,
         ledger: &Ledger,
         agent: &Agent,
         service: ServiceId,
         (before, most): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<EnabledService>>> {
-        let partition = key::policy_version(agent.id, service, 0).pk;
+        let partition = key::policy_version_key(agent.id, service, 0).pk;
         let (current, accepted_at, items) = tokio::try_join!(
             ledger.find_enabled_service(agent.id, service),
             self.find_acceptance_time(agent),
-            self.versions_before(&partition, before, most),
+            self.read_versions_before(&partition, before, most),
         )?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
@@ -183,7 +183,7 @@ impl UsageTable {
                 versions.push(RecordVersion {
                     version: record.version,
                     at: Some(*at),
-                    mark: EditMark::read(Row::new(&self.table, body))?,
+                    mark: UpdateMark::read_mark(Row::new(&self.table, body))?,
                     record,
                 });
             }
@@ -194,17 +194,17 @@ impl UsageTable {
 
     /// Reads up to `most` versions of an agent's record before a version, newest first, without the digests of the
     /// agent's keys. Versions of another owner are left out.
-    pub async fn agent_versions(
+    pub async fn read_agent_versions(
         &self,
         ledger: &Ledger,
         agent: &Agent,
         (before, most): (Option<u64>, u32),
     ) -> Result<Vec<RecordVersion<Agent>>> {
-        let partition = key::agent_version(agent.id, 0).pk;
-        let items = self.versions_before(&partition, before, most).await?;
+        let partition = key::agent_version_key(agent.id, 0).pk;
+        let items = self.read_versions_before(&partition, before, most).await?;
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
-            let record = ledger.read_agent(body)?;
+            let record = ledger.read_agent_item(body)?;
             // All older versions also belong to another owner, or to an earlier time of this owner.
             if record.owner != agent.owner {
                 break;
@@ -212,7 +212,7 @@ impl UsageTable {
             versions.push(RecordVersion {
                 version: record.version,
                 at: Some(*at),
-                mark: EditMark::read(Row::new(&self.table, body))?,
+                mark: UpdateMark::read_mark(Row::new(&self.table, body))?,
                 record,
             });
         }
@@ -233,7 +233,7 @@ impl UsageTable {
     /// agent.
     async fn find_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
-            .newest_versions(&key::agent_version(agent.id, 0).pk, None)
+            .query_newest_versions(&key::agent_version_key(agent.id, 0).pk, None)
             .filter_expression("body.#owner <> :owner")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":owner", agent.owner.write());
@@ -242,12 +242,12 @@ impl UsageTable {
             return Ok(None);
         };
         let item = item.map_err(store_error(READING))?;
-        let last = self.body_of(&item)?;
+        let last = self.parse_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
         // Until the version of the acceptance is stored, no later version exists.
         let first = self
-            .versions_before(&key::agent_version(agent.id, 0).pk, next, 1)
+            .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
             .await?;
         let first = first.into_iter().next().filter(|(_, body)| {
             Row::new(&self.table, body)
@@ -257,15 +257,20 @@ impl UsageTable {
         Ok(Some(first.map_or(Timestamp::MAX, |(at, _)| at)))
     }
 
-    async fn versions_before(&self, partition: &str, before: Option<u64>, most: u32) -> Result<Vec<(Timestamp, Item)>> {
-        let query = self.newest_versions(partition, before);
+    async fn read_versions_before(
+        &self,
+        partition: &str,
+        before: Option<u64>,
+        most: u32,
+    ) -> Result<Vec<(Timestamp, Item)>> {
+        let query = self.query_newest_versions(partition, before);
         let query = query.limit(i32::try_from(most).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error(READING))?;
-        let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.body_of(item)?));
+        let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_body(item)?));
         answer.items().iter().map(read).collect()
     }
 
-    fn newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
+    fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
         // The range excludes the key of the version itself.
         let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
         self.db
@@ -277,55 +282,63 @@ impl UsageTable {
             .scan_index_forward(false)
     }
 
-    fn body_of(&self, item: &Item) -> Result<Item> {
+    fn parse_body(&self, item: &Item) -> Result<Item> {
         let body = item.get("body").and_then(|body| body.as_m().ok()).cloned();
-        body.ok_or_else(|| Row::new(&self.table, item).corrupt("body"))
+        body.ok_or_else(|| Row::new(&self.table, item).corrupt_error("body"))
     }
 
-    async fn agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
-        if let Some(body) = self.version(&key::agent_version(id, version)).await? {
-            return ledger.read_agent(&body).map(Some);
+    async fn read_agent_version(&self, ledger: &Ledger, id: AgentId, version: u64) -> Result<Option<Agent>> {
+        if let Some(body) = self.read_version(&key::agent_version_key(id, version)).await? {
+            return ledger.read_agent_item(&body).map(Some);
         }
-        let current = ledger.agent(id).await?;
+        let current = ledger.read_agent_by_id(id).await?;
         Ok(current.filter(|agent| agent.version == version).map(evaluation_input))
     }
 
-    async fn service_version(&self, catalog: &CatalogTable, id: ServiceId, version: u64) -> Result<Option<Service>> {
-        if let Some(body) = self.version(&key::service_version(id, version)).await? {
+    async fn read_service_version(
+        &self,
+        catalog: &CatalogTable,
+        id: ServiceId,
+        version: u64,
+    ) -> Result<Option<Service>> {
+        if let Some(body) = self.read_version(&key::service_version_key(id, version)).await? {
             return catalog.read_service(&body).map(Some);
         }
-        let current = catalog.service(id).await?;
+        let current = catalog.read_service_by_id(id).await?;
         Ok(current.filter(|service| service.version == version))
     }
 
     /// Reads a version of a policy. The first version may be a default policy, which has no row before the first
     /// payment.
-    async fn policy_version(
+    async fn read_policy_version(
         &self,
         ledger: &Ledger,
         agent: &Agent,
         service: ServiceId,
         version: u64,
     ) -> Result<Option<EnabledService>> {
-        if let Some(body) = self.version(&key::policy_version(agent.id, service, version)).await? {
+        if let Some(body) = self
+            .read_version(&key::policy_version_key(agent.id, service, version))
+            .await?
+        {
             return ledger.read_policy(&body).map(Some);
         }
         let current = ledger.find_enabled_service(agent.id, service).await?;
         if let Some(current) = current.filter(|enabled| enabled.version == version) {
             return Ok(Some(current));
         }
-        let default = ledger.default_of(agent, service).await?;
+        let default = ledger.read_default_policy(agent, service).await?;
         Ok(default.filter(|enabled| enabled.version == version))
     }
 
-    async fn version(&self, key: &Key) -> Result<Option<Item>> {
+    async fn read_version(&self, key: &Key) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()));
         let item = get.send().await.map_err(store_error(READING))?.item;
-        item.map(|item| self.body_of(&item)).transpose()
+        item.map(|item| self.parse_body(&item)).transpose()
     }
 }
 
@@ -341,7 +354,7 @@ fn with_current<T>(
         && before.is_none_or(|before| version < before)
         && versions.first().is_none_or(|newest| newest.version < version)
     {
-        let (at, mark) = (None, EditMark::default());
+        let (at, mark) = (None, UpdateMark::default());
         let current = RecordVersion {
             version,
             at,

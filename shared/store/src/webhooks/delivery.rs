@@ -7,8 +7,8 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key},
-    page::{Filter, Page, PageRequest, page},
-    transact::was_made,
+    page::{Filter, Page, PageRequest, read_page},
+    transact::was_applied,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{Attempt, Delivery, DeliveryId, Duration, Result, Timestamp, WebhookId};
@@ -19,9 +19,9 @@ const KEPT_SECS: u64 = 30 * 86_400;
 
 impl WebhooksTable {
     /// Reads a delivery, strongly consistent.
-    pub async fn delivery(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>> {
-        let item = self.get(&Key::delivery(webhook, id), "reading a delivery").await?;
-        item.map(|item| self.row(&item).read()).transpose()
+    pub async fn read_delivery_by_id(&self, webhook: WebhookId, id: DeliveryId) -> Result<Option<Delivery>> {
+        let item = self.get_item(&Key::delivery(webhook, id), "reading a delivery").await?;
+        item.map(|item| self.item_row(&item).read()).transpose()
     }
 
     /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
@@ -38,22 +38,26 @@ impl WebhooksTable {
                 .condition_expression("ver = :old")
                 .expression_attribute_values(":old", old.write()),
         };
-        was_made(put.send().await, "writing a delivery")
+        was_applied(put.send().await, "writing a delivery")
     }
 
     /// Reads a page of a webhook's deliveries, latest event first.
-    pub async fn deliveries(&self, webhook: WebhookId, slice: PageRequest<Uuid>) -> Result<Page<Delivery, Uuid>> {
+    pub async fn read_delivery_page(
+        &self,
+        webhook: WebhookId,
+        slice: PageRequest<Uuid>,
+    ) -> Result<Page<Delivery, Uuid>> {
         let place = |delivery: &Delivery| delivery.id.uuid();
         let read = |before, count| self.read_deliveries(webhook, before, count);
-        page(slice, 1, None::<fn(&Delivery) -> Filter>, place, read).await
+        read_page(slice, 1, None::<fn(&Delivery) -> Filter>, place, read).await
     }
 
     async fn read_deliveries(&self, webhook: WebhookId, before: Option<Uuid>, limit: u32) -> Result<Vec<Delivery>> {
         let query = self.db.query().table_name(&*self.table);
-        let query = key::newest(query, key::webhooks::deliveries(webhook), before, limit);
+        let query = key::newest_first(query, key::webhooks::deliveries_partition(webhook), before, limit);
         let answer = query.send().await.map_err(store_error("listing deliveries"))?;
         let items = answer.items().iter();
-        items.map(|item| self.row(item).read()).collect()
+        items.map(|item| self.item_row(item).read()).collect()
     }
 }
 

@@ -7,8 +7,8 @@ use crate::{
     codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::Key,
-    codec::ledger::get_all,
-    transact::was_made,
+    codec::ledger::get_all_items,
+    transact::was_applied,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{Duration, FailedCalls, Result, Timestamp, Webhook, WebhookId};
@@ -24,13 +24,13 @@ impl WebhooksTable {
     pub async fn list_failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
         let wanted = keys.clone().map(|key| key.attributes()).collect();
-        let items = get_all(&self.db, &self.table, wanted, true, "reading webhooks' failed calls").await?;
+        let items = get_all_items(&self.db, &self.table, wanted, true, "reading webhooks' failed calls").await?;
         let mut failed = BTreeMap::new();
         for (id, key) in ids.iter().zip(keys) {
-            let Some(item) = items.iter().find(|item| key.is_of(item)) else {
+            let Some(item) = items.iter().find(|item| key.is_key_of(item)) else {
                 continue;
             };
-            failed.extend(read_failed_calls(self.row(item))?.map(|calls| (*id, calls)));
+            failed.extend(read_failed_calls(self.item_row(item))?.map(|calls| (*id, calls)));
         }
         Ok(failed)
     }
@@ -56,7 +56,7 @@ impl WebhooksTable {
             .condition_expression("attribute_not_exists(pk) OR ver < :ver OR (ver = :ver AND n = :old)")
             .expression_attribute_values(":ver", calls.version.write())
             .expression_attribute_values(":old", old.write());
-        was_made(put.send().await, WRITING)
+        was_applied(put.send().await, WRITING)
     }
 
     /// Records a successful call of a webhook with failed calls, which removes the failed calls.
@@ -70,7 +70,7 @@ impl WebhooksTable {
             .put_item()
             .table_name(&*self.table)
             .set_item(Some(row.into_item()));
-        was_made(put.send().await, WRITING)?;
+        was_applied(put.send().await, WRITING)?;
         Ok(())
     }
 }

@@ -13,13 +13,13 @@ use crate::{
     codec::key::{self, Key},
     webhooks::table::WebhooksTable,
 };
-use purser_domain::{DeliveryId, PersonId, Result, Timestamp, WebhookId};
+use purser_domain::{DeliveryId, Result, Timestamp, UserId, WebhookId};
 
 /// The pause of a delivery before its next attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pause {
     /// The owner of the webhook.
-    pub person: PersonId,
+    pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
     /// The delivery to continue.
@@ -29,7 +29,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    fn key(&self) -> Key {
+    fn row_key(&self) -> Key {
         Key::pause(&self.person, self.ends_at, self.delivery)
     }
 }
@@ -48,7 +48,7 @@ impl WebhooksTable {
 
     /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with
     /// its row's key. Each unreadable row is a separate error.
-    pub async fn pauses(
+    pub async fn read_pauses(
         &self,
         part: char,
         after: Option<&str>,
@@ -60,7 +60,7 @@ impl WebhooksTable {
             .query()
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :after AND :until")
-            .expression_attribute_values(":pk", key::webhooks::pauses(part).write())
+            .expression_attribute_values(":pk", key::webhooks::pauses_partition(part).write())
             // Appending `!`, which sorts before every character of a key, excludes `after` itself.
             .expression_attribute_values(
                 ":after",
@@ -69,7 +69,7 @@ impl WebhooksTable {
             .expression_attribute_values(":until", until.to_string().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error("listing pauses"))?;
-        let read = |item| (key::sort_key(item).to_owned(), self.row(item).read());
+        let read = |item| (key::sort_key_text(item).to_owned(), self.item_row(item).read());
         Ok(answer.items().iter().map(read).collect())
     }
 
@@ -79,7 +79,7 @@ impl WebhooksTable {
             .db
             .delete_item()
             .table_name(&*self.table)
-            .set_key(Some(pause.key().attributes()));
+            .set_key(Some(pause.row_key().attributes()));
         delete.send().await.map_err(store_error("ending a pause"))?;
         Ok(())
     }
@@ -90,5 +90,5 @@ fields! {
 }
 
 pub(crate) fn write_pause(pause: &Pause) -> Item {
-    Draft::new(&pause.key()).with_fields(pause).into_item()
+    Draft::new(&pause.row_key()).with_fields(pause).into_item()
 }

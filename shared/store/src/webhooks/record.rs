@@ -11,14 +11,14 @@ use crate::{
     codec::fields::{fields, stored_as_map},
     codec::item::{Draft, Item},
     codec::key::{Key, parse_person, webhooks as key},
-    codec::ledger::{EditResult, get_all},
+    codec::ledger::{UpdateResult, get_all_items},
     transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    PersonId, Result, SecretTerm, Timestamp, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookTerms,
+    Result, SecretValidity, Timestamp, UserId, Webhook, WebhookContentType, WebhookId, WebhookSecretId, WebhookSettings,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,88 +32,106 @@ enum Role {
 
 impl WebhooksTable {
     /// Reads a user's webhooks, oldest first, strongly consistent.
-    pub async fn list_webhooks(&self, person: &PersonId) -> Result<Vec<Webhook>> {
+    pub async fn list_webhooks(&self, person: &UserId) -> Result<Vec<Webhook>> {
         let items = self
             .db
             .query()
             .table_name(&*self.table)
             .consistent_read(true)
             .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", key::partition(person).write())
+            .expression_attribute_values(":pk", key::webhooks_partition(person).write())
             .into_paginator()
             .items()
             .send();
         let items: Result<Vec<Item>, _> = items.collect().await;
         let items = items.map_err(store_error("listing webhooks"))?;
-        let read = items.iter().map(|item| self.row(item).read());
+        let read = items.iter().map(|item| self.item_row(item).read());
         let mut webhooks = read.collect::<Result<Vec<Webhook>>>()?;
         webhooks.sort_by_key(|webhook| (webhook.created_at, webhook.id));
         Ok(webhooks)
     }
 
     /// Stores a new webhook with its secret, if its slot is free.
-    pub async fn create(&self, webhook: &Webhook, secret: &NewWebhookSecret, audit: &AuditEntry) -> Result<EditResult> {
+    pub async fn create_webhook(
+        &self,
+        webhook: &Webhook,
+        secret: &NewWebhookSecret,
+        audit: &AuditEntry,
+    ) -> Result<UpdateResult> {
         let put = self
-            .put(write_webhook(webhook))
+            .put_item(write_webhook(webhook))
             .condition_expression("attribute_not_exists(pk)");
         let mut transaction = Transaction::new();
-        transaction.put(Role::Webhook, put)?;
-        transaction.put_unseen(Role::Secret, self.put(secret.item(webhook.id)))?;
-        self.send(transaction, audit).await
+        transaction.add_put(Role::Webhook, put)?;
+        transaction.add_put_without_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
+        self.send_webhook_transaction(transaction, audit).await
     }
 
     /// Stores the next version of a webhook, if the previous version is stored.
-    pub async fn edit(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<EditResult> {
+    pub async fn update_webhook(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<UpdateResult> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
-        self.send(transaction, audit).await
+        transaction.add_put(
+            Role::Webhook,
+            self.put_item(write_webhook(webhook)).with_version_check(webhook),
+        )?;
+        self.send_webhook_transaction(transaction, audit).await
     }
 
     /// Stores the next version of a webhook with a new secret, and removes the ended secrets.
-    pub async fn rotate(
+    pub async fn rotate_webhook_secret(
         &self,
         webhook: &Webhook,
         secret: &NewWebhookSecret,
         ended: &[WebhookSecretId],
         audit: &AuditEntry,
-    ) -> Result<EditResult> {
+    ) -> Result<UpdateResult> {
         let mut transaction = Transaction::new();
-        transaction.put(Role::Webhook, self.put(write_webhook(webhook)).next_of(webhook))?;
-        transaction.put_unseen(Role::Secret, self.put(secret.item(webhook.id)))?;
+        transaction.add_put(
+            Role::Webhook,
+            self.put_item(write_webhook(webhook)).with_version_check(webhook),
+        )?;
+        transaction.add_put_without_item(Role::Secret, self.put_item(secret.to_item(webhook.id)))?;
         for id in ended {
-            transaction.delete(Role::Ended, self.delete(&Key::webhook_secret(webhook.id, *id)))?;
+            transaction.add_delete(Role::Ended, self.item_deletion(&Key::webhook_secret(webhook.id, *id)))?;
         }
-        self.send(transaction, audit).await
+        self.send_webhook_transaction(transaction, audit).await
     }
 
     /// Removes a webhook and its secrets, if this version is stored. The deliveries stay until they expire.
-    pub async fn remove(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<EditResult> {
+    pub async fn remove_webhook(&self, webhook: &Webhook, audit: &AuditEntry) -> Result<UpdateResult> {
         let delete = self
-            .delete(&Key::webhook(&webhook.person, webhook.slot))
+            .item_deletion(&Key::webhook(&webhook.person, webhook.slot))
             .condition_expression("id = :id AND ver = :ver")
             .expression_attribute_values(":id", webhook.id.write())
             .expression_attribute_values(":ver", webhook.version.write());
         let mut transaction = Transaction::new();
-        transaction.delete(Role::Webhook, delete)?;
+        transaction.add_delete(Role::Webhook, delete)?;
         for term in &webhook.secrets {
-            transaction.delete(Role::Ended, self.delete(&Key::webhook_secret(webhook.id, term.id)))?;
+            transaction.add_delete(
+                Role::Ended,
+                self.item_deletion(&Key::webhook_secret(webhook.id, term.id)),
+            )?;
         }
-        self.send(transaction, audit).await
+        self.send_webhook_transaction(transaction, audit).await
     }
 
-    async fn send(&self, mut transaction: Transaction<Role>, audit: &AuditEntry) -> Result<EditResult> {
-        transaction.audit(Role::Audit, audit)?;
+    async fn send_webhook_transaction(
+        &self,
+        mut transaction: Transaction<Role>,
+        audit: &AuditEntry,
+    ) -> Result<UpdateResult> {
+        transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
-            TransactionOutcome::Committed => Ok(EditResult::Stored),
+            TransactionOutcome::Committed => Ok(UpdateResult::Stored),
             // The audit row exists, so an attempt whose response was lost has made the change.
-            TransactionOutcome::Refused(refusal) if refusal.names(Role::Audit) => Ok(EditResult::Stored),
-            TransactionOutcome::Refused(_) => Ok(EditResult::Conflict),
+            TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
+            TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
 
     /// Records that the endpoint responded 410 (Gone) to a call of this version of a webhook.
-    pub async fn note_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
-        let gone = Draft::new(&Key::webhook_gone(webhook.id))
+    pub async fn record_gone(&self, webhook: &Webhook, at: Timestamp) -> Result<()> {
+        let gone = Draft::new(&Key::gone_webhook(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);
         let put = self
@@ -129,17 +147,17 @@ impl WebhooksTable {
 
     /// Reads which of these webhooks are marked as gone in their current version, with the time of the marker, strongly
     /// consistent.
-    pub async fn find_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
+    pub async fn read_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
-        let keys = webhooks.iter().map(|webhook| Key::webhook_gone(webhook.id));
+        let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
         let wanted = keys.clone().map(|key| key.attributes()).collect();
-        let items = get_all(&self.db, &self.table, wanted, true, DOING).await?;
+        let items = get_all_items(&self.db, &self.table, wanted, true, DOING).await?;
         let mut gone = BTreeMap::new();
         for (webhook, key) in webhooks.iter().zip(keys) {
-            let Some(item) = items.iter().find(|item| key.is_of(item)) else {
+            let Some(item) = items.iter().find(|item| key.is_key_of(item)) else {
                 continue;
             };
-            let row = self.row(item);
+            let row = self.item_row(item);
             if row.get::<u64>("ver")? == webhook.version {
                 gone.insert(webhook.id, row.get("t")?);
             }
@@ -150,11 +168,11 @@ impl WebhooksTable {
 
 /// Adds the condition that a put replaces the previous version.
 trait ExpectVersion {
-    fn next_of(self, webhook: &Webhook) -> Self;
+    fn with_version_check(self, webhook: &Webhook) -> Self;
 }
 
 impl ExpectVersion for aws_sdk_dynamodb::types::builders::PutBuilder {
-    fn next_of(self, webhook: &Webhook) -> Self {
+    fn with_version_check(self, webhook: &Webhook) -> Self {
         self.condition_expression("id = :id AND ver = :old")
             .expression_attribute_values(":id", webhook.id.write())
             .expression_attribute_values(":old", webhook.version.saturating_sub(1).write())
@@ -172,7 +190,7 @@ fields! {
         secrets: "secrets",
     }
 
-    WebhookTerms {
+    WebhookSettings {
         url: "url",
         description: "words" optional,
         kinds: "kinds" optional,
@@ -182,9 +200,9 @@ fields! {
         content_type: "ctype" or(WebhookContentType::CloudEvents),
     }
 
-    SecretTerm { id: "id", created_at: "created", ends_at: "ends" optional }
+    SecretValidity { id: "id", created_at: "created", ends_at: "ends" optional }
 }
-stored_as_map! { SecretTerm }
+stored_as_map! { SecretValidity }
 
 pub(crate) fn write_webhook(webhook: &Webhook) -> Item {
     Draft::new(&Key::webhook(&webhook.person, webhook.slot))

@@ -3,7 +3,7 @@
 use crate::{
     codec::item::{Draft, Item},
     codec::key::Key,
-    codec::ledger::get_all,
+    codec::ledger::get_all_items,
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{Ciphertext, Result, WebhookId, WebhookSecretId};
@@ -18,7 +18,7 @@ pub struct NewWebhookSecret {
 }
 
 impl NewWebhookSecret {
-    pub(crate) fn item(&self, webhook: WebhookId) -> Item {
+    pub(crate) fn to_item(&self, webhook: WebhookId) -> Item {
         Draft::new(&Key::webhook_secret(webhook, self.id))
             .with("c", &self.secret)
             .into_item()
@@ -28,7 +28,7 @@ impl NewWebhookSecret {
 impl WebhooksTable {
     /// Reads the secrets of a webhook with these ids, in the order of `ids`, strongly consistent. A missing secret has
     /// ended.
-    pub async fn secrets(
+    pub async fn read_secrets(
         &self,
         webhook: WebhookId,
         ids: &[WebhookSecretId],
@@ -36,9 +36,11 @@ impl WebhooksTable {
         const DOING: &str = "reading a webhook's secrets";
         let keys: Vec<Key> = ids.iter().map(|id| Key::webhook_secret(webhook, *id)).collect();
         let wanted = keys.iter().map(Key::attributes).collect();
-        let items = get_all(&self.db, &self.table, wanted, true, DOING).await?;
+        let items = get_all_items(&self.db, &self.table, wanted, true, DOING).await?;
         let found = ids.iter().zip(&keys);
-        let found = found.filter_map(|(id, key)| Some((*id, items.iter().find(|item| key.is_of(item))?)));
-        found.map(|(id, item)| Ok((id, self.row(item).get("c")?))).collect()
+        let found = found.filter_map(|(id, key)| Some((*id, items.iter().find(|item| key.is_key_of(item))?)));
+        found
+            .map(|(id, item)| Ok((id, self.item_row(item).get("c")?)))
+            .collect()
     }
 }

@@ -28,12 +28,12 @@ impl WebhooksTable {
         }
     }
 
-    pub(crate) fn row<'a>(&'a self, item: &'a Item) -> Row<'a> {
+    pub(crate) fn item_row<'a>(&'a self, item: &'a Item) -> Row<'a> {
         Row::new(&self.table, item)
     }
 
     /// Reads one item, strongly consistent.
-    pub(crate) async fn get(&self, key: &Key, operation: &'static str) -> Result<Option<Item>> {
+    pub(crate) async fn get_item(&self, key: &Key, operation: &'static str) -> Result<Option<Item>> {
         let get = self
             .db
             .get_item()
@@ -44,14 +44,14 @@ impl WebhooksTable {
     }
 
     /// Creates the deletion of an item.
-    pub(crate) fn delete(&self, key: &Key) -> DeleteBuilder {
+    pub(crate) fn item_deletion(&self, key: &Key) -> DeleteBuilder {
         DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
     }
 
     /// Creates a put of a whole item.
-    pub(crate) fn put(&self, item: Item) -> PutBuilder {
+    pub(crate) fn put_item(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
 }

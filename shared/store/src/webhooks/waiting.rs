@@ -3,15 +3,15 @@
 //! limit. A marker that outlives its delivery, after a crash, expires.
 
 use crate::{
-    codec::attribute::{Attribute as _, text},
+    codec::attribute::{Attribute as _, encode_text},
     codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key},
-    transact::was_made,
+    transact::was_applied,
     webhooks::table::WebhooksTable,
 };
 use aws_sdk_dynamodb::types::Select;
-use purser_domain::{Delivery, DeliveryId, Duration, PersonId, Result, Timestamp};
+use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 
 /// The lifetime of a marker. A delivery waits for less: seven pauses of up to six hours each, if the endpoint requests
 /// that.
@@ -21,8 +21,8 @@ impl WebhooksTable {
     /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
     /// deliveries wait. Returns whether it is marked. Concurrent calls may slightly exceed the limit. Takes half a read
     /// unit for every forty waiting deliveries, and a write unit.
-    pub async fn wait(&self, person: &PersonId, id: DeliveryId, now: Timestamp) -> Result<bool> {
-        let is_full = self.waiting(person, now).await? >= Delivery::MAX_WAITING;
+    pub async fn mark_waiting(&self, person: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
+        let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
         let put = self
             .db
@@ -30,11 +30,11 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .set_item(Some(row.into_item()))
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
-        was_made(put.send().await, "recording a waiting delivery")
+        was_applied(put.send().await, "recording a waiting delivery")
     }
 
     /// Removes the marker of a delivery that no longer waits.
-    pub async fn clear_waiting(&self, person: &PersonId, id: DeliveryId) -> Result<()> {
+    pub async fn clear_waiting(&self, person: &UserId, id: DeliveryId) -> Result<()> {
         let delete = self
             .db
             .delete_item()
@@ -48,7 +48,7 @@ impl WebhooksTable {
     }
 
     /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MAX_WAITING`].
-    async fn waiting(&self, person: &PersonId, now: Timestamp) -> Result<u32> {
+    async fn count_waiting(&self, person: &UserId, now: Timestamp) -> Result<u32> {
         let (mut count, mut from) = (0_u32, None);
         loop {
             let query = self
@@ -60,7 +60,7 @@ impl WebhooksTable {
                 // TTL may delete expired rows days later.
                 .filter_expression("#ttl > :now")
                 .expression_attribute_names("#ttl", "ttl")
-                .expression_attribute_values(":pk", text(&key::webhooks::waiting(person)))
+                .expression_attribute_values(":pk", encode_text(&key::webhooks::waiting_deliveries_partition(person)))
                 .expression_attribute_values(":now", now.secs().write())
                 .set_exclusive_start_key(from);
             let answer = query.send().await.map_err(store_error("counting what waits"))?;

@@ -11,9 +11,9 @@ use crate::{
     },
     notices::{pace::write_pace, settings::write_ended},
     payments::{
-        decision::{read_decision, write_taken_back},
+        decision::{read_decision, write_reverted_confirmation},
         idempotency::IdempotencyRecord,
-        payout::{PayoutKey, write_payout_record},
+        payout::{WithdrawalKey, write_withdrawal_record},
         settlement::write_settlement,
     },
     people::{
@@ -23,10 +23,10 @@ use crate::{
         handover::write_offer,
         policy::write_policy,
         session::write_session,
-        template::{write_templates, write_terms},
+        template::{write_limits, write_templates},
     },
     reconcile::wallet_levels::write_wallet_level,
-    stream::{change::read_item, row_hash::to_json},
+    stream::{change::decode_item, row_hash::attribute_json},
     usage::{attested::write_attested, journal::StoredEntry, shadows::write_shadow, table::UsageTable},
     webhooks::{
         delivery::write_delivery,
@@ -41,7 +41,9 @@ use aws_sdk_dynamodb::{
     config::BehaviorVersion,
     types::AttributeValue::{self, L, M, N, S},
 };
-use purser_domain::{AgentId, LoggedDecision, NoticeChannel, NoticeSettings, PersonId, Result, Timestamp, WebhookId};
+use purser_domain::{
+    AgentId, LoggedDecision, NoticeChannel, NotificationSettings, Result, Timestamp, UserId, WebhookId,
+};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -80,31 +82,31 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         webhooks,
     } = &*TABLES;
     let agent = AgentId::parse(AGENT).unwrap();
-    let person = PersonId::parse(PERSON).unwrap();
+    let person = UserId::parse(PERSON).unwrap();
     let webhook = WebhookId::parse(WEBHOOK).unwrap();
     let now = Timestamp::from_secs(1_795_223_340).unwrap();
     let written = match row {
-        "agent" => write_agent(&ledger.read_agent(item)?),
+        "agent" => write_agent(&ledger.read_agent_item(item)?),
         "policy" => write_policy(agent, &ledger.read_policy(item)?),
-        "reason of a freeze" => write_freeze(&ledger.read_freeze(item)?),
-        "offer of an ownership transfer" => write_offer(&ledger.read_offer(item)?),
+        "reason of a freeze" => write_freeze(&ledger.read_freeze_item(item)?),
+        "offer of an ownership transfer" => write_offer(&ledger.read_offer_item(item)?),
         "approval" => write_approval(&ledger.read_listed_approval(item)?),
-        "idempotency key, read" => return print(IdempotencyRecord::read(ledger.row(item))),
-        "settlement" => write_settlement(&ledger.read_settlement(item)?.terms),
-        "settlement, read" => return print(ledger.read_settlement(item)),
+        "idempotency key, read" => return print(IdempotencyRecord::read_record(ledger.item_row(item))),
+        "settlement" => write_settlement(&ledger.read_settlement_item(item)?.terms),
+        "settlement, read" => return print(ledger.read_settlement_item(item)),
         "claim of a transaction, read" => return print(ledger.read_claim(item, 9)),
-        "withdrawal address" => write_payout_record(agent, &ledger.read_payout_record(item)?),
-        "idempotency key of a withdrawal, read" => return print(ledger.row(item).read::<PayoutKey>()),
+        "withdrawal address" => write_withdrawal_record(agent, &ledger.read_withdrawal_item(item)?),
+        "idempotency key of a withdrawal, read" => return print(ledger.item_row(item).read::<WithdrawalKey>()),
         "wallet level" => {
-            let (agent, level) = ledger.read_wallet_level(item)?;
+            let (agent, level) = ledger.read_wallet_level_item(item)?;
             write_wallet_level(agent, &level)
         }
-        "session" => write_session(&ledger.row(item).read()?),
-        "list of a user's policy templates" => write_templates(&person, &ledger.read_templates(item)?),
-        "version of a policy template" => write_terms(&person, 7, &ledger.read_terms(item)?),
+        "session" => write_session(&ledger.item_row(item).read()?),
+        "list of a user's policy templates" => write_templates(&person, &ledger.read_template_list_item(item)?),
+        "version of a policy template" => write_limits(&person, 7, &ledger.read_limits_item(item)?),
         "block, read" => return print(read_decision(Row::new("decisions", item))),
         "reversed confirmation" => match read_decision(Row::new("decisions", item))? {
-            LoggedDecision::ConfirmationReverted(reverted) => write_taken_back(&reverted),
+            LoggedDecision::ConfirmationReverted(reverted) => write_reverted_confirmation(&reverted),
             other => panic!("{other:?}"),
         },
         "act of a user" | "act of an operator" | "act of reconcile" => {
@@ -113,23 +115,23 @@ fn read_and_write(row: &str, item: &Item) -> Result<Value> {
         "service" => write_service(&catalog.read_service(item)?),
         "head of the catalog's object" => catalog.read_head(item)?.write(),
         "probe results, read" => return print(catalog.read_probes(item)),
-        "webhook" => write_webhook(&webhooks.row(item).read()?),
-        "delivery" => write_delivery(&webhooks.row(item).read()?, now),
-        "failed calls" => write_failed_calls(webhook, &read_failed_calls(webhooks.row(item))?.unwrap(), now),
-        "pause" => write_pause(&webhooks.row(item).read()?),
-        "settings" => return print(webhooks.row(item).read::<NoticeSettings>()),
-        "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.row(item).read()?),
-        "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.row(item).read()?, now),
-        "verified payees" => write_attested(&usage.read_attested(item)?),
-        "shadow policy" => write_shadow(&usage.read_shadow(item)?),
+        "webhook" => write_webhook(&webhooks.item_row(item).read()?),
+        "delivery" => write_delivery(&webhooks.item_row(item).read()?, now),
+        "failed calls" => write_failed_calls(webhook, &read_failed_calls(webhooks.item_row(item))?.unwrap(), now),
+        "pause" => write_pause(&webhooks.item_row(item).read()?),
+        "settings" => return print(webhooks.item_row(item).read::<NotificationSettings>()),
+        "ended channel" => write_ended(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?),
+        "send slots" => write_pace(&person, NoticeChannel::Mail, &webhooks.item_row(item).read()?, now),
+        "verified payees" => write_attested(&usage.read_verified_service_item(item)?),
+        "shadow policy" => write_shadow(&usage.read_shadow_item(item)?),
         "entry" => {
-            let stored: StoredEntry = usage.read_entry(item)?;
-            let row = Draft::of_partition(format!("J#{person}")).with("sk", &stored.entry.place.to_string());
+            let stored: StoredEntry = usage.read_history_entry(item)?;
+            let row = Draft::with_partition_key(format!("J#{person}")).with("sk", &stored.entry.place.to_string());
             row.with_fields(&stored).into_item()
         }
         other => panic!("no row {other}"),
     };
-    Ok(to_json(&M(written)))
+    Ok(attribute_json(&M(written)))
 }
 
 fn print(value: Result<impl Debug>) -> Result<Value> {
@@ -144,7 +146,7 @@ fn samples() -> Vec<(String, Item)> {
         .map(|sample| {
             (
                 sample["row"].as_str().unwrap().to_owned(),
-                read_item(&sample["item"]).unwrap(),
+                decode_item(&sample["item"]).unwrap(),
             )
         })
         .collect()
@@ -157,7 +159,7 @@ fn each_row_is_written_as_it_was_read() {
         .filter_map(|(row, item)| match read_and_write(row, item) {
             Err(error) => Some(format!("{row}: {error:?}")),
             Ok(Value::String(_)) => None,
-            Ok(written) => (written != to_json(&M(item.clone()))).then(|| format!("{row}: {written}")),
+            Ok(written) => (written != attribute_json(&M(item.clone()))).then(|| format!("{row}: {written}")),
         })
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -228,7 +230,7 @@ fn describe(
     let missing = if is_element { "not tried" } else { read(None) };
     let mut result = format!("without {missing}");
     for other in others.into_iter().chain([json!({"NULL": true})]) {
-        let read = read(Some(read_item(&json!({"x": other})).unwrap().remove("x").unwrap()));
+        let read = read(Some(decode_item(&json!({"x": other})).unwrap().remove("x").unwrap()));
         if read != "rejected" {
             write!(result, ", {other} {read}").unwrap();
         }

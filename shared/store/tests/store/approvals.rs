@@ -3,10 +3,11 @@
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{
     Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AskingKind, AskingLimit, CallDescription, DecisionRecord,
-    Duration, Fingerprint, Network, RaiseRequest, RaisedCaps, Reason, Resolution, Timestamp, TransactionId,
+    Duration, Fingerprint, IncreasedCaps, LimitIncreaseRequest, Network, Reason, Resolution, Timestamp, TransactionId,
 };
 use purser_store::{
-    ApprovalDecision, Backoff, DecisionKeys, EscalateResult, Ledger, RaiseAsked, ReserveResult, ResolveResult,
+    ApprovalDecision, Backoff, DecisionKeys, EscalateResult, Ledger, LimitIncreaseRequestResult, ReserveResult,
+    ResolveResult,
 };
 use purser_testkit::{
     DECISIONS, Emulator, LEDGER, ProxyConfig,
@@ -71,7 +72,7 @@ async fn stored_approvals_are_found_by_id() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
-    let approval = ledger.approval(id).await.unwrap().unwrap();
+    let approval = ledger.read_approval_by_id(id).await.unwrap().unwrap();
     let asked = request(50, "k");
     assert_eq!(
         (approval.id, approval.agent, approval.service),
@@ -90,10 +91,10 @@ async fn stored_approvals_are_found_by_id() {
         approval: Some(id),
         ..DecisionKeys::default()
     };
-    let (_, seen) = ledger.decision_inputs(asked.agent, &ask).await.unwrap();
+    let (_, seen) = ledger.read_decision_inputs(asked.agent, &ask).await.unwrap();
     assert_eq!(seen.approval, Some(approval));
     let unknown = ApprovalId::derive(sample::agent_id(9), &asked.fingerprint(), 0);
-    assert_eq!(ledger.approval(unknown).await.unwrap(), None);
+    assert_eq!(ledger.read_approval_by_id(unknown).await.unwrap(), None);
     assert_eq!(
         ledger
             .resolve_approval(
@@ -196,7 +197,7 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
         };
         assert_eq!(approval.status(start), ApprovalStatus::Rejected);
         assert_eq!(
-            approval.ruling().unwrap().note,
+            approval.users_decision().unwrap().note,
             None,
             "the note of the approval is gone"
         );
@@ -252,13 +253,13 @@ async fn an_approval_is_used_once_whoever_retries() {
             63,
             "{answers:?}"
         );
-        let used = ledger.approval(id).await.unwrap().unwrap();
+        let used = ledger.read_approval_by_id(id).await.unwrap().unwrap();
         assert_eq!(used.status(sample::start()), ApprovalStatus::Executed);
-        let [paid] = &ledger.settlements(sample::agent_id(1), None, 5).await.unwrap()[..] else {
+        let [paid] = &ledger.read_settlements(sample::agent_id(1), None, 5).await.unwrap()[..] else {
             panic!()
         };
         assert_eq!(
-            (used.settlement(), paid.terms.purchase().unwrap().approval),
+            (used.settlement_id(), paid.terms.purchase().unwrap().approval),
             (Some(paid.id()), Some(id))
         );
         assert_sound(&emulator).await;
@@ -278,14 +279,14 @@ async fn approvals_cover_only_their_request_until_expiry() {
     };
     let (granted, terms) = grant(&ledger, &other, start).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &other.fingerprint(), &mut Backoff::new())
+        .reserve_payment(&granted, &terms, &other.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, ReserveResult::Raced);
     let late = retry("k", id);
     let (granted, terms) = grant(&ledger, &late, start.after(Duration::DAY)).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &late.fingerprint(), &mut Backoff::new())
+        .reserve_payment(&granted, &terms, &late.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, ReserveResult::Raced);
@@ -317,7 +318,7 @@ async fn waiting_idempotency_keys_reject_other_requests() {
     };
     let (granted, terms) = grant(&ledger, &stolen, start).await;
     let reserved = ledger
-        .reserve(&granted, &terms, &stolen.fingerprint(), &mut Backoff::new())
+        .reserve_payment(&granted, &terms, &stolen.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert!(
@@ -356,7 +357,7 @@ async fn kept(emulator: &Emulator) -> usize {
 
 async fn would_be_refused(ledger: &Ledger, n: u32, now: Timestamp) -> bool {
     let fingerprint = question(n, "k").fingerprint();
-    let refused = ledger.asks_too_many(sample::agent_id(1), &fingerprint, &[], MAX_WAITING, now);
+    let refused = ledger.would_exceed_approval_limit(sample::agent_id(1), &fingerprint, &[], MAX_WAITING, now);
     refused.await.unwrap()
 }
 
@@ -370,7 +371,7 @@ async fn pending_approvals_per_agent_are_limited() {
     let more = question(MAX_WAITING, "more");
     assert_eq!(authorize(&ledger, &more, start).await.unwrap(), Answer::Blocked);
     assert!(would_be_refused(&ledger, MAX_WAITING, start).await);
-    assert_eq!(ledger.approvals(ids.clone()).await.unwrap().len(), ids.len());
+    assert_eq!(ledger.read_approvals(ids.clone()).await.unwrap().len(), ids.len());
     // The same request as before gets the same result under any key.
     assert!(!would_be_refused(&ledger, 3, start).await);
     let joined = authorize(&ledger, &question(3, "joins"), start).await.unwrap();
@@ -459,7 +460,9 @@ async fn a_key_is_bound_by_one_decision() {
     for number in [1, 1, 2] {
         let expires_at = start.after(Duration::DAY);
         let decision = escalation(number, start, &[limit(None, AskingKind::Threshold)]);
-        let answer = ledger.escalate(&key, &decision, None, expires_at, MAX_WAITING).await;
+        let answer = ledger
+            .store_escalation(&key, &decision, None, expires_at, MAX_WAITING)
+            .await;
         answers.push(match answer.unwrap() {
             EscalateResult::Staged(_) => "staged",
             EscalateResult::Joined(_) => "joined",
@@ -484,7 +487,7 @@ fn limit(rule: Option<u8>, kind: AskingKind) -> AskingLimit {
 fn escalation(number: u8, at: Timestamp, asking: &[AskingLimit]) -> DecisionRecord {
     let intent = sample::intent(50, "k");
     DecisionRecord {
-        transaction: TransactionId::at(at, [number; 8]),
+        transaction: TransactionId::new_at(at, [number; 8]),
         agent: sample::agent_id(1),
         key: sample::KEY,
         owner: sample::OWNER.to_owned(),
@@ -522,14 +525,16 @@ async fn an_approval_of_other_limits_is_replaced() {
     let escalate = async |number: u8, key: &str, carried, asking: &[AskingLimit]| {
         let now = at(number.into());
         let (key, decision) = (Fingerprint::for_text(key), escalation(number, now, asking));
-        let answer = ledger.escalate(&key, &decision, carried, at(100), MAX_WAITING).await;
+        let answer = ledger
+            .store_escalation(&key, &decision, carried, at(100), MAX_WAITING)
+            .await;
         match answer.unwrap() {
             EscalateResult::Staged(approval) => ("staged", approval),
             EscalateResult::Joined(approval) => ("joined", approval),
             other => panic!("{other:?}"),
         }
     };
-    let status = async |of: &Approval, now| ledger.approval(of.id).await.unwrap().unwrap().status(now);
+    let status = async |of: &Approval, now| ledger.read_approval_by_id(of.id).await.unwrap().unwrap().status(now);
 
     let (_, first) = escalate(1, "a", None, &[threshold, payee]).await;
     assert_eq!(first.asking, [threshold, payee]);
@@ -551,7 +556,7 @@ async fn an_approval_of_other_limits_is_replaced() {
     let stale = escalation(6, at(6), &all);
     let key = Fingerprint::for_text("c");
     let stale = ledger
-        .escalate(&key, &stale, Some(second.id), at(100), MAX_WAITING)
+        .store_escalation(&key, &stale, Some(second.id), at(100), MAX_WAITING)
         .await;
     assert!(matches!(stale.unwrap(), EscalateResult::IdempotencyRecord(_)));
     assert_eq!(kept(&emulator).await, 3);
@@ -565,21 +570,21 @@ async fn a_service_has_one_pending_request_for_an_increase() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let payments = fill(&ledger, start).await;
-    let first = ledger.approval(payments[0]).await.unwrap().unwrap();
-    let raise = RaiseRequest {
-        caps: RaisedCaps::default(),
+    let first = ledger.read_approval_by_id(payments[0]).await.unwrap().unwrap();
+    let raise = LimitIncreaseRequest {
+        caps: IncreasedCaps::default(),
         until: start.after(Duration::from_secs_u32(6 * 86_400)),
         reason: "more".to_owned(),
         asked_of: sample::OWNER.to_owned(),
     };
     let ask = async |service: u128, at: Timestamp, of: &str, most| {
         let service = sample::service_id(service);
-        let raise = RaiseRequest {
+        let raise = LimitIncreaseRequest {
             asked_of: of.to_owned(),
             ..raise.clone()
         };
         let asked = Approval {
-            fingerprint: Approval::fingerprint_of_raise(service),
+            fingerprint: Approval::limit_increase_fingerprint(service),
             owner: of.to_owned(),
             service,
             created_at: at,
@@ -587,10 +592,10 @@ async fn a_service_has_one_pending_request_for_an_increase() {
             resolution: Resolution::Pending,
             ..first.clone()
         };
-        match ledger.ask_for_raise(&asked, &raise, most).await.unwrap() {
-            RaiseAsked::New(approval) => ("new", Some(approval)),
-            RaiseAsked::Already(approval) => ("already", Some(approval)),
-            RaiseAsked::TooMany => ("too many", None),
+        match ledger.store_limit_increase_request(&asked, &raise, most).await.unwrap() {
+            LimitIncreaseRequestResult::New(approval) => ("new", Some(approval)),
+            LimitIncreaseRequestResult::Already(approval) => ("already", Some(approval)),
+            LimitIncreaseRequestResult::TooMany => ("too many", None),
         }
     };
     let secs = |secs| start.after(Duration::from_secs_u32(secs));

@@ -1,9 +1,10 @@
 //! Tests backtests in the background: stored rows read back equal, and each agent is added once.
 
 use purser_domain::{
-    AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, BacktestTerms, Category,
-    DecisionResult, DomainPattern, Duration, FlipExample, FlipKind, Flips, OperationScope, OperationSlug, PersonId,
-    PolicyChange, PolicyEdit, RuleKind, ServiceId, TransactionId,
+    AgentId, AgentStatus, AgentTested, Amount, BacktestId, BacktestResult, BacktestRun, Category,
+    ChangedDecisionExample, ChangedDecisionKind, ChangedDecisions, DecisionResult, DomainPattern, Duration,
+    OperationScope, OperationSlug, PolicyChange, PolicyUpdate, RuleKind, ServiceId, TestedLimits, TransactionId,
+    UserId,
 };
 use purser_store::UsageTable;
 use purser_testkit::{Emulator, USAGE, sample};
@@ -29,14 +30,14 @@ fn run() -> BacktestRun {
     let slugs = vec![OperationSlug::parse("lab.current").unwrap()];
     let change = |enabled_operations| PolicyChange {
         enabled: None,
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             enabled_operations,
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         },
     };
     let whole = PolicyChange {
         enabled: Some(false),
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_call: units(1),
             max_per_day: units(2),
             require_approval_above: units(3),
@@ -46,13 +47,13 @@ fn run() -> BacktestRun {
     };
     let changes = [whole, change(Some(OperationScope::All)), change(None)];
     BacktestRun {
-        id: BacktestId::at(at, [7; 8]),
-        owner: PersonId::parse(&"5e".repeat(32)).unwrap(),
+        id: BacktestId::new_at(at, [7; 8]),
+        owner: UserId::parse(&"5e".repeat(32)).unwrap(),
         version: 1,
         created_at: at,
         from: at.before(Duration::DAY),
         to: at,
-        terms: BacktestTerms {
+        terms: TestedLimits {
             rules: Some(vec![
                 RuleKind::BudgetLimit {
                     limit: Amount::MAX,
@@ -81,19 +82,19 @@ fn tested() -> AgentTested {
         authorized: 5,
         ..BacktestResult::default()
     };
-    let kind = FlipKind {
+    let kind = ChangedDecisionKind {
         recorded: DecisionResult::Allow,
         tested: DecisionResult::Escalate,
         reason: "approval_required".to_owned(),
     };
-    let example = FlipExample {
+    let example = ChangedDecisionExample {
         agent: agent(1),
-        transaction: TransactionId::at(sample::start(), [1; 8]),
+        transaction: TransactionId::new_at(sample::start(), [1; 8]),
         at: sample::start(),
         service: service(1),
         amount: Amount::MAX,
     };
-    let flips = Flips {
+    let flips = ChangedDecisions {
         count: 2,
         amount: 4,
         example,
@@ -114,23 +115,23 @@ async fn a_backtest_adds_an_agent_once() {
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let run = run();
     usage.put_backtest(&run, &sample::audit()).await.unwrap();
-    let stored = async || usage.backtest(&run.owner, run.id).await.unwrap();
+    let stored = async || usage.read_backtest(&run.owner, run.id).await.unwrap();
     assert_eq!(stored().await.as_ref(), Some(&run));
-    let mut waiting = usage.waiting_backtests(9).await.unwrap();
+    let mut waiting = usage.read_waiting_backtests(9).await.unwrap();
     assert_eq!(waiting.len(), 1);
     let waiting = waiting.remove(0).unwrap();
     assert_eq!((waiting.id, &waiting.owner), (run.id, &run.owner));
 
-    let next = run.clone().after(&tested());
+    let next = run.clone().with_tested_agent(&tested());
     assert!(usage.replace_backtest(&next).await.unwrap());
     // Another run of the schedule tested the same agent meanwhile.
     assert!(!usage.replace_backtest(&next).await.unwrap());
     assert_eq!(stored().await.as_ref(), Some(&next));
     assert_eq!(next.next_agent(), Some(agent(2)));
-    let done = next.after(&AgentTested::LeftOut);
+    let done = next.with_tested_agent(&AgentTested::LeftOut);
     assert!(usage.replace_backtest(&done).await.unwrap());
     assert_eq!((done.next_agent(), done.left_out, done.partial), (None, 1, 1));
-    assert_eq!(usage.backtests(&run.owner, 9).await.unwrap(), [done]);
+    assert_eq!(usage.read_backtests(&run.owner, 9).await.unwrap(), [done]);
     usage.end_backtest(run.id).await.unwrap();
-    assert!(usage.waiting_backtests(9).await.unwrap().is_empty());
+    assert!(usage.read_waiting_backtests(9).await.unwrap().is_empty());
 }

@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{Agent, Rule, RuleKind, Timestamp};
-use purser_store::{EditResult, EvictResult, Ledger};
+use purser_store::{EvictResult, Ledger, UpdateResult};
 use purser_testkit::{
     Emulator, Fate, Moment, ProxyConfig,
     authorize::{Answer, Request, authorize},
@@ -86,7 +86,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     };
     assert_eq!(
         edit(2, Some(sample::budget(1, 600, sample::secs(HOUR)))).await,
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert!(is_allowed(&pay(&ledger, 1, 90, start).await));
     let Answer::Full { live, fits } = pay(&ledger, 1, 11, start).await else {
@@ -101,7 +101,7 @@ async fn a_changed_budget_holds_from_its_edit_on() {
         version: 2,
         ..sample::budget(1, 700, sample::secs(24 * HOUR))
     };
-    assert_eq!(edit(3, Some(day)).await, EditResult::Stored);
+    assert_eq!(edit(3, Some(day)).await, UpdateResult::Stored);
     assert!(
         !is_allowed(&pay(&ledger, 1, 81, later).await),
         "evicted payments count in the longer window"
@@ -109,14 +109,18 @@ async fn a_changed_budget_holds_from_its_edit_on() {
     let Answer::Allowed(id) = pay(&ledger, 1, 80, later).await else {
         panic!("exactly 80 are left")
     };
-    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    let settlement = ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         settlement.terms.authorized_at, later,
         "a longer window does not record the future"
     );
     assert!(!is_allowed(&pay(&ledger, 1, 1, later).await));
 
-    assert_eq!(edit(4, None).await, EditResult::Stored);
+    assert_eq!(edit(4, None).await, UpdateResult::Stored);
     assert!(
         is_allowed(&pay(&ledger, 1, 1_000, later).await),
         "a removed rule is not enforced"
@@ -160,9 +164,9 @@ async fn eviction_uses_the_current_window_length() {
         let start = sample::start();
         assert!(is_allowed(&pay(&ledger, 1, 60, start).await));
         let later = start.after(sample::secs(HOUR));
-        let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
-        let scope = agent.budgets().next().unwrap().scope(agent.id);
-        let before = ledger.window_to_evict(scope).await.unwrap().unwrap();
+        let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
+        let scope = agent.budget_rules().next().unwrap().window_scope(agent.id);
+        let before = ledger.read_window_to_evict(scope).await.unwrap().unwrap();
         let longer = Rule {
             version: 2,
             ..sample::budget(1, 100, sample::secs(2 * HOUR))
@@ -175,20 +179,20 @@ async fn eviction_uses_the_current_window_length() {
         let cleared = if under_way {
             let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
             proxy.stall(1);
-            let clearing = tokio::spawn(async move { behind.clear_expired(&before, later).await.unwrap() });
+            let clearing = tokio::spawn(async move { behind.evict_expired(&before, later).await.unwrap() });
             proxy.stalled(1).await;
             assert_eq!(
                 ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                UpdateResult::Stored
             );
             proxy.resume();
             clearing.await.unwrap()
         } else {
             assert_eq!(
                 ledger.put_agent(&edited, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                UpdateResult::Stored
             );
-            ledger.clear_expired(&before, later).await.unwrap()
+            ledger.evict_expired(&before, later).await.unwrap()
         };
         let refused = if under_way {
             EvictResult::Superseded
@@ -198,8 +202,8 @@ async fn eviction_uses_the_current_window_length() {
         assert_eq!(cleared, refused);
         let over = pay(&ledger, 1, 41, later).await;
         assert!(!is_allowed(&over), "the first payment still counts");
-        let now = ledger.window_to_evict(scope).await.unwrap().unwrap();
-        assert_eq!(ledger.clear_expired(&now, later).await.unwrap(), EvictResult::All);
+        let now = ledger.read_window_to_evict(scope).await.unwrap().unwrap();
+        assert_eq!(ledger.evict_expired(&now, later).await.unwrap(), EvictResult::All);
         assert!(!is_allowed(&pay(&ledger, 1, 41, later).await));
         assert_sound(&emulator).await;
     }
@@ -264,7 +268,7 @@ async fn a_payment_that_was_decided_before_the_rule_is_not_reserved_after_the_ba
     stopping.put_agent(&agent, &sample::audit()).await.unwrap_err();
     assert!(is_allowed(&pay(&ledger, 2, 100, start).await));
     let reserved = ledger
-        .reserve(&grant, &terms, &early.fingerprint(), &mut purser_store::Backoff::new())
+        .reserve_payment(&grant, &terms, &early.fingerprint(), &mut purser_store::Backoff::new())
         .await;
     assert_eq!(reserved.unwrap(), purser_store::ReserveResult::Raced);
     assert!(!is_allowed(&pay(&ledger, 1, 60, start).await));

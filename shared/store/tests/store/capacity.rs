@@ -3,7 +3,7 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{Address, Duration, Endpoint, OperationUuid, ProbeRecord, Quote, Service, ServiceId, Timestamp};
-use purser_store::{CatalogCache, Ledger, ObjectStored, Sightings};
+use purser_store::{CatalogCache, Ledger, ObjectStored, ProbeSummary};
 use purser_testkit::{
     Emulator, Meter, Rng,
     authorize::{Answer, Request, authorize},
@@ -71,11 +71,11 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     let table = emulator.catalog();
     let mut rng = Rng::from_seed(7);
     for n in 0..SERVICES {
-        table.put(&listed(&mut rng, n), &sample::audit()).await.unwrap();
+        table.put_service(&listed(&mut rng, n), &sample::audit()).await.unwrap();
     }
     let load = async || {
         meter.take();
-        let cache = CatalogCache::without_sightings(table.clone());
+        let cache = CatalogCache::without_probe_results(table.clone());
         let edition = cache.current(sample::start()).await.unwrap();
         assert_eq!(edition.catalog.services().len(), 500);
         meter.take().units()
@@ -91,17 +91,20 @@ async fn the_catalog_object_is_cheaper_than_a_scan() {
     assert_eq!(by_object, (13, 0, 3), "by the object");
     assert_eq!(made, (68, 43, 6), "made");
     // The summary of all probe results takes half a read unit per 4 KB.
-    let services = table.services().await.unwrap();
+    let services = table.read_services().await.unwrap();
     let probed = services.iter().map(|service| {
         let paid = Quote::Paid(service.operations[0].payment.clone().unwrap());
         let seen = [(service.operations[0].id, Ok(paid))];
-        (service, ProbeRecord::default().with(service, seen, sample::start()))
+        (
+            service,
+            ProbeRecord::default().with_results(service, seen, sample::start()),
+        )
     });
     let probed: Vec<_> = probed.collect();
-    let seen = Sightings::summarize(probed.iter().map(|(service, record)| (*service, record)));
-    table.put_sightings(&seen).await.unwrap();
+    let seen = ProbeSummary::summarize(probed.iter().map(|(service, record)| (*service, record)));
+    table.put_probe_summary(&seen).await.unwrap();
     meter.take();
-    assert_eq!(table.sightings().await.unwrap(), seen);
+    assert_eq!(table.read_probe_summary().await.unwrap(), seen);
     assert_eq!(meter.take().units(), (1, 0, 1), "with what probes have seen");
 }
 

@@ -5,7 +5,7 @@ use purser_domain::{
     Amount, Availability, CatalogPayment, Category, Endpoint, Network, Obstacle, Operation, OperationSlug,
     OperationUuid, ProbeRecord, Quote, Service, Timestamp, TrustStatus, Url,
 };
-use purser_store::{CatalogCache, Sightings, StoreServiceResult};
+use purser_store::{CatalogCache, ProbeSummary, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, sample};
 use serde_json::json;
 use std::sync::Arc;
@@ -51,15 +51,15 @@ fn service(n: u128, slug: &str) -> Service {
 #[tokio::test]
 async fn services_return_and_slugs_belong_to_one() {
     let table = Emulator::start().await.catalog();
-    assert_eq!(table.version().await.unwrap(), 0);
+    assert_eq!(table.read_version().await.unwrap(), 0);
     let (one, two) = (service(1, "one"), service(2, "two"));
     for service in [&one, &two] {
         assert_eq!(
-            table.put(service, &sample::audit()).await.unwrap(),
+            table.put_service(service, &sample::audit()).await.unwrap(),
             StoreServiceResult::Stored
         );
     }
-    assert_eq!(table.load().await.unwrap().services(), [one.clone(), two]);
+    assert_eq!(table.read_catalog().await.unwrap().services(), [one.clone(), two]);
 
     let taken = Service {
         version: 2,
@@ -67,10 +67,10 @@ async fn services_return_and_slugs_belong_to_one() {
         ..service(2, "two")
     };
     assert_eq!(
-        table.put(&taken, &sample::audit()).await.unwrap(),
+        table.put_service(&taken, &sample::audit()).await.unwrap(),
         StoreServiceResult::SlugTaken { by: one.id }
     );
-    assert_eq!(table.version().await.unwrap(), 2, "what was refused is no change");
+    assert_eq!(table.read_version().await.unwrap(), 2, "what was refused is no change");
     let renamed = Service {
         version: 2,
         name: "Renamed".to_owned(),
@@ -78,16 +78,16 @@ async fn services_return_and_slugs_belong_to_one() {
         ..service(1, "uno")
     };
     assert_eq!(
-        table.put(&renamed, &sample::audit()).await.unwrap(),
+        table.put_service(&renamed, &sample::audit()).await.unwrap(),
         StoreServiceResult::Stored
     );
     assert_eq!(
-        table.put(&taken, &sample::audit()).await.unwrap(),
+        table.put_service(&taken, &sample::audit()).await.unwrap(),
         StoreServiceResult::Stored,
         "a slug that was given up is free"
     );
-    assert_eq!(table.version().await.unwrap(), 4);
-    assert_eq!(table.load().await.unwrap().services(), [taken, renamed]);
+    assert_eq!(table.read_version().await.unwrap(), 4);
+    assert_eq!(table.read_catalog().await.unwrap().services(), [taken, renamed]);
 }
 
 #[tokio::test]
@@ -96,7 +96,12 @@ async fn a_slug_that_many_want_goes_to_one() {
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
         let table = table.clone();
-        racing.spawn(async move { table.put(&service(n, "wanted"), &sample::audit()).await.unwrap() });
+        racing.spawn(async move {
+            table
+                .put_service(&service(n, "wanted"), &sample::audit())
+                .await
+                .unwrap()
+        });
     }
     let listed = racing.join_all().await;
     assert_eq!(
@@ -106,7 +111,7 @@ async fn a_slug_that_many_want_goes_to_one() {
             .count(),
         1
     );
-    assert_eq!(table.load().await.unwrap().services().len(), 1);
+    assert_eq!(table.read_catalog().await.unwrap().services().len(), 1);
 }
 
 #[tokio::test]
@@ -119,29 +124,32 @@ async fn catalog_edits_require_the_current_version() {
     };
     let nothing = StoreServiceResult::Changed { version: 0 };
     assert_eq!(
-        table.put(&edition(2, "early"), &sample::audit()).await.unwrap(),
+        table.put_service(&edition(2, "early"), &sample::audit()).await.unwrap(),
         nothing
     );
     assert_eq!(
-        table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
+        table.put_service(&edition(1, "first"), &sample::audit()).await.unwrap(),
         StoreServiceResult::Stored
     );
     assert_eq!(
-        table.put(&edition(1, "first"), &sample::audit()).await.unwrap(),
+        table.put_service(&edition(1, "first"), &sample::audit()).await.unwrap(),
         StoreServiceResult::Stored,
         "the same write once more"
     );
     for (version, name) in [(1, "again"), (3, "ahead")] {
         let present = StoreServiceResult::Changed { version: 1 };
         assert_eq!(
-            table.put(&edition(version, name), &sample::audit()).await.unwrap(),
+            table
+                .put_service(&edition(version, name), &sample::audit())
+                .await
+                .unwrap(),
             present
         );
     }
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
         let (table, edition) = (table.clone(), edition(2, &n.to_string()));
-        racing.spawn(async move { table.put(&edition, &sample::audit()).await.unwrap() });
+        racing.spawn(async move { table.put_service(&edition, &sample::audit()).await.unwrap() });
     }
     let listed = racing.join_all().await;
     assert_eq!(
@@ -155,18 +163,18 @@ async fn catalog_edits_require_the_current_version() {
         listed,
         StoreServiceResult::Stored | StoreServiceResult::Changed { version: 2 }
     )));
-    assert_eq!(table.version().await.unwrap(), 2);
+    assert_eq!(table.read_version().await.unwrap(), 2);
 }
 
 #[tokio::test]
 async fn legacy_entries_are_version_one_and_not_curated() {
     let emulator = Emulator::start().await;
     let table = emulator.catalog();
-    table.put(&service(1, "one"), &sample::audit()).await.unwrap();
+    table.put_service(&service(1, "one"), &sample::audit()).await.unwrap();
     let key = ("pk", AttributeValue::S(format!("SVC#{}", sample::service_id(1))));
     let forget = emulator.client.update_item().table_name(CATALOG).key(key.0, key.1);
     forget.update_expression("REMOVE ver, curated").send().await.unwrap();
-    let old = table.service(sample::service_id(1)).await.unwrap().unwrap();
+    let old = table.read_service_by_id(sample::service_id(1)).await.unwrap().unwrap();
     assert_eq!((old.version, old.curated), (1, false));
     let first = Service {
         version: 1,
@@ -174,15 +182,15 @@ async fn legacy_entries_are_version_one_and_not_curated() {
         ..old.clone()
     };
     assert_eq!(
-        table.put(&first, &sample::audit()).await.unwrap(),
+        table.put_service(&first, &sample::audit()).await.unwrap(),
         StoreServiceResult::Changed { version: 1 }
     );
     let second = Service { version: 2, ..old };
     assert_eq!(
-        table.put(&second, &sample::audit()).await.unwrap(),
+        table.put_service(&second, &sample::audit()).await.unwrap(),
         StoreServiceResult::Stored
     );
-    assert_eq!(table.service(second.id).await.unwrap(), Some(second));
+    assert_eq!(table.read_service_by_id(second.id).await.unwrap(), Some(second));
 }
 
 fn asks(units: u64) -> Quote {
@@ -208,34 +216,43 @@ async fn what_probes_see_returns_and_moves_no_version() {
     let table = Emulator::start().await.catalog();
     let entry = probed_service(1, "one");
     let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
-    table.put(&entry, &sample::audit()).await.unwrap();
-    table.put(&service(2, "another"), &sample::audit()).await.unwrap();
-    assert_eq!(table.probes(entry.id).await.unwrap(), ProbeRecord::default());
+    table.put_service(&entry, &sample::audit()).await.unwrap();
+    table
+        .put_service(&service(2, "another"), &sample::audit())
+        .await
+        .unwrap();
+    assert_eq!(table.read_probe_record(entry.id).await.unwrap(), ProbeRecord::default());
 
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
-    let first = ProbeRecord::default().with(&entry, seen, after(1));
-    assert!(table.put_probes(entry.id, &first).await.unwrap());
-    assert_eq!(table.probes(entry.id).await.unwrap(), first);
-    assert!(table.put_probes(entry.id, &first).await.unwrap(), "its own row");
-    let raced = ProbeRecord::default().with(&entry, [(free, Err(Obstacle::Timeout))], after(1));
+    let first = ProbeRecord::default().with_results(&entry, seen, after(1));
+    assert!(table.put_probe_record(entry.id, &first).await.unwrap());
+    assert_eq!(table.read_probe_record(entry.id).await.unwrap(), first);
+    assert!(table.put_probe_record(entry.id, &first).await.unwrap(), "its own row");
+    let raced = ProbeRecord::default().with_results(&entry, [(free, Err(Obstacle::Timeout))], after(1));
     assert!(
-        !table.put_probes(entry.id, &raced).await.unwrap(),
+        !table.put_probe_record(entry.id, &raced).await.unwrap(),
         "another run was faster"
     );
 
     let seen = [(paid, Err(Obstacle::Status(503))), (free, Err(Obstacle::Timeout))];
-    let second = first.with(&entry, seen, after(3));
-    assert!(table.put_probes(entry.id, &second).await.unwrap());
-    assert_eq!(second.change(&entry.operations[0], after(3)).unwrap().since, after(1));
+    let second = first.with_results(&entry, seen, after(3));
+    assert!(table.put_probe_record(entry.id, &second).await.unwrap());
+    assert_eq!(
+        second.changed_payment(&entry.operations[0], after(3)).unwrap().since,
+        after(1)
+    );
     table.request_probe(entry.id, after(4), &sample::audit()).await.unwrap();
     let second = ProbeRecord {
         requested_at: Some(after(4)),
         ..second
     };
     let other = (service(2, "another"), ProbeRecord::default());
-    assert_eq!(table.load_probed().await.unwrap(), [other, (entry.clone(), second)]);
-    assert_eq!(table.service(entry.id).await.unwrap(), Some(entry));
-    assert_eq!(table.version().await.unwrap(), 2);
+    assert_eq!(
+        table.read_probed_services().await.unwrap(),
+        [other, (entry.clone(), second)]
+    );
+    assert_eq!(table.read_service_by_id(entry.id).await.unwrap(), Some(entry));
+    assert_eq!(table.read_version().await.unwrap(), 2);
 }
 
 /// The cache for decisions ignores probe results.
@@ -247,14 +264,14 @@ async fn cached_probe_results_survive_a_damaged_summary() {
         trust_status: TrustStatus::Listed,
         ..probed_service(1, "one")
     };
-    table.put(&entry, &sample::audit()).await.unwrap();
+    table.put_service(&entry, &sample::audit()).await.unwrap();
     let (cache, deciding) = (
         CatalogCache::new(table.clone()),
-        CatalogCache::without_sightings(table.clone()),
+        CatalogCache::without_probe_results(table.clone()),
     );
     let labels = async |cache: &CatalogCache, secs| {
         let edition = cache.current(after(secs)).await.unwrap();
-        let service = edition.catalog.by_id(entry.id).unwrap();
+        let service = edition.catalog.find_by_id(entry.id).unwrap();
         let of_each = service.operations.iter().map(|operation| operation.availability.name());
         (service.trust_status.name(), of_each.collect::<Vec<_>>().join(" "))
     };
@@ -262,9 +279,9 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     assert_eq!(labels(&cache, 0).await, unseen);
     let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
     let seen = [(paid, Ok(asks(11_000))), (free, Ok(Quote::Free))];
-    let record = ProbeRecord::default().with(&entry, seen, after(1));
+    let record = ProbeRecord::default().with_results(&entry, seen, after(1));
     table
-        .put_sightings(&Sightings::summarize([(&entry, &record)]))
+        .put_probe_summary(&ProbeSummary::summarize([(&entry, &record)]))
         .await
         .unwrap();
     let all = ("probe_passed", "paid_x402 free_verified".to_owned());
@@ -280,9 +297,9 @@ async fn cached_probe_results_survive_a_damaged_summary() {
     let mut moved = entry.clone();
     moved.version = 2;
     moved.operations[1].method = "POST".to_owned();
-    table.put(&moved, &sample::audit()).await.unwrap();
+    table.put_service(&moved, &sample::audit()).await.unwrap();
     table
-        .put_sightings(&Sightings::summarize([(&moved, &record)]))
+        .put_probe_summary(&ProbeSummary::summarize([(&moved, &record)]))
         .await
         .unwrap();
     assert_eq!(labels(&cache, 15).await, ("listed", "paid_x402 unverified".to_owned()));
@@ -298,12 +315,12 @@ async fn the_largest_service_fits_one_item() {
             ..operation(&format!("weather.n{n}"), None)
         })
         .collect();
-    table.put(&entry, &sample::audit()).await.unwrap();
+    table.put_service(&entry, &sample::audit()).await.unwrap();
     let ids: Vec<OperationUuid> = entry.operations.iter().map(|operation| operation.id).collect();
     let seen = ids.into_iter().map(|id| (id, Ok(asks(9_007_199_254_740_991))));
-    let record = ProbeRecord::default().with(&entry, seen, after(1));
-    assert!(table.put_probes(entry.id, &record).await.unwrap());
-    assert_eq!(table.load_probed().await.unwrap(), [(entry, record)]);
+    let record = ProbeRecord::default().with_results(&entry, seen, after(1));
+    assert!(table.put_probe_record(entry.id, &record).await.unwrap());
+    assert_eq!(table.read_probed_services().await.unwrap(), [(entry, record)]);
 }
 
 fn after(secs: u32) -> Timestamp {
@@ -315,8 +332,8 @@ fn after(secs: u32) -> Timestamp {
 async fn the_catalog_is_reloaded_only_when_changed() {
     let (emulator, meter) = Emulator::start().await.metered().await;
     let table = emulator.catalog();
-    table.put(&service(1, "one"), &sample::audit()).await.unwrap();
-    let cache = CatalogCache::without_sightings(table.clone());
+    table.put_service(&service(1, "one"), &sample::audit()).await.unwrap();
+    let cache = CatalogCache::without_probe_results(table.clone());
     meter.take();
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..50 {
@@ -331,7 +348,7 @@ async fn the_catalog_is_reloaded_only_when_changed() {
     );
     assert!(editions.iter().all(|edition| Arc::ptr_eq(edition, &editions[0])));
 
-    table.put(&service(2, "two"), &sample::audit()).await.unwrap();
+    table.put_service(&service(2, "two"), &sample::audit()).await.unwrap();
     meter.take();
     assert_eq!(cache.current(after(4)).await.unwrap().version, 1);
     assert_eq!(meter.take().calls, 0, "fresh enough");
@@ -366,12 +383,12 @@ async fn each_scope_is_limited_per_minute() {
     let mut racing = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let throttle = throttle.clone();
-        racing.spawn(async move { throttle.limit("a", at(50), async { Ok(()) }).await.is_ok() });
+        racing.spawn(async move { throttle.run_limited_by("a", at(50), async { Ok(()) }).await.is_ok() });
     }
     let answers = racing.join_all().await;
     assert_eq!(answers.iter().filter(|passed| **passed).count(), 7);
     let passes = async |scope: &str, at| {
-        let answer = throttle.limit(scope, at, async { Ok(()) }).await;
+        let answer = throttle.run_limited_by(scope, at, async { Ok(()) }).await;
         answer.map_err(|error| error.kind().slug())
     };
     assert_eq!(passes("a", at(50)).await, Err("too_many_requests".to_owned()));

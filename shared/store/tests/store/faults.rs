@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
-use purser_store::{Claim, ConfirmResult, EditResult};
+use purser_store::{Claim, ConfirmResult, UpdateResult};
 use purser_testkit::{
     AUDIT, Emulator, Fate, LEDGER, Moment, Proxy, ProxyConfig, Step,
     authorize::{Answer, authorize},
@@ -39,7 +39,11 @@ async fn lost_messages_do_not_duplicate_a_payment() {
         let answer = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
         assert!(matches!(answer, Answer::Allowed(_)), "{config:?}");
         assert_eq!(
-            ledger.settlements(sample::agent_id(1), None, 5).await.unwrap().len(),
+            ledger
+                .read_settlements(sample::agent_id(1), None, 5)
+                .await
+                .unwrap()
+                .len(),
             1,
             "{config:?}"
         );
@@ -59,7 +63,14 @@ async fn uncertain_payments_fail_and_are_resolved_on_retry() {
             count(&[answer], |answer| matches!(answer, Answer::Replayed(_))),
             usize::from(made)
         );
-        assert_eq!(ledger.settlements(sample::agent_id(1), None, 5).await.unwrap().len(), 1);
+        assert_eq!(
+            ledger
+                .read_settlements(sample::agent_id(1), None, 5)
+                .await
+                .unwrap()
+                .len(),
+            1
+        );
         assert_sound(&emulator).await;
     }
 }
@@ -84,7 +95,11 @@ async fn writes_with_lost_responses_are_recognized() {
     let Answer::Allowed(id) = authorize(&direct, &request(10, "k"), sample::start()).await.unwrap() else {
         panic!()
     };
-    let paid = direct.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    let paid = direct
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap();
     let transfer = sample::transfer(&paid, sample::tx_hash(1));
     // First all responses to the claim are lost, then all responses to the settlement.
     for write in ["PutItem", "UpdateItem"] {
@@ -93,11 +108,11 @@ async fn writes_with_lost_responses_are_recognized() {
             Moment::CarriedOut if step.call.starts_with(write) => Fate::server_error(),
             _ => Fate::PassOn,
         });
-        let confirmed = ledger.confirm(&paid, &transfer, Claim::Transaction, sample::start());
+        let confirmed = ledger.confirm_settlement(&paid, &transfer, Claim::Transaction, sample::start());
         assert_eq!(confirmed.await.expect_err(write).kind().slug(), "internal_error");
     }
     let confirmed = direct
-        .confirm(&paid, &transfer, Claim::Transaction, sample::start())
+        .confirm_settlement(&paid, &transfer, Claim::Transaction, sample::start())
         .await
         .unwrap();
     assert!(matches!(confirmed, ConfirmResult::Already(stored) if stored == paid.confirm(&transfer, sample::start())));
@@ -110,14 +125,14 @@ async fn writes_with_lost_responses_are_recognized() {
             .put_policy(sample::agent_id(1), &policy, &sample::audit())
             .await
             .unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     let mut agent = sample::agent(1, sample::rules());
     agent.version = 2;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
     assert_eq!(
         ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert_sound(&emulator).await;
 }
@@ -153,7 +168,7 @@ async fn partial_batch_reads_are_completed() {
     }
     let (ledger, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
     proxy.follow(read_one);
-    assert_eq!(ledger.settlements_of(&wanted).await.unwrap().len(), 5);
+    assert_eq!(ledger.read_settlements_by_id(&wanted).await.unwrap().len(), 5);
 }
 
 /// Each call is attempted three times. Shorter throttling causes no error.
@@ -241,12 +256,18 @@ async fn throttled_counters_neither_delay_nor_refuse_calls() {
         Moment::CarriedOut => Fate::PassOn,
     });
     for n in 1..=3 {
-        throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
+        throttle
+            .run_limited_by("a", sample::start(), async { Ok(()) })
+            .await
+            .unwrap();
         assert_eq!(attempts.load(SeqCst), n);
     }
     // Other failures are retried, because a lost count would let a call through.
     proxy.behave();
-    throttle.limit("a", sample::start(), async { Ok(()) }).await.unwrap();
+    throttle
+        .run_limited_by("a", sample::start(), async { Ok(()) })
+        .await
+        .unwrap();
     let mut left = ATTEMPTS - 1;
     proxy.follow(move |step| match step.moment {
         Moment::Arrived if left > 0 => {
@@ -256,7 +277,7 @@ async fn throttled_counters_neither_delay_nor_refuse_calls() {
         _ => Fate::PassOn,
     });
     let refused = throttle
-        .limit("a", sample::start(), async { Ok(()) })
+        .run_limited_by("a", sample::start(), async { Ok(()) })
         .await
         .unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::TooManyRequests { .. }), "{refused}");
@@ -278,7 +299,7 @@ async fn edits_and_their_audit_rows_are_atomic() {
         let (emulator, first) = ledger_with(1_000, 1_000).await;
         let written = rows(&emulator).await;
         let (ledger, _proxy) = emulator.ledger_behind(config).await;
-        let agent = first.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let agent = first.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
         let frozen = Agent {
             status: AgentStatus::Frozen,
             version: agent.version + 1,
@@ -286,14 +307,14 @@ async fn edits_and_their_audit_rows_are_atomic() {
         };
         // The update may be stored even if the caller gets an error.
         let _ = ledger.put_agent(&frozen, &sample::audit()).await;
-        let stored = first.agent(frozen.id).await.unwrap().unwrap();
+        let stored = first.read_agent_by_id(frozen.id).await.unwrap().unwrap();
         let is_made = stored == frozen;
         assert_eq!(rows(&emulator).await, written + usize::from(is_made), "{config:?}");
         // The repeated call makes the update, or finds it stored and adds no row.
         let again = first.put_agent(&frozen, &sample::audit()).await.unwrap();
         assert_eq!(
             (again, rows(&emulator).await),
-            (EditResult::Stored, written + 1),
+            (UpdateResult::Stored, written + 1),
             "{config:?}"
         );
     }

@@ -1,7 +1,7 @@
 //! Tests operators' freezes: each change is stored only if the stored freeze is the one that was read.
 
-use purser_domain::{FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, PersonId};
-use purser_store::{FreezeChanged, Ledger};
+use purser_domain::{FreezeChange, FreezeTarget, OperatorFreeze, OperatorName, OperatorReason, UserId};
+use purser_store::{ChangeFreezeResult, Ledger};
 use purser_testkit::{Emulator, LEDGER, ProxyConfig, invariants::scan, sample};
 
 fn freeze(target: &FreezeTarget, by: &str, reason: &str) -> OperatorFreeze {
@@ -14,7 +14,7 @@ fn freeze(target: &FreezeTarget, by: &str, reason: &str) -> OperatorFreeze {
     }
 }
 
-async fn change(ledger: &Ledger, change: FreezeChange) -> FreezeChanged {
+async fn change(ledger: &Ledger, change: FreezeChange) -> ChangeFreezeResult {
     ledger.change_freeze(&change, &sample::audit()).await.unwrap()
 }
 
@@ -27,7 +27,7 @@ async fn freezes_change_only_as_they_were_read() {
     let token = OperatorName::parse("ann").unwrap();
     for target in [
         FreezeTarget::Agent(sample::agent_id(1)),
-        FreezeTarget::Owner(PersonId::derive("x", "y")),
+        FreezeTarget::Owner(UserId::derive("x", "y")),
         FreezeTarget::Deployment,
     ] {
         let browsers = freeze(&target, "browser:ada", "why");
@@ -45,22 +45,22 @@ async fn freezes_change_only_as_they_were_read() {
         ];
         for stored in &states {
             for read in &states {
-                let clear = ledger.operator_freeze(&target).await.unwrap();
-                let clear = FreezeChange::end(target.clone(), clear, &token, false).unwrap();
-                assert_eq!(change(&ledger, clear).await, FreezeChanged::Stored);
+                let clear = ledger.read_operator_freeze(&target).await.unwrap();
+                let clear = FreezeChange::end_freeze(target.clone(), clear, &token, false).unwrap();
+                assert_eq!(change(&ledger, clear).await, ChangeFreezeResult::Stored);
                 if let Some(stored) = stored {
-                    let begin = FreezeChange::begin(None, stored.clone()).unwrap();
-                    assert_eq!(change(&ledger, begin).await, FreezeChanged::Stored);
+                    let begin = FreezeChange::begin_freeze(None, stored.clone()).unwrap();
+                    assert_eq!(change(&ledger, begin).await, ChangeFreezeResult::Stored);
                 }
                 let before = scan(&emulator.client, LEDGER, None).await;
                 let next = freeze(&target, "ann", "next");
                 let changes = [
-                    FreezeChange::begin(read.clone(), next),
-                    FreezeChange::end(target.clone(), read.clone(), &token, false),
+                    FreezeChange::begin_freeze(read.clone(), next),
+                    FreezeChange::end_freeze(target.clone(), read.clone(), &token, false),
                 ];
                 for stale in changes.into_iter().filter(|_| stored != read) {
                     let stale = change(&ledger, stale.unwrap()).await;
-                    assert_eq!(stale, FreezeChanged::Conflict, "{stored:?} {read:?}");
+                    assert_eq!(stale, ChangeFreezeResult::Conflict, "{stored:?} {read:?}");
                     assert_eq!(
                         scan(&emulator.client, LEDGER, None).await,
                         before,
@@ -77,16 +77,19 @@ async fn freezes_change_only_as_they_were_read() {
 async fn a_change_whose_response_was_lost_is_stored() {
     let target = FreezeTarget::Deployment;
     let first = freeze(&target, "ann", "why");
-    let end = FreezeChange::end(target.clone(), Some(first.clone()), &first.by, false);
+    let end = FreezeChange::end_freeze(target.clone(), Some(first.clone()), &first.by, false);
     for (stored, lost) in [
-        (None, FreezeChange::begin(None, first.clone())),
-        (Some(&first), FreezeChange::begin(Some(first.clone()), first.clone())),
+        (None, FreezeChange::begin_freeze(None, first.clone())),
+        (
+            Some(&first),
+            FreezeChange::begin_freeze(Some(first.clone()), first.clone()),
+        ),
         (Some(&first), end),
     ] {
         let emulator = Emulator::start().await;
         if let Some(stored) = stored {
-            let begin = FreezeChange::begin(None, stored.clone()).unwrap();
-            assert_eq!(change(&emulator.ledger(), begin).await, FreezeChanged::Stored);
+            let begin = FreezeChange::begin_freeze(None, stored.clone()).unwrap();
+            assert_eq!(change(&emulator.ledger(), begin).await, ChangeFreezeResult::Stored);
         }
         // The SDK makes three attempts.
         let config = ProxyConfig {
@@ -95,8 +98,8 @@ async fn a_change_whose_response_was_lost_is_stored() {
         };
         let (ledger, _proxy) = emulator.ledger_behind(config).await;
         let lost = lost.unwrap();
-        let after = lost.after().cloned();
-        assert_eq!(change(&ledger, lost).await, FreezeChanged::Stored);
-        assert_eq!(ledger.operator_freeze(&target).await.unwrap(), after);
+        let after = lost.new_freeze().cloned();
+        assert_eq!(change(&ledger, lost).await, ChangeFreezeResult::Stored);
+        assert_eq!(ledger.read_operator_freeze(&target).await.unwrap(), after);
     }
 }

@@ -6,7 +6,7 @@ use purser_domain::{
     LabelValue, Labels, LoggedDecision, OperationSlug, Permission, Purpose, SecretDigest, SettlementState,
     SourceNetwork, Timestamp,
 };
-use purser_store::{Backoff, CreateAgentResult, EditResult, ReplayKey};
+use purser_store::{Backoff, CreateAgentResult, ReplayKey, UpdateResult};
 use purser_testkit::{
     CATALOG, DECISIONS, Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -74,12 +74,12 @@ async fn an_agent_returns_with_its_keys_and_rules() {
         scope: longest_scope(),
     });
     agent.labels = longest_labels();
-    assert_eq!(ledger.agent(agent.id).await.unwrap(), None);
+    assert_eq!(ledger.read_agent_by_id(agent.id).await.unwrap(), None);
     assert_eq!(
         ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
         CreateAgentResult::Stored
     );
-    assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(agent.clone()));
+    assert_eq!(ledger.read_agent_by_id(agent.id).await.unwrap(), Some(agent.clone()));
 
     assert_eq!(
         ledger.create_agent(&agent, &sample::audit()).await.unwrap(),
@@ -104,11 +104,11 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert_eq!(
         ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-        EditResult::Stored,
+        UpdateResult::Stored,
         "the same again is the same"
     );
     let late = purser_domain::Agent {
@@ -118,7 +118,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&late, &sample::audit()).await.unwrap(),
-        EditResult::Conflict
+        UpdateResult::Conflict
     );
     let early = purser_domain::Agent {
         version: 4,
@@ -126,17 +126,17 @@ async fn an_agent_returns_with_its_keys_and_rules() {
     };
     assert_eq!(
         ledger.put_agent(&early, &sample::audit()).await.unwrap(),
-        EditResult::Conflict
+        UpdateResult::Conflict
     );
     assert_eq!(
         ledger
             .put_agent(&sample::agent(2, Vec::new()), &sample::audit())
             .await
             .unwrap(),
-        EditResult::Conflict,
+        UpdateResult::Conflict,
         "there is none"
     );
-    assert_eq!(ledger.agent(agent.id).await.unwrap(), Some(frozen));
+    assert_eq!(ledger.read_agent_by_id(agent.id).await.unwrap(), Some(frozen));
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
     for policy in &policies {
         assert_eq!(
             ledger.put_policy(agent, policy, &sample::audit()).await.unwrap(),
-            EditResult::Stored
+            UpdateResult::Stored
         );
     }
     let of = |number| sample::agent(number, Vec::new());
@@ -172,23 +172,23 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
     let mut next = sample::enabled(sample::service_id(0), 7, 7);
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        EditResult::Conflict,
+        UpdateResult::Conflict,
         "there is a first version"
     );
     next.version = 3;
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        EditResult::Conflict,
+        UpdateResult::Conflict,
         "there is no second version"
     );
     next.version = 2;
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert_eq!(
         ledger.put_policy(agent, &next, &sample::audit()).await.unwrap(),
-        EditResult::Stored,
+        UpdateResult::Stored,
         "the same again is the same"
     );
     assert_eq!(
@@ -241,17 +241,21 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
     purchase.checks = longest_checks();
     assert!(purchase.budgets.len() == 10 && purchase.approval.is_some());
     let reserved = ledger
-        .reserve(&grant, &terms, &asked.fingerprint(), &mut Backoff::new())
+        .reserve_payment(&grant, &terms, &asked.fingerprint(), &mut Backoff::new())
         .await
         .unwrap();
     assert_eq!(reserved, purser_store::ReserveResult::Done);
-    let stored = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
+    let stored = ledger
+        .read_settlement_by_id(terms.agent, terms.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!((&stored.terms, &stored.state), (&terms, &SettlementState::Authorized));
     assert_sound(&emulator).await;
     check_sizes(&emulator).await;
 
     ledger
-        .confirm(
+        .confirm_settlement(
             &stored,
             &sample::transfer(&stored, sample::tx_hash(0xee)),
             purser_store::Claim::Transaction,
@@ -259,7 +263,11 @@ async fn the_longest_settlement_returns_and_costs_one_unit() {
         )
         .await
         .unwrap();
-    let confirmed = ledger.settlement(terms.agent, terms.id).await.unwrap().unwrap();
+    let confirmed = ledger
+        .read_settlement_by_id(terms.agent, terms.id)
+        .await
+        .unwrap()
+        .unwrap();
     let state = SettlementState::Confirmed {
         tx_hash: sample::tx_hash(0xee),
         block_number: sample::BLOCK,
@@ -330,7 +338,7 @@ async fn a_replay_key_is_held_for_one_day() {
         assert_eq!(ledger.hold_replay_key(agent, &key, &request, at).await.unwrap(), held);
     }
     check_sizes(&emulator).await;
-    assert_eq!(ledger.settlements(agent, None, 100).await.unwrap(), []);
+    assert_eq!(ledger.read_settlements(agent, None, 100).await.unwrap(), []);
 }
 
 /// Only the agent of the decision can read it.
@@ -346,7 +354,8 @@ async fn refused_decisions_are_stored_once_with_numbers() {
         (text("result"), text("error"), text("rule")),
         ("block", "amount_exceeds_per_call_limit", "max_per_call_units")
     );
-    let [LoggedDecision::Refused(logged)] = &ledger.decisions(sample::agent_id(1), None, 10).await.unwrap()[..] else {
+    let [LoggedDecision::Refused(logged)] = &ledger.read_decisions(sample::agent_id(1), None, 10).await.unwrap()[..]
+    else {
         panic!()
     };
     let failed = logged.checks.iter().find(|check| check.outcome == CheckOutcome::Failed);
@@ -377,7 +386,7 @@ async fn unreadable_items_are_named_without_their_values() {
         .update_expression("SET wallet = :x")
         .expression_attribute_values(":x", text("secret"));
     update.send().await.unwrap();
-    let error = ledger.agent(sample::agent_id(1)).await.unwrap_err();
+    let error = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap_err();
     let told = format!("{error} {error:?}");
     assert!(
         told.contains("`wallet`") && told.contains(&key) && told.contains("`LedgerTable`"),

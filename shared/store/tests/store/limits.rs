@@ -58,7 +58,11 @@ fn request(amount: u64, key: &str) -> Request {
 
 /// Returns the settlement with a decision that made this check, because the test's own decisions record no checks.
 async fn checked(ledger: &Ledger, id: SettlementId, name: CheckName) -> Settlement {
-    let mut settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    let mut settlement = ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap();
     if let Purpose::Purchase(purchase) = &mut settlement.terms.purpose {
         let outcome = CheckOutcome::Passed;
         let (limit, used, remaining) = (None, None, None);
@@ -151,7 +155,10 @@ async fn a_released_call_may_be_repeated() {
         checked(&ledger, id, CheckName::Duplicate).await
     };
     let release = async |settlement: &Settlement| {
-        let released = ledger.release(settlement, &sample::unusable(settlement)).await.unwrap();
+        let released = ledger
+            .release_hold(settlement, &sample::unusable(settlement))
+            .await
+            .unwrap();
         assert!(matches!(released, TransitionResult::Done(_)));
     };
     let first = settlement(pay("a", start).await).await;
@@ -189,7 +196,7 @@ async fn recent_payments_are_bounded() {
     let known = RuleKind::NewPayee {
         services: Some(vec![purser_domain::ServiceSlug::parse("other").unwrap()]),
     };
-    let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+    let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     let mut rules = agent.rules.clone();
     rules[2] = Rule {
         version: 2,
@@ -214,7 +221,9 @@ async fn recent_payments_are_bounded() {
         if n < 39 {
             let settlement = checked(&ledger, id, CheckName::Price).await;
             let transfer = sample::transfer(&settlement, sample::tx_hash(u8::try_from(n).unwrap()));
-            let confirmed = ledger.confirm(&settlement, &transfer, Claim::Transaction, at).await;
+            let confirmed = ledger
+                .confirm_settlement(&settlement, &transfer, Claim::Transaction, at)
+                .await;
             assert!(matches!(confirmed, Ok(ConfirmResult::Done(_))), "{n} {confirmed:?}");
         }
     }
@@ -222,7 +231,7 @@ async fn recent_payments_are_bounded() {
         service: Some(sample::service_id(1)),
         ..DecisionKeys::default()
     };
-    let (_, inputs) = ledger.decision_inputs(edited.id, &keys).await.unwrap();
+    let (_, inputs) = ledger.read_decision_inputs(edited.id, &keys).await.unwrap();
     let recent = inputs.service_state.unwrap().recent;
     let mut times: Vec<Timestamp> = recent.calls.iter().map(|(_, at)| *at).collect();
     times.sort_unstable();
@@ -249,12 +258,12 @@ async fn a_count_limit_counts_each_payment_as_one() {
         _ => None,
     });
     let settlement = ledger
-        .settlement(sample::agent_id(1), paid.unwrap())
+        .read_settlement_by_id(sample::agent_id(1), paid.unwrap())
         .await
         .unwrap()
         .unwrap();
     let released = ledger
-        .release(&settlement, &sample::unusable(&settlement))
+        .release_hold(&settlement, &sample::unusable(&settlement))
         .await
         .unwrap();
     assert!(matches!(released, TransitionResult::Done(_)));

@@ -3,7 +3,7 @@
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Service, TrustStatus, Url};
-use purser_store::{CatalogCache, CatalogTable, Edition, ObjectStored, StoreServiceResult};
+use purser_store::{CatalogCache, CatalogTable, CatalogVersion, ObjectStored, StoreServiceResult};
 use purser_testkit::{CATALOG, Emulator, Fate, Moment, Proxy, ProxyConfig, Rng, Step, sample};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -51,13 +51,13 @@ impl Place {
 
     async fn put(&self, service: &Service) {
         assert_eq!(
-            self.table.put(service, &sample::audit()).await.unwrap(),
+            self.table.put_service(service, &sample::audit()).await.unwrap(),
             StoreServiceResult::Stored
         );
     }
 
     /// Returns the catalog that a newly started function reads through the proxy, and the function's calls.
-    async fn read(&self) -> (Arc<Edition>, Vec<String>) {
+    async fn read(&self) -> (Arc<CatalogVersion>, Vec<String>) {
         read(&self.emulator, &self.proxy).await
     }
 
@@ -97,8 +97,8 @@ impl Place {
         self.proxy.behave();
         let (edition, made) = self.read().await;
         assert_eq!(made, calls, "{why}");
-        assert_eq!(edition.version, self.table.version().await.unwrap(), "{why}");
-        let scanned = self.table.load().await.unwrap();
+        assert_eq!(edition.version, self.table.read_version().await.unwrap(), "{why}");
+        let scanned = self.table.read_catalog().await.unwrap();
         assert_eq!(edition.catalog.services(), scanned.services(), "{why}");
     }
 
@@ -138,9 +138,9 @@ impl Place {
     }
 }
 
-async fn read(emulator: &Emulator, proxy: &Proxy) -> (Arc<Edition>, Vec<String>) {
+async fn read(emulator: &Emulator, proxy: &Proxy) -> (Arc<CatalogVersion>, Vec<String>) {
     proxy.calls().take();
-    let cache = CatalogCache::without_sightings(emulator.catalog_behind(proxy));
+    let cache = CatalogCache::without_probe_results(emulator.catalog_behind(proxy));
     let edition = cache.current(sample::start()).await.unwrap();
     let calls = proxy.calls().take().into_iter().map(|call| call.operation);
     let mut calls: Vec<String> = calls.collect();
@@ -232,7 +232,10 @@ async fn readers_of_a_replaced_object_retry_or_scan() {
         place.answer([vec![&before["VERSION"]], heads].concat());
         let (edition, made) = place.read().await;
         assert_eq!(made, calls);
-        assert_eq!(edition.catalog.services(), place.table.load().await.unwrap().services());
+        assert_eq!(
+            edition.catalog.services(),
+            place.table.read_catalog().await.unwrap().services()
+        );
     }
 }
 
@@ -333,7 +336,7 @@ async fn interrupted_writers_leave_a_readable_catalog() {
             let why = format!("{moment:?} {step}: {stored:?}");
             assert_eq!(stored.is_err(), was_cut, "{why}");
             let written: u64 = place.head().await["ver"].as_n().unwrap().parse().unwrap();
-            let written = written == place.table.version().await.unwrap();
+            let written = written == place.table.read_version().await.unwrap();
             place
                 .assert_read(if written { &BY_OBJECT } else { &BY_SCAN }, &why)
                 .await;
@@ -420,7 +423,7 @@ async fn damaged_objects_are_logged_and_replaced_by_scans() {
     let mut cut = bytes(&chunks[0]);
     cut.pop();
     let blob = |bytes: Vec<u8>| AttributeValue::B(Blob::new(bytes));
-    let version = place.table.version().await.unwrap();
+    let version = place.table.read_version().await.unwrap();
     let damages = [
         ("a bit", with(&chunks[0], "bytes", blob(flipped))),
         ("a byte less", with(&chunks[0], "bytes", blob(cut))),
@@ -446,7 +449,10 @@ async fn damaged_objects_are_logged_and_replaced_by_scans() {
         let (edition, calls) = place.read().await;
         assert_eq!(calls.last().unwrap(), "Scan", "{damage}");
         assert_eq!(edition.version, version, "{damage}");
-        assert_eq!(edition.catalog.services(), place.table.load().await.unwrap().services());
+        assert_eq!(
+            edition.catalog.services(),
+            place.table.read_catalog().await.unwrap().services()
+        );
         let told = lines.take();
         assert!(told.contains("catalog.object_unreadable"), "{damage}: {told}");
         place.write(whole.clone()).await;
@@ -478,7 +484,7 @@ async fn the_bytes_of_another_catalog_are_no_object() {
 #[tokio::test]
 async fn failed_object_reads_fall_back_to_scans() {
     let place = Place::with_chunks(3).await;
-    let scanned = place.table.load().await.unwrap();
+    let scanned = place.table.read_catalog().await.unwrap();
     let cases: [Case; 3] = [
         ("OBJECT", |_| Fate::server_error()),
         ("CHUNK", |_| Fate::server_error()),

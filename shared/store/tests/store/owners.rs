@@ -2,12 +2,12 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, Duration, FollowedTemplate, Handover, KeyId, KmsKeyId, OperatorName,
-    OperatorReason, PersonId, TemplateName, Timestamp, WindowScope,
+    Agent, AgentId, Amount, ApprovalId, Duration, FollowedTemplate, KeyId, KmsKeyId, OperatorName, OperatorReason,
+    OwnershipOffer, TemplateName, Timestamp, UserId, WindowScope,
 };
 use purser_store::{
-    AgentOrder, AgentPlace, ApprovalDecision, ApprovalList, ApprovalPlace, EditResult, HandedOver, ResolveResult,
-    SpareKey,
+    AgentCursor, AgentOrder, ApprovalCursor, ApprovalDecision, ApprovalList, ResolveResult, SpareKey,
+    TransferAgentResult, UpdateResult,
 };
 use purser_testkit::{
     Emulator,
@@ -16,8 +16,8 @@ use purser_testkit::{
 };
 use std::{collections::BTreeSet, time};
 
-fn place(agent: &Agent) -> AgentPlace {
-    AgentPlace {
+fn place(agent: &Agent) -> AgentCursor {
+    AgentCursor {
         created_at: agent.created_at,
         id: agent.id,
     }
@@ -45,21 +45,21 @@ async fn agents_are_listed_by_owner_in_creation_order() {
         ..sample::agent(5_000, Vec::new())
     };
     ledger.create_agent(&foreign, &sample::audit()).await.unwrap();
-    assert_eq!(ledger.agents_of(sample::OWNER).await.unwrap(), expected);
-    assert_eq!(ledger.agents_of("owner2").await.unwrap(), [foreign]);
+    assert_eq!(ledger.read_owners_agents(sample::OWNER).await.unwrap(), expected);
+    assert_eq!(ledger.read_owners_agents("owner2").await.unwrap(), [foreign]);
     // Reads pages, each starting at its first position.
-    let places: Vec<AgentPlace> = expected.iter().map(place).collect();
+    let places: Vec<AgentCursor> = expected.iter().map(place).collect();
     let list = async |from, most| {
         let oldest_first = AgentOrder::OldestFirst;
         ledger
-            .agents_from(sample::OWNER, oldest_first, from, most)
+            .read_agent_positions(sample::OWNER, oldest_first, from, most)
             .await
             .unwrap()
     };
     assert_eq!(list(None, 60).await, places[..60]);
     assert_eq!(list(Some(places[60]), 60).await, places[60..120]);
     assert_eq!(list(Some(places[120]), 60).await, places[120..]);
-    assert_eq!(ledger.agents_of("nobody").await.unwrap(), []);
+    assert_eq!(ledger.read_owners_agents("nobody").await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -75,20 +75,20 @@ async fn approvals_are_listed_newest_first_with_current_state() {
     }
     let list = async |before, limit| -> Vec<ApprovalId> {
         let approvals = ledger
-            .approvals_of(sample::OWNER, ApprovalList::All, before, limit)
+            .read_owners_approvals(sample::OWNER, ApprovalList::All, before, limit)
             .await
             .unwrap();
         approvals.iter().map(|approval| approval.id).collect()
     };
     assert_eq!(list(None, 100).await, ids);
     assert_eq!(list(None, 2).await, ids[..2]);
-    let second = ledger.approval(ids[1]).await.unwrap().unwrap();
-    assert_eq!(list(Some(ApprovalPlace::new(&second)), 2).await, ids[2..4]);
-    let oldest = ledger.approval(ids[4]).await.unwrap().unwrap();
-    assert_eq!(list(Some(ApprovalPlace::new(&oldest)), 2).await, []);
+    let second = ledger.read_approval_by_id(ids[1]).await.unwrap().unwrap();
+    assert_eq!(list(Some(ApprovalCursor::new(&second)), 2).await, ids[2..4]);
+    let oldest = ledger.read_approval_by_id(ids[4]).await.unwrap().unwrap();
+    assert_eq!(list(Some(ApprovalCursor::new(&oldest)), 2).await, []);
     assert!(
         ledger
-            .approvals_of("nobody", ApprovalList::All, None, 9)
+            .read_owners_approvals("nobody", ApprovalList::All, None, 9)
             .await
             .unwrap()
             .is_empty()
@@ -103,10 +103,10 @@ async fn approvals_are_listed_newest_first_with_current_state() {
         .await
         .unwrap();
     let newest = ledger
-        .approvals_of(sample::OWNER, ApprovalList::All, None, 1)
+        .read_owners_approvals(sample::OWNER, ApprovalList::All, None, 1)
         .await
         .unwrap();
-    assert_eq!(newest[0].ruling(), Some(&ruling));
+    assert_eq!(newest[0].users_decision(), Some(&ruling));
 }
 
 /// Repeating the winning decision succeeds again.
@@ -156,20 +156,26 @@ async fn decisions_are_listed_newest_first_page_by_page() {
             .unwrap();
     }
     let agent = sample::agent_id(1);
-    let log = ledger.decisions(agent, None, 100).await.unwrap();
+    let log = ledger.read_decisions(agent, None, 100).await.unwrap();
     let results: Vec<&str> = log.iter().map(|decision| decision.result().name()).collect();
     assert_eq!(results, ["block", "allow", "escalate", "block", "allow"]);
     let mut paged = Vec::new();
     let mut before = None;
     loop {
-        let page = ledger.decisions(agent, before, 2).await.unwrap();
+        let page = ledger.read_decisions(agent, before, 2).await.unwrap();
         let Some(last) = page.last() else { break };
-        before = Some(last.place());
+        before = Some(last.log_position());
         assert!(page.len() <= 2);
         paged.extend(page);
     }
     assert_eq!(paged, log);
-    assert!(ledger.decisions(sample::agent_id(2), None, 5).await.unwrap().is_empty());
+    assert!(
+        ledger
+            .read_decisions(sample::agent_id(2), None, 5)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -191,10 +197,10 @@ async fn window_usage_is_exact_despite_expired_entries() {
     };
     let scopes: Vec<_> = (1..=130).map(scope).collect();
     let live = async |at: Timestamp| {
-        let windows = ledger.windows_in_use(&scopes, at).await.unwrap();
+        let windows = ledger.read_used_windows(&scopes, at).await.unwrap();
         let [window] = &windows[..] else { panic!("{windows:?}") };
         assert_eq!(window.scope, scopes[0].0);
-        window.live(at).units()
+        window.spent_at(at).units()
     };
     assert_eq!(live(at(30)).await, 300);
     // Twenty of thirty payments have left the window, more than a decision reads in one query, and none has been
@@ -209,7 +215,7 @@ async fn each_wallet_number_is_given_out_once() {
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..32 {
         let ledger = ledger.clone();
-        asking.spawn(async move { ledger.next_wallet_index().await.unwrap() });
+        asking.spawn(async move { ledger.assign_wallet_index().await.unwrap() });
     }
     let numbers: BTreeSet<u32> = asking.join_all().await.into_iter().collect();
     assert_eq!(numbers, (0..32).collect());
@@ -224,7 +230,7 @@ async fn spare_keys_are_taken_once_oldest_first() {
         agent: AgentId::from_uuid(uuid::Uuid::from_u128(number)),
     };
     for number in 1..=8 {
-        ledger.keep_spare_key(spare(number)).await.unwrap();
+        ledger.add_spare_key(spare(number)).await.unwrap();
     }
     assert_eq!(ledger.take_spare_key().await.unwrap(), Some(spare(1)));
     let mut taking = tokio::task::JoinSet::new();
@@ -236,7 +242,7 @@ async fn spare_keys_are_taken_once_oldest_first() {
     taken.sort_by_key(|spare| spare.agent);
     assert_eq!(taken, (2..=8).map(spare).collect::<Vec<_>>());
     // The wallets' counter is another row.
-    assert_eq!(ledger.next_wallet_index().await.unwrap(), 0);
+    assert_eq!(ledger.assign_wallet_index().await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -246,7 +252,7 @@ async fn key_use_is_recorded_to_the_minute() {
     let (used, other) = (KeyId(1), KeyId(2));
     let seen = async |expected: Timestamp| {
         for _ in 0..200 {
-            let last = emulator.key_uses().last(agent, &[used, other]).await.unwrap();
+            let last = emulator.key_uses().read_last_uses(agent, &[used, other]).await.unwrap();
             assert_eq!(last.get(&other), None);
             if last.get(&used) == Some(&expected) {
                 return true;
@@ -256,13 +262,13 @@ async fn key_use_is_recorded_to_the_minute() {
         false
     };
     let environment = emulator.key_uses();
-    environment.note(agent, used, at(0));
+    environment.record_use(agent, used, at(0));
     assert!(seen(at(0)).await);
-    environment.note(agent, used, at(59));
-    environment.note(agent, used, at(60));
+    environment.record_use(agent, used, at(59));
+    environment.record_use(agent, used, at(60));
     assert!(seen(at(60)).await);
     // Another instance, whose clock is behind.
-    emulator.key_uses().note(agent, used, at(30));
+    emulator.key_uses().record_use(agent, used, at(30));
     tokio::time::sleep(time::Duration::from_millis(100)).await;
     assert!(seen(at(60)).await);
 }
@@ -274,11 +280,11 @@ async fn approvals_move_to_the_agents_new_owner() {
     let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
         panic!()
     };
-    let agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+    let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
     // The agent follows a template of its owner.
     let followed = FollowedTemplate {
         begun: vec![3, 4],
-        ..FollowedTemplate::with(TemplateName::parse("research").unwrap(), 2)
+        ..FollowedTemplate::fully_applied(TemplateName::parse("research").unwrap(), 2)
     };
     let agent = Agent {
         template: Some(followed),
@@ -287,52 +293,61 @@ async fn approvals_move_to_the_agents_new_owner() {
     };
     assert_eq!(
         ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
-    let offer = Handover {
+    let offer = OwnershipOffer {
         agent: agent.id,
-        to: PersonId::derive("https://issuer.example", "new"),
+        to: UserId::derive("https://issuer.example", "new"),
         reason: OperatorReason::parse("left").unwrap(),
         by: OperatorName::parse("ann").unwrap(),
         at: at(0),
         ends_at: at(9),
     };
     assert_eq!(
-        ledger.hand_over(&agent, &offer, at(2), &sample::audit()).await.unwrap(),
-        HandedOver::NoOffer
+        ledger
+            .transfer_agent(&agent, &offer, at(2), &sample::audit())
+            .await
+            .unwrap(),
+        TransferAgentResult::NoOffer
     );
-    ledger.offer_agent(&offer, &sample::audit()).await.unwrap();
-    let later = Handover {
+    ledger.store_agent_offer(&offer, &sample::audit()).await.unwrap();
+    let later = OwnershipOffer {
         at: at(1),
         ..offer.clone()
     };
     assert_eq!(
-        ledger.hand_over(&agent, &later, at(2), &sample::audit()).await.unwrap(),
-        HandedOver::NoOffer
+        ledger
+            .transfer_agent(&agent, &later, at(2), &sample::audit())
+            .await
+            .unwrap(),
+        TransferAgentResult::NoOffer
     );
-    let listed = ledger.offers_to(&offer.to).await.unwrap();
+    let listed = ledger.read_offers_to_user(&offer.to).await.unwrap();
     assert_eq!(listed, [(offer.clone(), agent.clone())]);
     assert_eq!(
-        ledger.hand_over(&agent, &offer, at(2), &sample::audit()).await.unwrap(),
-        HandedOver::Done
+        ledger
+            .transfer_agent(&agent, &offer, at(2), &sample::audit())
+            .await
+            .unwrap(),
+        TransferAgentResult::Done
     );
-    let handed = ledger.agent(agent.id).await.unwrap().unwrap();
+    let handed = ledger.read_agent_by_id(agent.id).await.unwrap().unwrap();
     assert_eq!(
         (handed.owner.as_str(), handed.version, handed.template.clone()),
         (offer.to.as_str(), agent.version + 1, None)
     );
-    assert_eq!(ledger.offer_of(agent.id).await.unwrap(), None);
+    assert_eq!(ledger.read_agent_offer(agent.id).await.unwrap(), None);
     let stale = Agent {
         version: agent.version + 1,
         ..agent.clone()
     };
     assert_eq!(
         ledger.put_agent(&stale, &sample::audit()).await.unwrap(),
-        EditResult::Conflict
+        UpdateResult::Conflict
     );
 
     let asked = ledger
-        .approvals_of(sample::OWNER, ApprovalList::All, None, 9)
+        .read_owners_approvals(sample::OWNER, ApprovalList::All, None, 9)
         .await
         .unwrap();
     assert_eq!(asked.len(), 1);
@@ -341,16 +356,19 @@ async fn approvals_move_to_the_agents_new_owner() {
     }
     assert!(
         ledger
-            .approvals_of(sample::OWNER, ApprovalList::All, None, 9)
+            .read_owners_approvals(sample::OWNER, ApprovalList::All, None, 9)
             .await
             .unwrap()
             .is_empty()
     );
     // The old owner's request was in progress, and had read the agent before the ownership transfer. (Found by
     // `tests/model`.)
-    let approval = ledger.approval(id).await.unwrap().unwrap();
+    let approval = ledger.read_approval_by_id(id).await.unwrap().unwrap();
     ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();
-    assert_eq!(ledger.approval(id).await.unwrap().unwrap().owner, handed.owner);
+    assert_eq!(
+        ledger.read_approval_by_id(id).await.unwrap().unwrap().owner,
+        handed.owner
+    );
     let late = sample::ruling(at(1));
     let row = sample::audit();
     let late = ledger.resolve_approval(id, ApprovalDecision::Approve, &late, &row);

@@ -2,19 +2,20 @@
 
 use crate::assert_sound;
 use purser_domain::{
-    Address, Agent, B256, Duration, Fingerprint, Network, NoncePrefix, Payout, PayoutAmount, PayoutFacts, PayoutGrant,
-    PayoutRecord, PersonId, Purpose, SettlementId, Terms, TransactionId, decide_payout,
+    Address, Agent, B256, Duration, Fingerprint, Network, NoncePrefix, Purpose, SettlementId, SettlementTerms,
+    TransactionId, UserId, WithdrawalAmount, WithdrawalGrant, WithdrawalInputs, WithdrawalPurpose, WithdrawalRecord,
+    decide_withdrawal,
 };
-use purser_store::{Backoff, EditResult, Ledger, PayoutReserved};
+use purser_store::{Backoff, Ledger, ReserveWithdrawalResult, UpdateResult};
 use purser_testkit::{Emulator, sample};
 use uuid::Uuid;
 
-fn owner() -> PersonId {
-    PersonId::derive("https://issuer.example", "someone")
+fn owner() -> UserId {
+    UserId::derive("https://issuer.example", "someone")
 }
 
 /// Stores this version of the agent, with this owner.
-async fn put_agent(ledger: &Ledger, version: u64, owner: &PersonId) {
+async fn put_agent(ledger: &Ledger, version: u64, owner: &UserId) {
     let agent = Agent {
         owner: owner.to_string(),
         version,
@@ -24,44 +25,44 @@ async fn put_agent(ledger: &Ledger, version: u64, owner: &PersonId) {
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     } else {
         let stored = ledger.put_agent(&agent, &sample::audit()).await;
-        assert_eq!(stored.unwrap(), EditResult::Stored);
+        assert_eq!(stored.unwrap(), UpdateResult::Stored);
     }
 }
 
 /// A grant of a withdrawal of one unit, decided on this record.
-fn decided(record: &PayoutRecord) -> PayoutGrant {
-    let facts = PayoutFacts {
+fn decided(record: &WithdrawalRecord) -> WithdrawalGrant {
+    let facts = WithdrawalInputs {
         agent: sample::agent_id(1),
         owner: &owner(),
         record,
         frozen_by_operators: None,
         open: None,
         balance: sample::units(9),
-        asked: PayoutAmount::units(sample::units(1)).unwrap(),
+        asked: WithdrawalAmount::from_amount(sample::units(1)).unwrap(),
         now: sample::start().after(Duration::DAY),
     };
-    decide_payout(&facts).unwrap()
+    decide_withdrawal(&facts).unwrap()
 }
 
 /// Reserves the withdrawal under its own idempotency key.
-async fn reserve(ledger: &Ledger, grant: &PayoutGrant, number: u128) -> PayoutReserved {
-    let terms = Terms {
+async fn reserve(ledger: &Ledger, grant: &WithdrawalGrant, number: u128) -> ReserveWithdrawalResult {
+    let terms = SettlementTerms {
         id: SettlementId::from_uuid(Uuid::from_u128(number)),
         transaction: TransactionId::from_uuid(Uuid::from_u128(number)),
-        agent: grant.agent(),
+        agent: grant.agent_id(),
         wallet: sample::wallet(1),
         network: Network::BaseSepolia,
         amount: grant.amount(),
-        pay_to: grant.to(),
-        authorized_at: grant.at(),
-        valid_before: grant.at().after(Duration::from_secs_u32(300)),
+        pay_to: grant.recipient(),
+        authorized_at: grant.decided_at(),
+        valid_before: grant.decided_at().after(Duration::from_secs_u32(300)),
         idempotency_key: Fingerprint::for_text(&number.to_string()),
         nonce_prefix: NoncePrefix::from_nonce(B256::repeat_byte(1)),
         transfers: 0,
-        purpose: Purpose::Payout(Payout { by: owner() }),
+        purpose: Purpose::Payout(WithdrawalPurpose { by: owner() }),
     };
     let (fingerprint, audit, mut backoff) = (Fingerprint::for_text("request"), sample::audit(), Backoff::new());
-    let reserved = ledger.reserve_payout(grant, &terms, &fingerprint, &audit, &mut backoff);
+    let reserved = ledger.reserve_withdrawal(grant, &terms, &fingerprint, &audit, &mut backoff);
     reserved.await.unwrap()
 }
 
@@ -72,15 +73,17 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
     let emulator = Emulator::start().await;
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     put_agent(&ledger, 1, &owner()).await;
-    let named = PayoutRecord::default();
+    let named = WithdrawalRecord::default();
     let named = named.with_address(Address::repeat_byte(9), &owner(), sample::start(), Duration::DAY);
-    let stored = ledger.put_payout_record(agent, &named.unwrap(), &sample::audit()).await;
-    assert_eq!(stored.unwrap(), EditResult::Stored);
-    let grant = decided(&ledger.payout_record(agent).await.unwrap());
-    put_agent(&ledger, 2, &PersonId::derive("https://issuer.example", "another")).await;
-    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Raced);
+    let stored = ledger
+        .put_withdrawal_record(agent, &named.unwrap(), &sample::audit())
+        .await;
+    assert_eq!(stored.unwrap(), UpdateResult::Stored);
+    let grant = decided(&ledger.read_withdrawal_record(agent).await.unwrap());
+    put_agent(&ledger, 2, &UserId::derive("https://issuer.example", "another")).await;
+    assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Raced);
     put_agent(&ledger, 3, &owner()).await;
-    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
+    assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Done);
     assert_sound(&emulator).await;
 }
 
@@ -91,25 +94,31 @@ async fn only_one_pending_payout_can_be_reserved() {
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     put_agent(&ledger, 1, &owner()).await;
     let to = Address::repeat_byte(9);
-    let named = PayoutRecord::default();
+    let named = WithdrawalRecord::default();
     let named = named
         .with_address(to, &owner(), sample::start(), Duration::DAY)
         .unwrap();
-    let stored = ledger.put_payout_record(agent, &named, &sample::audit()).await;
-    assert_eq!(stored.unwrap(), EditResult::Stored);
+    let stored = ledger.put_withdrawal_record(agent, &named, &sample::audit()).await;
+    assert_eq!(stored.unwrap(), UpdateResult::Stored);
 
-    let grant = decided(&ledger.payout_record(agent).await.unwrap());
-    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
+    let grant = decided(&ledger.read_withdrawal_record(agent).await.unwrap());
+    assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Done);
     // The same withdrawal again, as after a lost response, and then another withdrawal.
-    assert_eq!(reserve(&ledger, &grant, 1).await, PayoutReserved::Done);
-    assert_eq!(reserve(&ledger, &grant, 2).await, PayoutReserved::Raced);
+    assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Done);
+    assert_eq!(reserve(&ledger, &grant, 2).await, ReserveWithdrawalResult::Raced);
     // Decided on the newest record, but on the false assumption that the first withdrawal has ended.
-    let record = ledger.payout_record(agent).await.unwrap();
-    assert_eq!(reserve(&ledger, &decided(&record), 3).await, PayoutReserved::Raced);
+    let record = ledger.read_withdrawal_record(agent).await.unwrap();
+    assert_eq!(
+        reserve(&ledger, &decided(&record), 3).await,
+        ReserveWithdrawalResult::Raced
+    );
 
     let removed = record.without_address().unwrap();
-    let stored = ledger.put_payout_record(agent, &removed, &sample::audit()).await;
-    assert_eq!(stored.unwrap(), EditResult::Stored);
-    assert_eq!(reserve(&ledger, &decided(&record), 4).await, PayoutReserved::Raced);
+    let stored = ledger.put_withdrawal_record(agent, &removed, &sample::audit()).await;
+    assert_eq!(stored.unwrap(), UpdateResult::Stored);
+    assert_eq!(
+        reserve(&ledger, &decided(&record), 4).await,
+        ReserveWithdrawalResult::Raced
+    );
     assert_sound(&emulator).await;
 }

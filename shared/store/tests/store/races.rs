@@ -2,7 +2,7 @@
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{Agent, Duration, EnabledService, SettlementId, Timestamp};
-use purser_store::{Claim, EditResult, Ledger};
+use purser_store::{Claim, Ledger, UpdateResult};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig, Rng,
     authorize::{Answer, Request, authorize},
@@ -151,7 +151,7 @@ async fn concurrent_edits_of_one_version_store_one() {
         });
     }
     for edits in [agents.join_all().await, policies.join_all().await] {
-        assert_eq!(edits.iter().filter(|edit| **edit == EditResult::Stored).count(), 1);
+        assert_eq!(edits.iter().filter(|edit| **edit == UpdateResult::Stored).count(), 1);
     }
     assert_sound(&emulator).await;
 }
@@ -192,10 +192,10 @@ async fn chaos(seed: u64, skew: Duration, conflicts: bool) {
 }
 
 async fn confirm(ledger: &Ledger, request: &Request, id: SettlementId, rng: &mut Rng, now: Timestamp) {
-    let stored = ledger.settlement(request.agent, id).await.unwrap().unwrap();
+    let stored = ledger.read_settlement_by_id(request.agent, id).await.unwrap().unwrap();
     let hash = sample::tx_hash(u8::try_from(rng.below(256)).unwrap());
     ledger
-        .confirm(&stored, &sample::transfer(&stored, hash), Claim::Transaction, now)
+        .confirm_settlement(&stored, &sample::transfer(&stored, hash), Claim::Transaction, now)
         .await
         .unwrap();
 }

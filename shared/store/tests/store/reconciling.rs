@@ -5,7 +5,7 @@ use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
-    WindowScope, match_transfer,
+    WindowScope, find_authorized_transfer,
 };
 use purser_store::{Claim, ConfirmResult, Ledger, PARTITIONS, ReconcileRequest, TransitionResult};
 use purser_testkit::{
@@ -25,24 +25,31 @@ async fn pay(ledger: &Ledger, amount: u64, key: &str, now: Timestamp) -> Settlem
 }
 
 async fn stored(ledger: &Ledger, id: SettlementId) -> Settlement {
-    ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap()
+    ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 async fn release(ledger: &Ledger, settlement: &Settlement) -> TransitionResult {
-    ledger.release(settlement, &sample::unusable(settlement)).await.unwrap()
+    ledger
+        .release_hold(settlement, &sample::unusable(settlement))
+        .await
+        .unwrap()
 }
 
 async fn confirm(ledger: &Ledger, settlement: &Settlement, now: Timestamp) -> ConfirmResult {
     let transfer = sample::transfer(settlement, sample::tx_hash(1));
     ledger
-        .confirm(settlement, &transfer, Claim::Transaction, now)
+        .confirm_settlement(settlement, &transfer, Claim::Transaction, now)
         .await
         .unwrap()
 }
 
 async fn revert_confirmation(ledger: &Ledger, confirmed: &Settlement) -> TransitionResult {
     let at = sample::start().after(sample::secs(1));
-    let decision = TransactionId::at(at, getrandom::u64().unwrap().to_be_bytes());
+    let decision = TransactionId::new_at(at, getrandom::u64().unwrap().to_be_bytes());
     let transfer_gone = sample::transfer_gone(confirmed);
     ledger
         .revert_confirmation(confirmed, &transfer_gone, decision, at)
@@ -126,7 +133,7 @@ async fn evidence_of_one_settlement_releases_no_other() {
         pay(&ledger, 10, "a", sample::start()).await,
         pay(&ledger, 20, "b", sample::start()).await,
     ];
-    assert!(ledger.release(&other, &sample::unusable(&one)).await.is_err());
+    assert!(ledger.release_hold(&other, &sample::unusable(&one)).await.is_err());
     assert_eq!(totals(&emulator).await, [30]);
     assert_sound(&emulator).await;
 }
@@ -321,7 +328,7 @@ async fn reverted_confirmations_are_held_and_logged() {
     );
     assert_eq!(stored(&ledger, paid.id()).await, paid);
     assert_sound(&emulator).await;
-    let log = ledger.decisions(sample::agent_id(1), None, 10).await.unwrap();
+    let log = ledger.read_decisions(sample::agent_id(1), None, 10).await.unwrap();
     let [LoggedDecision::ConfirmationReverted(told), LoggedDecision::Allowed(_)] = &log[..] else {
         panic!("{log:?}")
     };
@@ -336,7 +343,14 @@ async fn reverted_confirmations_are_held_and_logged() {
         revert_confirmation(&ledger, &confirmed).await,
         TransitionResult::Superseded(paid.clone())
     );
-    assert_eq!(ledger.decisions(sample::agent_id(1), None, 10).await.unwrap().len(), 2);
+    assert_eq!(
+        ledger
+            .read_decisions(sample::agent_id(1), None, 10)
+            .await
+            .unwrap()
+            .len(),
+        2
+    );
     assert!(matches!(
         confirm(&ledger, &paid, sample::start()).await,
         ConfirmResult::Done(_)
@@ -380,7 +394,7 @@ async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
     for partition in 0..PARTITIONS {
         let (mut from, mut last) = (None, None);
         loop {
-            let (page, next) = ledger.due(partition, at, from, 3).await.unwrap();
+            let (page, next) = ledger.read_due_holds(partition, at, from, 3).await.unwrap();
             assert!(page.len() <= 3);
             for held in page {
                 let held = held.unwrap();
@@ -425,9 +439,9 @@ async fn due_settlements_are_listed_exactly_once() {
 
     // A postponed hold is due later. A settlement that is no longer held is not postponed.
     let (at, mut expected) = due_of(39, 60);
-    ledger.put_off(&paid[2], at.after(sample::secs(1))).await.unwrap();
-    ledger.put_off(&paid[0], at).await.unwrap();
-    ledger.put_off(&paid[1], at).await.unwrap();
+    ledger.postpone_hold(&paid[2], at.after(sample::secs(1))).await.unwrap();
+    ledger.postpone_hold(&paid[0], at).await.unwrap();
+    ledger.postpone_hold(&paid[1], at).await.unwrap();
     expected.retain(|id| *id != paid[2].id());
     assert_eq!(due(&ledger, at).await, expected);
     assert!(due(&ledger, at.after(sample::secs(1))).await.contains(&paid[2].id()));
@@ -448,7 +462,10 @@ async fn each_transfer_confirms_its_own_settlement() {
         let (ledger, settlement) = (ledger.clone(), paid[index].clone());
         async move {
             let transfer = transfer(&settlement, log_index);
-            ledger.confirm(&settlement, &transfer, claim, at).await.unwrap()
+            ledger
+                .confirm_settlement(&settlement, &transfer, claim, at)
+                .await
+                .unwrap()
         }
     };
     assert!(matches!(
@@ -468,14 +485,17 @@ async fn each_transfer_confirms_its_own_settlement() {
         .find_confirmed_settlement(network, sample::BLOCK, sample::tx_hash(1))
         .await;
     assert_eq!(first.unwrap(), Some(paid[0].id()));
-    let mut claimed = ledger.claims_in(network, sample::BLOCK).await.unwrap();
+    let mut claimed = ledger.read_claims_in_block(network, sample::BLOCK).await.unwrap();
     claimed.sort_by_key(|claim| claim.settlement);
     let ids: Vec<SettlementId> = claimed.iter().map(|claim| claim.settlement).collect();
     let mut expected: Vec<SettlementId> = paid.iter().map(Settlement::id).collect();
     expected.sort_unstable();
     assert_eq!(ids, expected);
     assert!(claimed.iter().all(|claim| claim.tx_hash == sample::tx_hash(1)));
-    assert_eq!(ledger.claims_in(network, sample::BLOCK + 1).await.unwrap(), []);
+    assert_eq!(
+        ledger.read_claims_in_block(network, sample::BLOCK + 1).await.unwrap(),
+        []
+    );
     assert_sound(&emulator).await;
     // A claim on which a confirmation depends is not removed. A claim that was made again meanwhile counts as another
     // claim.
@@ -485,7 +505,10 @@ async fn each_transfer_confirms_its_own_settlement() {
         renewed.block_hash = purser_domain::B256::ZERO;
         assert!(ledger.remove_claim(&renewed).await.unwrap());
     }
-    assert_eq!(ledger.claims_in(network, sample::BLOCK).await.unwrap().len(), 3);
+    assert_eq!(
+        ledger.read_claims_in_block(network, sample::BLOCK).await.unwrap().len(),
+        3
+    );
 }
 
 /// If another block now contains a transaction, the confirmations depend on new claims.
@@ -503,11 +526,13 @@ async fn confirmations_move_with_their_transaction() {
         for log in &mut transaction.logs {
             log.index += log_index - 1;
         }
-        match_transfer(&sample::expected(settlement), &transaction).unwrap()
+        find_authorized_transfer(&sample::expected(settlement), &transaction).unwrap()
     };
     for (index, log_index) in [(0, 1), (1, 3)] {
         let transfer = sample::transfer_at(&paid[index], hash, log_index);
-        let confirmed = ledger.confirm(&paid[index], &transfer, Claim::Transfer, at).await;
+        let confirmed = ledger
+            .confirm_settlement(&paid[index], &transfer, Claim::Transfer, at)
+            .await;
         assert!(matches!(confirmed.unwrap(), ConfirmResult::Done(_)));
     }
     for (settlement, log_index) in paid.iter().zip([1, 3, 5]) {
@@ -516,10 +541,10 @@ async fn confirmations_move_with_their_transaction() {
     }
     let network = paid[0].terms.network;
     // The claims in the former block are left for a run that checks this block.
-    for claim in ledger.claims_in(network, sample::BLOCK).await.unwrap() {
+    for claim in ledger.read_claims_in_block(network, sample::BLOCK).await.unwrap() {
         assert!(ledger.remove_claim(&claim).await.unwrap());
     }
-    let claimed = ledger.claims_in(network, sample::BLOCK + 1).await.unwrap();
+    let claimed = ledger.read_claims_in_block(network, sample::BLOCK + 1).await.unwrap();
     let claimed: BTreeSet<SettlementId> = claimed.iter().map(|claim| claim.settlement).collect();
     assert_eq!(claimed, BTreeSet::from([paid[0].id(), paid[1].id()]));
     for settlement in &paid[..2] {
@@ -560,7 +585,10 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
         });
         let removing = async {
             writes.notified().await;
-            let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
+            let claims = direct
+                .read_claims_in_block(paid.terms.network, sample::BLOCK)
+                .await
+                .unwrap();
             assert_eq!(
                 claims.is_empty(),
                 was_released,
@@ -572,7 +600,10 @@ async fn a_confirmation_survives_the_removal_of_its_claim() {
         };
         let (confirmed, ()) = tokio::join!(confirm(&ledger, &paid, sample::start()), removing);
         assert!(matches!(confirmed, ConfirmResult::Done(_)), "{confirmed:?}");
-        let claims = direct.claims_in(paid.terms.network, sample::BLOCK).await.unwrap();
+        let claims = direct
+            .read_claims_in_block(paid.terms.network, sample::BLOCK)
+            .await
+            .unwrap();
         assert_eq!(claims.len(), 1);
         assert_sound(&emulator).await;
         // After the confirmation is reverted, its claim can be removed.
@@ -589,7 +620,7 @@ async fn repeated_failed_proofs_are_counted_once() {
     for (byte, count) in [(1, 1), (1, 1), (2, 2), (1, 3)] {
         let settlement = stored(&ledger, id).await;
         ledger
-            .note_failed_proof(&settlement, sample::tx_hash(byte))
+            .record_failed_proof(&settlement, sample::tx_hash(byte))
             .await
             .unwrap();
         let proofs = stored(&ledger, id).await.failed_proofs;
@@ -609,7 +640,7 @@ async fn newer_reconcile_requests_are_not_cleared() {
     ledger.request_reconcile(&mark(1), &sample::audit()).await.unwrap();
     ledger.request_reconcile(&mark(2), &sample::audit()).await.unwrap();
     let marks = async || -> Vec<ReconcileRequest> {
-        let marks = ledger.reconcile_requests().await.unwrap();
+        let marks = ledger.read_reconcile_requests().await.unwrap();
         marks.into_iter().collect::<Result<_, _>>().unwrap()
     };
     assert_eq!(marks().await, [mark(2)]);
@@ -646,9 +677,9 @@ async fn unreadable_requests_do_not_block_others() {
             .await
             .unwrap();
     }
-    let marks = ledger.reconcile_requests().await.unwrap();
+    let marks = ledger.read_reconcile_requests().await.unwrap();
     assert!(matches!(&marks[..], [Err(_), Ok(read)] if *read == mark), "{marks:?}");
-    let evictions = ledger.eviction_requests().await.unwrap();
+    let evictions = ledger.read_eviction_requests().await.unwrap();
     assert!(
         matches!(&evictions[..], [Err(_), Ok(read)] if read.scope == scope),
         "{evictions:?}"
@@ -674,10 +705,10 @@ async fn every_move_costs_what_the_design_says() {
     revert_confirmation(&ledger, &late).await;
     assert_eq!(units(), (0, 5, 1), "take back");
     let transfer = sample::transfer(&other, sample::tx_hash(2));
-    let confirming = ledger.confirm(&other, &transfer, Claim::Transaction, sample::start());
+    let confirming = ledger.confirm_settlement(&other, &transfer, Claim::Transaction, sample::start());
     assert!(matches!(confirming.await.unwrap(), ConfirmResult::Done(_)));
     assert_eq!(units(), (0, 3, 2), "confirmation");
-    ledger.note_failed_proof(&other, sample::tx_hash(3)).await.unwrap();
+    ledger.record_failed_proof(&other, sample::tx_hash(3)).await.unwrap();
     assert_eq!(units(), (0, 1, 1), "failed proof");
 
     let (emulator, ledger) = ledger_with_budget(100).await;
@@ -691,7 +722,7 @@ async fn every_move_costs_what_the_design_says() {
         service: sample::service_id(1),
     };
     let live = ledger
-        .windows_in_use(&[(scope, Duration::DAY)], sample::start())
+        .read_used_windows(&[(scope, Duration::DAY)], sample::start())
         .await
         .unwrap();
     assert_eq!(live.len(), 0, "nothing counts any more");

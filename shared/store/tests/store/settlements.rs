@@ -13,13 +13,17 @@ async fn pay(ledger: &Ledger, key: u32) -> Settlement {
     let Answer::Allowed(id) = authorize(ledger, &request(10, &key.to_string()), now).await.unwrap() else {
         panic!()
     };
-    ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap()
+    ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 async fn confirm(ledger: &Ledger, settlement: &Settlement, hash: u8) -> ConfirmResult {
     let transfer = sample::transfer(settlement, sample::tx_hash(hash));
     ledger
-        .confirm(settlement, &transfer, Claim::Transaction, sample::start())
+        .confirm_settlement(settlement, &transfer, Claim::Transaction, sample::start())
         .await
         .unwrap()
 }
@@ -38,7 +42,10 @@ async fn a_confirmation_is_final_and_can_be_repeated() {
     };
     assert_eq!(confirmed, Settlement { state, ..paid.clone() });
     assert_eq!(
-        ledger.settlement(sample::agent_id(1), paid.id()).await.unwrap(),
+        ledger
+            .read_settlement_by_id(sample::agent_id(1), paid.id())
+            .await
+            .unwrap(),
         Some(confirmed.clone())
     );
     for hash in [1, 2] {
@@ -105,14 +112,23 @@ async fn settlements_are_listed_newest_first_per_agent() {
     for key in 0..5 {
         paid.insert(0, pay(&ledger, key).await);
     }
-    assert_eq!(ledger.settlements(sample::agent_id(1), None, 100).await.unwrap(), paid);
     assert_eq!(
-        ledger.settlements(sample::agent_id(1), None, 2).await.unwrap(),
+        ledger.read_settlements(sample::agent_id(1), None, 100).await.unwrap(),
+        paid
+    );
+    assert_eq!(
+        ledger.read_settlements(sample::agent_id(1), None, 2).await.unwrap(),
         paid[..2]
     );
-    assert_eq!(ledger.settlements(sample::agent_id(2), None, 100).await.unwrap(), []);
     assert_eq!(
-        ledger.settlement(sample::agent_id(2), paid[0].id()).await.unwrap(),
+        ledger.read_settlements(sample::agent_id(2), None, 100).await.unwrap(),
+        []
+    );
+    assert_eq!(
+        ledger
+            .read_settlement_by_id(sample::agent_id(2), paid[0].id())
+            .await
+            .unwrap(),
         None
     );
 }
@@ -125,7 +141,7 @@ async fn unknown_settlements_cannot_be_confirmed() {
     let transfer = sample::transfer(&paid, sample::tx_hash(1));
     assert!(
         ledger
-            .confirm(&paid, &transfer, Claim::Transaction, sample::start())
+            .confirm_settlement(&paid, &transfer, Claim::Transaction, sample::start())
             .await
             .is_err()
     );
@@ -150,8 +166,8 @@ async fn the_pages_of_a_log_have_each_decision_once() {
         for newest_first in [false, true] {
             let (mut places, mut rest) = (Vec::new(), Some(LogRange::new(start, end, newest_first)));
             while let Some(range) = rest {
-                let page = ledger.decisions_between(agent, range, limit).await.unwrap();
-                places.extend(page.decisions.iter().map(LoggedDecision::place));
+                let page = ledger.read_decisions_between(agent, range, limit).await.unwrap();
+                places.extend(page.decisions.iter().map(LoggedDecision::log_position));
                 rest = page.rest;
             }
             if newest_first {
@@ -168,14 +184,14 @@ async fn the_pages_of_a_log_have_each_decision_once() {
             last: *place,
             newest_first: false,
         };
-        let page = ledger.decisions_between(agent, one, 10).await.unwrap();
-        let found: Vec<_> = page.decisions.iter().map(LoggedDecision::place).collect();
+        let page = ledger.read_decisions_between(agent, one, 10).await.unwrap();
+        let found: Vec<_> = page.decisions.iter().map(LoggedDecision::log_position).collect();
         assert_eq!((found, page.rest), (vec![*place], None));
     }
     let none = LogRange::new(end, start, false);
     assert!(
         ledger
-            .decisions_between(agent, none, 10)
+            .read_decisions_between(agent, none, 10)
             .await
             .unwrap()
             .decisions

@@ -2,11 +2,11 @@
 
 use crate::{assert_sound, request};
 use purser_domain::{
-    Agent, AgentStatus, Amount, Category, EnabledService, Grant, OperationScope, PersonId, PolicyChange, PolicyEdit,
-    ServiceId, SpendPolicy, StartingLimits, StartingSet, TemplateKey, TemplateList, TemplateName, TemplateTerms, Terms,
-    WindowScope,
+    Agent, AgentStatus, Amount, Category, DefaultServices, EnabledService, Grant, OperationScope, PolicyChange,
+    PolicyUpdate, ServiceId, SettlementTerms, SpendPolicy, StartingLimits, TemplateKey, TemplateList, TemplateName,
+    TemplateTerms, UserId, WindowScope,
 };
-use purser_store::{Backoff, DecisionKeys, EditResult, Ledger, ReserveResult, ServiceState};
+use purser_store::{Backoff, DecisionKeys, Ledger, ReserveResult, ServiceState, UpdateResult};
 use purser_testkit::{
     Emulator, LEDGER, ProxyConfig,
     authorize::{Request, grant},
@@ -18,9 +18,9 @@ use purser_testkit::{
 async fn ledger() -> (Emulator, Ledger, Agent) {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
-    let set = StartingSet::new((1..=3).map(sample::service_id));
+    let set = DefaultServices::new((1..=3).map(sample::service_id));
     let agent = Agent {
-        starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
+        starting_set: Some(ledger.store_default_services(&set).await.unwrap()),
         ..sample::agent(1, Vec::new())
     };
     ledger.create_agent(&agent, &sample::audit()).await.unwrap();
@@ -32,14 +32,21 @@ async fn service_state(ledger: &Ledger, service: ServiceId) -> ServiceState {
         service: Some(service),
         ..DecisionKeys::default()
     };
-    let (_, read) = ledger.decision_inputs(sample::agent_id(1), &ask).await.unwrap();
+    let (_, read) = ledger.read_decision_inputs(sample::agent_id(1), &ask).await.unwrap();
     read.service_state.unwrap()
 }
 
-async fn reserve(ledger: &Ledger, request: &Request, (grant, terms): &(Grant<'static>, Terms)) -> ReserveResult {
+async fn reserve(
+    ledger: &Ledger,
+    request: &Request,
+    (grant, terms): &(Grant<'static>, SettlementTerms),
+) -> ReserveResult {
     let fingerprint = request.fingerprint();
     let mut backoff = Backoff::new();
-    ledger.reserve(grant, terms, &fingerprint, &mut backoff).await.unwrap()
+    ledger
+        .reserve_payment(grant, terms, &fingerprint, &mut backoff)
+        .await
+        .unwrap()
 }
 
 fn tighter(version: u64) -> EnabledService {
@@ -89,8 +96,8 @@ async fn starting_set_services_have_a_default_policy() {
 #[tokio::test]
 async fn starting_caps_are_judged_by_the_first_payment() {
     let (emulator, ledger, unlimited) = ledger().await;
-    let set = StartingSet::new((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.caps());
-    let digest = ledger.keep_starting_set(&set).await.unwrap();
+    let set = DefaultServices::new((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.to_caps());
+    let digest = ledger.store_default_services(&set).await.unwrap();
     assert_ne!(Some(digest), unlimited.starting_set);
     let agent = Agent {
         starting_set: Some(digest),
@@ -98,7 +105,7 @@ async fn starting_caps_are_judged_by_the_first_payment() {
     };
     ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     let fresh = emulator.ledger();
-    let capped = |number| set.record(sample::service_id(number)).unwrap();
+    let capped = |number| set.default_policy(sample::service_id(number)).unwrap();
     let one = sample::service_id(1);
     let found = fresh.find_enabled_service(agent.id, one).await.unwrap();
     assert_eq!(found, Some(capped(1)));
@@ -111,16 +118,16 @@ async fn starting_caps_are_judged_by_the_first_payment() {
         service: Some(one),
         ..DecisionKeys::default()
     };
-    let (_, read) = fresh.decision_inputs(agent.id, &ask).await.unwrap();
+    let (_, read) = fresh.read_decision_inputs(agent.id, &ask).await.unwrap();
     let state = read.service_state.unwrap();
     assert_eq!((state.enabled, state.is_unwritten), (Some(capped(1)), true));
 
-    assert!(fresh.write_default(&agent, one).await.unwrap());
+    assert!(fresh.write_default_policy(&agent, one).await.unwrap());
     assert_eq!(
         ledger.find_enabled_service(agent.id, one).await.unwrap(),
         Some(capped(1))
     );
-    assert!(!fresh.write_default(&agent, sample::service_id(4)).await.unwrap());
+    assert!(!fresh.write_default_policy(&agent, sample::service_id(4)).await.unwrap());
     assert_eq!(
         ledger.find_enabled_service(unlimited.id, one).await.unwrap(),
         Some(EnabledService::pre_enabled(one))
@@ -135,31 +142,34 @@ async fn limits_of_a_starting_set_apply_without_a_row() {
     let (emulator, ledger, _) = ledger().await;
     let limits = PolicyChange {
         enabled: None,
-        policy: PolicyEdit {
+        policy: PolicyUpdate {
             max_per_day: Some(sample::units(7)),
             enabled_operations: Some(OperationScope::All),
-            ..PolicyEdit::default()
+            ..PolicyUpdate::default()
         },
     };
     let off = PolicyChange {
         enabled: Some(false),
-        policy: PolicyEdit::default(),
+        policy: PolicyUpdate::default(),
     };
     let service = sample::service_id;
-    let set = StartingSet::new((1..=3).map(service))
+    let set = DefaultServices::new((1..=3).map(service))
         .with_changes(vec![(limits, vec![service(2), service(1)]), (off, vec![service(3)])]);
     let agent = Agent {
-        starting_set: Some(ledger.keep_starting_set(&set).await.unwrap()),
+        starting_set: Some(ledger.store_default_services(&set).await.unwrap()),
         ..sample::agent(2, Vec::new())
     };
     ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     let fresh = emulator.ledger();
     let all = fresh.list_enabled_services(&agent).await.unwrap();
-    assert_eq!(all, [1, 2, 3].map(|number| set.record(service(number)).unwrap()));
+    assert_eq!(
+        all,
+        [1, 2, 3].map(|number| set.default_policy(service(number)).unwrap())
+    );
     assert_eq!(all[1].policy.max_per_day, sample::units(7));
     assert!(!all[2].enabled);
     assert!(fresh.has_service_enabled(&agent.owner, service(2)).await.unwrap());
-    assert!(fresh.write_default(&agent, service(1)).await.unwrap());
+    assert!(fresh.write_default_policy(&agent, service(1)).await.unwrap());
     assert_eq!(
         ledger.find_enabled_service(agent.id, service(1)).await.unwrap(),
         Some(all[0].clone())
@@ -171,7 +181,7 @@ async fn limits_of_a_starting_set_apply_without_a_row() {
 #[tokio::test]
 async fn templates_are_stored_with_their_versions() {
     let ledger = Emulator::start().await.ledger();
-    let person = PersonId::derive("https://issuer.example", "ann");
+    let person = UserId::derive("https://issuer.example", "ann");
     let name = TemplateName::parse("research").unwrap();
     let terms = |units: u64| TemplateTerms {
         services: [
@@ -182,48 +192,48 @@ async fn templates_are_stored_with_their_versions() {
         .map(|key| {
             let change = PolicyChange {
                 enabled: Some(false),
-                policy: PolicyEdit {
+                policy: PolicyUpdate {
                     max_per_call: Some(sample::units(units)),
                     enabled_operations: Some(OperationScope::Only(Vec::new())),
-                    ..PolicyEdit::default()
+                    ..PolicyUpdate::default()
                 },
             };
             (key, change)
         })
         .into(),
-        rules: Some(StartingLimits::Safe.rules()),
+        rules: Some(StartingLimits::Safe.to_rules()),
     };
-    let empty = ledger.templates(&person).await.unwrap();
+    let empty = ledger.read_template_list(&person).await.unwrap();
     assert_eq!(empty, TemplateList::default());
-    let first = empty.with(&name, true, Some(true), sample::start()).unwrap();
+    let first = empty.with_template(&name, true, Some(true), sample::start()).unwrap();
     let put = async |list: &TemplateList, terms: Option<&TemplateTerms>| {
         ledger
             .put_templates(&person, list, terms, &sample::audit())
             .await
             .unwrap()
     };
-    assert_eq!(put(&first, Some(&terms(1))).await, EditResult::Stored);
+    assert_eq!(put(&first, Some(&terms(1))).await, UpdateResult::Stored);
     assert_eq!(
         put(&first, Some(&terms(2))).await,
-        EditResult::Conflict,
+        UpdateResult::Conflict,
         "by another call"
     );
-    let second = first.with(&name, true, None, sample::start()).unwrap();
-    assert_eq!(put(&second, Some(&terms(2))).await, EditResult::Stored);
-    assert_eq!(ledger.templates(&person).await.unwrap(), second);
-    assert_eq!(ledger.template_terms(&person, 1).await.unwrap(), Some(terms(1)));
-    assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
+    let second = first.with_template(&name, true, None, sample::start()).unwrap();
+    assert_eq!(put(&second, Some(&terms(2))).await, UpdateResult::Stored);
+    assert_eq!(ledger.read_template_list(&person).await.unwrap(), second);
+    assert_eq!(ledger.read_template_limits(&person, 1).await.unwrap(), Some(terms(1)));
+    assert_eq!(ledger.read_template_limits(&person, 2).await.unwrap(), Some(terms(2)));
     // The versions of a removed template stay, and its name starts with another version.
-    let removed = second.without(&name);
+    let removed = second.without_template(&name);
     assert_eq!(
         (removed.version, removed.default.clone(), removed.entries.len()),
         (3, None, 0)
     );
-    assert_eq!(put(&removed, None).await, EditResult::Stored);
-    let again = removed.with(&name, true, None, sample::start()).unwrap();
+    assert_eq!(put(&removed, None).await, UpdateResult::Stored);
+    let again = removed.with_template(&name, true, None, sample::start()).unwrap();
     assert_eq!(again.entries[&name].version, 4);
-    assert_eq!(ledger.template_terms(&person, 3).await.unwrap(), None);
-    assert_eq!(ledger.template_terms(&person, 2).await.unwrap(), Some(terms(2)));
+    assert_eq!(ledger.read_template_limits(&person, 3).await.unwrap(), None);
+    assert_eq!(ledger.read_template_limits(&person, 2).await.unwrap(), Some(terms(2)));
 }
 
 /// Version 1 is the default policy. A service outside the set starts with version 1.
@@ -234,16 +244,16 @@ async fn the_first_policy_edit_is_version_two() {
     for too_early in [tighter(1), tighter(3)] {
         assert_eq!(
             ledger.put_policy(id, &too_early, &sample::audit()).await.unwrap(),
-            EditResult::Conflict
+            UpdateResult::Conflict
         );
     }
     assert_eq!(
         ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert_eq!(
         ledger.put_policy(id, &tighter(2), &sample::audit()).await.unwrap(),
-        EditResult::Stored,
+        UpdateResult::Stored,
         "again"
     );
     let state = service_state(&ledger, sample::service_id(1)).await;
@@ -262,11 +272,11 @@ async fn the_first_policy_edit_is_version_two() {
     };
     assert_eq!(
         ledger.put_policy(id, &second, &sample::audit()).await.unwrap(),
-        EditResult::Conflict
+        UpdateResult::Conflict
     );
     assert_eq!(
         ledger.put_policy(id, &other, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     assert_sound(&emulator).await;
 }
@@ -283,9 +293,9 @@ async fn first_payments_respect_concurrent_edits() {
     // Without a change, the payment is reserved.
     let (emulator, ledger, agent) = ledger().await;
     let granted = grant(&ledger, &request, sample::start()).await;
-    assert!(ledger.write_default(&agent, request.service).await.unwrap());
+    assert!(ledger.write_default_policy(&agent, request.service).await.unwrap());
     assert!(
-        ledger.write_default(&agent, request.service).await.unwrap(),
+        ledger.write_default_policy(&agent, request.service).await.unwrap(),
         "by a concurrent call"
     );
     assert_eq!(reserve(&ledger, &request, &granted).await, ReserveResult::Done);
@@ -302,12 +312,12 @@ async fn first_payments_respect_concurrent_edits() {
                 } else {
                     ledger.put_policy(agent.id, &tighter(2), &sample::audit()).await
                 };
-                assert_eq!(edited.unwrap(), EditResult::Stored);
+                assert_eq!(edited.unwrap(), UpdateResult::Stored);
             };
             let (behind, proxy) = emulator.ledger_behind(ProxyConfig::default()).await;
             let write = {
                 let (agent, service) = (agent.clone(), request.service);
-                async move { behind.write_default(&agent, service).await.unwrap() }
+                async move { behind.write_default_policy(&agent, service).await.unwrap() }
             };
             let written = match moment {
                 0 => {
@@ -347,11 +357,11 @@ async fn new_windows_start_at_the_judged_agent_version() {
     };
     assert_eq!(
         ledger.put_agent(&renamed, &sample::audit()).await.unwrap(),
-        EditResult::Stored
+        UpdateResult::Stored
     );
     let service = sample::service_id(1);
-    assert!(!ledger.write_default(&agent, service).await.unwrap());
-    assert!(ledger.write_default(&renamed, service).await.unwrap());
+    assert!(!ledger.write_default_policy(&agent, service).await.unwrap());
+    assert!(ledger.write_default_policy(&renamed, service).await.unwrap());
     let scope = WindowScope::Day {
         agent: agent.id,
         service,

@@ -4,9 +4,9 @@
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
-    Agent, AgentStatus, Amount, ApprovalId, Duration, Fingerprint, Raise, RaisedCaps, RetryAt, Timestamp,
+    Agent, AgentStatus, Amount, ApprovalId, Duration, Fingerprint, IncreasedCaps, LimitIncrease, RetryAt, Timestamp,
 };
-use purser_store::{Backoff, DecisionKeys, EditResult, Ledger, ReserveResult, ServiceState};
+use purser_store::{Backoff, DecisionKeys, Ledger, ReserveResult, ServiceState, UpdateResult};
 use purser_testkit::{
     Emulator, LEDGER,
     authorize::{Answer, authorize, grant},
@@ -25,7 +25,7 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
     let (grant, terms) = grant(ledger, &request, now).await;
     meanwhile().await;
     ledger
-        .reserve(&grant, &terms, &request.fingerprint(), &mut Backoff::new())
+        .reserve_payment(&grant, &terms, &request.fingerprint(), &mut Backoff::new())
         .await
         .unwrap()
 }
@@ -38,8 +38,8 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
     let (start, until) = (sample::start(), sample::start().after(sample::secs(3_600)));
     let mut raised = sample::enabled(sample::service_id(1), 100, 1_000);
     raised.version = 2;
-    raised.policy.raise = Some(Raise {
-        caps: RaisedCaps {
+    raised.policy.raise = Some(LimitIncrease {
+        caps: IncreasedCaps {
             max_per_call: None,
             max_per_day: Some(sample::units(250)),
         },
@@ -49,7 +49,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
         approval: ApprovalId::derive(sample::agent_id(1), &Fingerprint::for_text("raise"), 0),
     });
     let edited = ledger.put_policy(sample::agent_id(1), &raised, &sample::audit()).await;
-    assert_eq!(edited.unwrap(), EditResult::Stored);
+    assert_eq!(edited.unwrap(), UpdateResult::Stored);
     let requests = (0..8).map(|n| request(60, &n.to_string())).collect();
     let answers = at_once(&ledger, requests, start).await;
     assert_eq!(
@@ -75,13 +75,13 @@ async fn policy_edits_invalidate_earlier_decisions() {
                 .put_policy(sample::agent_id(1), &policy, &sample::audit())
                 .await
                 .unwrap(),
-            EditResult::Stored
+            UpdateResult::Stored
         );
     });
     assert_eq!(reserved.await, ReserveResult::Raced);
     assert!(
         ledger
-            .settlements(sample::agent_id(1), None, 1)
+            .read_settlements(sample::agent_id(1), None, 1)
             .await
             .unwrap()
             .is_empty()
@@ -108,22 +108,22 @@ async fn restricting_agent_edits_invalidate_earlier_decisions() {
             .await
             .unwrap();
         let reserved = use_late(&ledger, 10, sample::start(), async || {
-            let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+            let mut agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
             agent.version += 1;
             edit(&mut agent);
             assert_eq!(
                 ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                UpdateResult::Stored
             );
         });
         assert_eq!(reserved.await, expected);
         assert_sound(&emulator).await;
         // Decisions on a new record that allows them can be reserved again.
-        let mut agent = ledger.agent(sample::agent_id(1)).await.unwrap().unwrap();
+        let mut agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
         (agent.version, agent.status, agent.rules) = (agent.version + 1, AgentStatus::Active, Vec::new());
         assert_eq!(
             ledger.put_agent(&agent, &sample::audit()).await.unwrap(),
-            EditResult::Stored
+            UpdateResult::Stored
         );
         assert!(matches!(
             pay(&ledger, 10, "after", sample::start()).await,
@@ -171,7 +171,11 @@ async fn payments_are_never_recorded_before_the_horizon() {
     let Answer::Allowed(id) = pay(&ledger, 100, "slow", start).await else {
         panic!()
     };
-    let settlement = ledger.settlement(sample::agent_id(1), id).await.unwrap().unwrap();
+    let settlement = ledger
+        .read_settlement_by_id(sample::agent_id(1), id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(settlement.terms.authorized_at, tomorrow);
     assert_sound(&emulator).await;
 }
@@ -249,7 +253,7 @@ async fn service_state(ledger: &Ledger, service: u128) -> purser_domain::Result<
         service: Some(sample::service_id(service)),
         ..DecisionKeys::default()
     };
-    let (_, read) = ledger.decision_inputs(sample::agent_id(1), &ask).await?;
+    let (_, read) = ledger.read_decision_inputs(sample::agent_id(1), &ask).await?;
     Ok(read.service_state.unwrap())
 }
 
@@ -266,7 +270,7 @@ async fn services_without_a_policy_have_an_empty_window() {
         (None, sample::units(0), true)
     );
     let (stranger, read) = ledger
-        .decision_inputs(sample::agent_id(9), &DecisionKeys::default())
+        .read_decision_inputs(sample::agent_id(9), &DecisionKeys::default())
         .await
         .unwrap();
     assert_eq!((stranger, read.service_state), (None, None));
@@ -306,7 +310,7 @@ async fn the_window_horizon_never_moves_back() {
     });
     assert_eq!(reserved.await, ReserveResult::Raced);
     let day = service_state(&ledger, 1).await.unwrap().day;
-    ledger.clear_expired(&day, tomorrow).await.unwrap();
+    ledger.evict_expired(&day, tomorrow).await.unwrap();
     let day = service_state(&ledger, 1).await.unwrap().day;
     assert_eq!((day.horizon.micros().to_string(), day.total), (cleared, Amount::ZERO));
 }
@@ -413,24 +417,24 @@ async fn new_windows_reject_decisions_made_before_an_edit() {
             proxy.stalled(1).await;
             assert_eq!(
                 ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                UpdateResult::Stored
             );
             proxy.resume();
-            assert_eq!(policy.await.unwrap(), EditResult::Stored);
+            assert_eq!(policy.await.unwrap(), UpdateResult::Stored);
         } else {
             assert_eq!(
                 ledger.put_agent(&frozen, &sample::audit()).await.unwrap(),
-                EditResult::Stored
+                UpdateResult::Stored
             );
             let stored = ledger
                 .put_policy(sample::agent_id(1), &enabled, &sample::audit())
                 .await
                 .unwrap();
-            assert_eq!(stored, EditResult::Stored);
+            assert_eq!(stored, UpdateResult::Stored);
         }
         let fingerprint = request.fingerprint();
         let mut backoff = Backoff::new();
-        let reserved = ledger.reserve(&grant, &terms, &fingerprint, &mut backoff).await;
+        let reserved = ledger.reserve_payment(&grant, &terms, &fingerprint, &mut backoff).await;
         assert_eq!(reserved.unwrap(), ReserveResult::Raced, "overtaken: {overtaken}");
         assert_sound(&emulator).await;
     }

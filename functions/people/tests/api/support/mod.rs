@@ -79,7 +79,7 @@ fn attested(seed: &WalletSeed, event: &str, is_lie: bool) -> String {
     let event: Value = serde_json::from_str(event).unwrap();
     let asked = &event["request"]["attest_wallet"];
     let index = asked["wallet"]["seed"]["index"].as_u64().unwrap();
-    let wallet = seed.wallet(index.try_into().unwrap()).unwrap();
+    let wallet = seed.derive_wallet(index.try_into().unwrap()).unwrap();
     let agent = AgentId::parse(asked["agent_id"].as_str().unwrap()).unwrap();
     let agent = if is_lie { AgentId::from_uuid(Uuid::nil()) } else { agent };
     let wallet = Wallet {
@@ -138,7 +138,7 @@ impl World {
                 });
             }
             assert_eq!(
-                catalog.put(&service, &sample::audit()).await.unwrap(),
+                catalog.put_service(&service, &sample::audit()).await.unwrap(),
                 StoreServiceResult::Stored
             );
         }
@@ -158,7 +158,7 @@ impl World {
         let env = env.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned()));
         let env: Vec<_> = environment(&proxy.url, &secrets).chain(env).collect();
         let of_history = environment(&emulator.url, &secrets).collect::<Env>();
-        let history = History::boot(Boot::new(of_history, Clock::still(Arc::clone(&micros)))).unwrap();
+        let history = History::boot(Boot::new(of_history, Clock::at_fixed_time(Arc::clone(&micros)))).unwrap();
         Self {
             router: router(&env, &micros).await,
             ledger: emulator.ledger(),
@@ -202,7 +202,7 @@ impl World {
     /// Adds all changes so far to the decision history, as `history` does within seconds.
     pub(crate) async fn catch_up(&self) {
         let Journal { streams, history } = &self.journal;
-        let call = async |event: Value| history.call(&written_at(event, self.now().secs())).await.ok();
+        let call = async |event: Value| history.handle_event(&written_at(event, self.now().secs())).await.ok();
         assert_eq!(streams.fold(1, call).await, 0);
     }
 
@@ -277,7 +277,7 @@ impl World {
 
 async fn router(env: &[(&'static str, String)], micros: &Arc<AtomicI64>) -> Router {
     let env: Env = env.iter().cloned().collect();
-    let boot = Boot::new(env, Clock::still(Arc::clone(micros)));
+    let boot = Boot::new(env, Clock::at_fixed_time(Arc::clone(micros)));
     purser_people::router(boot).await.unwrap()
 }
 
