@@ -96,7 +96,7 @@ quick() {
   step "formatting" cargo fmt --all --check
   wait "$compilation" || cat target/test-compilation.log
   step "Rust tests, without the long ones" rust_tests "not ($LONG)"
-  step "a payment where KMS has the keys" kms_tests 'test(=flow::an_unmodified_v2_provider_is_paid_and_confirmed)'
+  step "a payment where KMS has the keys" kms_tests 'test(=flow::an_unmodified_x402_v2_provider_is_paid_and_confirmed)'
   step "template: sam validate, cfn-lint, roles, limits" infra/sam/check.sh --quick
   step "guarantees and ASVS rows name proofs that exist" infra/claims.py
   step "a claim without a proof would be found" infra/claims_test.py

@@ -18,7 +18,7 @@ fn names_in(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_file_of_the_corpus_holds() {
+fn every_corpus_file_passes_its_fuzz_target() {
     let mut failed = Vec::new();
     for (name, target) in TARGETS {
         let folder = corpus().join(name);

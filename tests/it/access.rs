@@ -167,7 +167,7 @@ fn credential(world: &World, route: &Route) -> (&'static str, String) {
 
 /// Sends each kind of body to every route without a body, as the route's intended caller.
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_without_a_body_reject_one() {
+async fn routes_without_a_body_reject_requests_with_a_body() {
     let (world, names) = world_with_everything().await;
     let before = world.rows().await;
     let without_body = routes()
@@ -206,7 +206,7 @@ async fn routes_without_a_body_reject_one() {
 /// Calls every route with each query parameter that only other routes have, as the route's intended caller. An update
 /// with `?preview=true` must not be carried out if the route has no preview.
 #[tokio::test(flavor = "multi_thread")]
-async fn routes_reject_query_parameters_that_they_do_not_have() {
+async fn routes_reject_unknown_query_parameters() {
     let (world, names) = world_with_everything().await;
     let before = world.rows().await;
     let mut count = 0;
@@ -274,7 +274,7 @@ fn bad_tokens(world: &World) -> Vec<(&'static str, String)> {
 
 /// Calls every route with every credential that it must reject.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_refuses_foreign_credentials() {
+async fn every_route_rejects_credentials_of_another_kind() {
     let (world, names) = world_with_everything().await;
     let bearer = |token: &str| vec![("authorization", format!("Bearer {token}"))];
     let agent_key = bearer(&world.demo().key);
@@ -367,7 +367,7 @@ async fn every_route_refuses_foreign_credentials() {
 
 /// Shows that the parameters of the previous test are valid: the intended caller can read every route with them.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_route_for_reading_answers_its_own_caller() {
+async fn every_read_route_accepts_its_own_kind_of_credentials() {
     let (world, names) = world_with_everything().await;
     let demo = world.demo();
     let session = world.stack.issuer.token(&DEMO_OWNER);

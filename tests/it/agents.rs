@@ -18,7 +18,7 @@ fn just_before(at: Timestamp) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_read_their_services_and_policies() {
+async fn agents_can_read_their_services_and_policies() {
     let world = World::start().await;
     let policy = SpendPolicy {
         enabled_operations: Some(vec![OperationSlug::parse("web.search").unwrap()]),
@@ -97,7 +97,7 @@ async fn left(world: &World, agent: &TestAgent) -> Value {
 
 /// An amount stops counting at the instant at which its window ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_read_their_exact_remaining_limits() {
+async fn agents_can_read_their_exact_remaining_limits() {
     let world = World::still().await;
     let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
     let budget = |id, limit, window| {

@@ -107,7 +107,7 @@ async fn approved_calls_are_paid_exactly_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preflight_foresees_what_an_approval_is_worth() {
+async fn a_preflight_with_an_approval_predicts_the_authorization() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let other = world.agent(asking(), vec![]).await;
@@ -178,7 +178,7 @@ async fn replays_of_confirmed_payments_sign_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_is_open_for_a_day() {
+async fn an_approval_request_stays_open_for_a_day() {
     let world = World::still().await;
     let agent = world.agent(asking(), vec![]).await;
     let start = world.now();
@@ -371,7 +371,7 @@ async fn approval_polls_return_on_a_decision_or_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_approval_polls_return_without_waiting() {
+async fn rejected_approval_polls_return_without_waiting() {
     let world = World::start().await;
     let (agent, other) = (world.agent(asking(), vec![]).await, world.agent(asking(), vec![]).await);
     let id = asked(&world, &agent).await;

@@ -290,7 +290,7 @@ async fn payments_require_a_catalog_operation_payee_and_price() {
 
 /// Calling or naming another operation does not circumvent the limits of an operation.
 #[tokio::test(flavor = "multi_thread")]
-async fn scopes_and_allowlists_hold_what_is_called() {
+async fn key_scopes_and_allowlists_apply_to_the_actual_call() {
     let world = strict().await;
     let agent = unlimited(&world).await;
     let scrape = world.service("lab-scrape").await;
@@ -400,7 +400,7 @@ async fn replays_cannot_redirect_or_share_a_payment() {
 
 /// A burst within one second, for a cap that allows twenty payments.
 #[tokio::test(flavor = "multi_thread")]
-async fn bursts_cannot_exceed_the_cap() {
+async fn payment_bursts_cannot_exceed_the_cap() {
     let world = strict().await;
     let agent = unlimited(&world).await;
     let policy = SpendPolicy {

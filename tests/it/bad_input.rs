@@ -165,7 +165,7 @@ async fn raw(ground: &Ground, method: &str, target: &str, framing: Framing, body
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_path_names_nothing() {
+async fn hostile_paths_return_not_found() {
     let ground = Ground::new().await;
     let own = ground.agent.id.to_string();
     let service = ground.world.service("lab-search").await.id.to_string();
@@ -278,7 +278,7 @@ async fn a_hostile_path_names_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_header_makes_another_request_of_a_request() {
+async fn headers_cannot_change_the_method_or_path_of_a_request() {
     let ground = Ground::new().await;
     let base = &ground.world.stack.base_url;
     let me = || {
@@ -383,7 +383,7 @@ async fn unknown_methods_are_not_found_without_cors_headers() {
 
 /// The parsing of headers and keys is tested in `shared/domain/src/policy/agent.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_malformed_key_is_no_key() {
+async fn malformed_agent_keys_are_rejected() {
     let ground = Ground::new().await;
     let key = ground.agent.key.clone();
     let (public, _) = key.split_once(':').unwrap();
@@ -420,7 +420,7 @@ async fn a_malformed_key_is_no_key() {
 
 /// The parsing of parameters is tested in `shared/api/src/http/query.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_is_read_strictly() {
+async fn query_strings_are_parsed_strictly() {
     let ground = Ground::new().await;
     let settlements = format!("/agents/{}/settlements", ground.agent.id);
     let everything = ["/category", "/limit", "/slug", "/trust_status"];

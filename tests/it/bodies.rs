@@ -659,7 +659,7 @@ async fn query_schemas_match_the_accepted_values() {
 
 /// Each field's parsing is tested next to its parser. This test shows that every route parses every field.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_body_members_are_reported_by_path() {
+async fn invalid_body_fields_are_reported_by_path() {
     let ground = Ground::new().await;
     let (document, routes) = (Document::read(), routes());
     let tables = ["LedgerTable", "DecisionsTable", "CatalogTable"];

@@ -104,7 +104,7 @@ async fn tell(script: &str, story: &Value, chromium: &str) {
 
 /// The test covers everything from sign-in to the revocation of the key.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_manages_an_agent_in_a_browser() {
+async fn an_owner_can_manage_an_agent_in_a_browser() {
     let Some(chromium) = chromium() else { return };
     let program = program().await;
     let allowed = program.trim_start_matches("http://").to_owned();
@@ -132,7 +132,7 @@ async fn an_owner_manages_an_agent_in_a_browser() {
 /// The owner of the demo fleet does five tasks, each in at most four clicks from the overview, and axe-core checks the
 /// pages.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_is_governed_in_a_browser() {
+async fn an_owner_can_govern_many_agents_in_a_browser() {
     let Some(chromium) = chromium() else { return };
     let world = World::with(Options {
         streams: Streaming::On,

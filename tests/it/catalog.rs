@@ -241,7 +241,7 @@ async fn catalog_changes_are_visible_within_seconds() {
 
 /// The catalog object for this change is not stored yet, so every function scans the table instead.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_function_sees_a_change_without_an_object() {
+async fn every_function_sees_catalog_changes_without_the_catalog_object() {
     let world = World::still().await;
     let (demo, owner) = (world.demo(), world.person(&DEMO_OWNER));
     let body = body_of(world.offer(1));
@@ -310,7 +310,7 @@ async fn probe_results_match_the_catalog_for_real_providers() {
 
 /// Scopes and limits are checked against the named operation, so it must be the called operation.
 #[tokio::test(flavor = "multi_thread")]
-async fn naming_one_service_while_calling_another_is_refused() {
+async fn naming_one_service_while_calling_another_is_rejected() {
     let world = World::start().await;
     let weather = format!("{}/weather", world.stack.providers.provider_url);
     let rows = [
@@ -358,7 +358,7 @@ async fn naming_one_service_while_calling_another_is_refused() {
 
 /// An unlisted method is the agent's mistake, so the response lists the operations that would match.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unlisted_call_names_the_available_operations() {
+async fn the_error_for_an_unlisted_call_names_the_available_operations() {
     let world = World::start().await;
     let mut body = body_of(world.offer(10_000));
     let weather = format!("{}/weather", world.stack.providers.provider_url);
@@ -376,7 +376,7 @@ async fn an_unlisted_call_names_the_available_operations() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn public_routes_answer_head_like_get() {
+async fn public_routes_respond_to_head_like_get() {
     let world = World::start().await;
     for path in [
         "/services",

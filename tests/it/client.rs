@@ -48,7 +48,7 @@ fn confirmed(receipt: &ReceiptState) -> &Settlement {
 
 /// Calls over the cap are denied with `retry_at`, and an approval is used once.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_pays_waits_and_obtains_approval() {
+async fn the_rust_client_pays_and_waits_for_approval() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -157,7 +157,7 @@ async fn the_client_pays_waits_and_obtains_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_provider_of_version_one_is_paid_too() {
+async fn the_rust_client_pays_x402_version_1_providers() {
     let world = World::start().await;
     let payer = payer(&world, &world.demo(), "v1");
     let paid = payer
@@ -350,7 +350,7 @@ async fn sent_payments_stay_unproven_until_confirmed() {
 
 /// A paid price above the listed one is reported with the listed price.
 #[tokio::test(flavor = "multi_thread")]
-async fn prices_above_the_listed_percentage_are_refused() {
+async fn prices_too_far_above_the_listed_price_are_rejected() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let purchase = purser(&world, &agent).service("lab-weather").await.unwrap();
@@ -391,7 +391,7 @@ async fn prices_above_the_listed_percentage_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_workers_make_forty_purchases_through_one_payer() {
+async fn four_workers_sharing_one_payer_make_forty_purchases() {
     const DELAYS: [u64; 5] = [400, 0, 200, 0, 100];
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
@@ -420,7 +420,7 @@ async fn four_workers_make_forty_purchases_through_one_payer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_retries_lost_answers_with_one_payment() {
+async fn the_client_retries_lost_responses_with_one_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
@@ -446,7 +446,7 @@ async fn the_client_retries_lost_answers_with_one_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_uses_the_newest_offer_after_approval() {
+async fn the_client_uses_the_newest_requirements_after_approval() {
     let world = World::start().await;
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
@@ -484,7 +484,7 @@ async fn the_client_uses_the_newest_offer_after_approval() {
 
 /// Until the response is read, repeating the call reports `AlreadyPaid`, unless the payment is acknowledged.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purchase_ends_after_its_response_is_read() {
+async fn a_client_purchase_ends_after_its_response_is_read() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let settlement = |payment: &Option<PaymentMade>| payment.as_ref().unwrap().settlement_id;
@@ -528,7 +528,7 @@ async fn a_purchase_ends_after_its_response_is_read() {
 
 /// Purser also rejects prices above the ceiling and invalid keys.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_provider_terms_are_refused_before_payment() {
+async fn invalid_payment_requirements_are_rejected_before_payment() {
     let world = World::still_with(Options::default()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let payer = payer(&world, &agent, "hostile");
@@ -598,7 +598,7 @@ async fn invalid_provider_terms_are_refused_before_payment() {
 }
 
 #[test]
-fn only_https_or_loopback_urls_are_accepted() {
+fn the_client_accepts_only_https_or_loopback_urls() {
     let at = |url: &str| Purser::new(url, &AgentKey::from_text("gak_pub_1:gak_sec_2").unwrap()).is_ok();
     assert!(at("https://purser.example") && at("http://127.0.0.1:3000") && at("http://localhost:3000/base/"));
     assert!(!at("http://purser.example") && !at("ftp://127.0.0.1") && !at("purser.example") && !at("https:"));

@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_operation_stays_within_its_budget() {
+async fn every_api_operation_stays_within_its_database_budget() {
     let world = World::metered().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     let costs = every_operation(&world, &agent).await;
@@ -20,7 +20,7 @@ async fn every_operation_stays_within_its_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_history_and_many_services_cost_nothing() {
+async fn long_histories_and_many_services_do_not_raise_costs() {
     let world = World::metered().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -94,7 +94,7 @@ async fn new_agent_cost_is_independent_of_catalog_size() {
 
 /// Each of many payments costs the same as the first one.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_authorization_costs_the_same_after_many() {
+async fn an_authorization_costs_the_same_after_many_payments() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let mut costs = std::collections::BTreeSet::new();
@@ -111,7 +111,7 @@ async fn an_authorization_costs_the_same_after_many() {
 /// A made-up hash costs one node call, however late, and none after the maximum number of failed proofs. A hash that
 /// confirmed another payment costs as much as a payment, plus one call for its receipt.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_hash_costs_few_node_calls() {
+async fn a_wrong_transaction_hash_costs_few_node_calls() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let paid = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -182,7 +182,7 @@ fn logging_contract() -> String {
 
 /// Finding a payment's proof takes the same three calls, whatever else the transaction logs.
 #[tokio::test(flavor = "multi_thread")]
-async fn twelve_thousand_logs_do_not_raise_proof_cost() {
+async fn twelve_thousand_logs_do_not_raise_verification_costs() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let authorized = world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -273,7 +273,7 @@ async fn a_payment_takes_four_node_calls_plus_reconciliation() {
 /// The cost of the outflow search depends on blocks and wallets: a thousand wallets take three node calls, however much
 /// was paid, and 40 wallets take a read unit.
 #[tokio::test(flavor = "multi_thread")]
-async fn outflow_search_of_many_wallets_takes_few_calls() {
+async fn an_outflow_search_of_many_wallets_takes_few_node_calls() {
     const WALLETS: u64 = 1_000;
     const PAYMENTS: usize = 40;
     let world = World::metered().await;
@@ -325,7 +325,7 @@ async fn outflow_search_of_many_wallets_takes_few_calls() {
 /// A fleet's pages read only the rows that they show. Of further agents they read only the index keys, half a unit per
 /// 4 KB. Names and states are read only for a search, at one unit per agent.
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_a_fleet_read_what_they_show() {
+async fn pages_with_many_agents_read_only_the_shown_rows() {
     /// The maximum, in tenths of a unit.
     const PAGES: [(&str, u64); 6] = [
         // The session, the index, the approval and the agent.
@@ -406,7 +406,7 @@ fn node_calls(measured: &RequestCost) -> usize {
 
 /// The check for a newer catalog delays no request: it runs concurrently with the reads that use the cached copy.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_catalog_check_adds_no_round_trip() {
+async fn the_catalog_version_check_adds_no_round_trip() {
     let world = World::metered().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -419,7 +419,7 @@ async fn the_catalog_check_adds_no_round_trip() {
 
 /// A waiting call costs as much as a poll, plus the counters of waits, plus one read of one row per second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_call_reads_once_per_second() {
+async fn a_waiting_approval_poll_reads_once_per_second() {
     let world = World::metered().await;
     let policy = SpendPolicy {
         require_approval_above: units(0),
@@ -444,7 +444,7 @@ async fn a_waiting_call_reads_once_per_second() {
 /// Rules that need recent payments write no further item, and the day's totals stay below one unit. A rule that counts
 /// payments costs as much as a budget.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_cost_at_most_what_a_budget_costs() {
+async fn each_limit_costs_at_most_as_much_as_a_budget() {
     let world = World::metered().await;
     let cost = async |kinds: Vec<RuleKind>| {
         let rules = kinds.into_iter().map(|kind| Rule {

@@ -81,7 +81,7 @@ async fn each_agent_has_its_own_kms_key() {
 
 /// Until the key recovers, requests are rejected, and only one settlement is held.
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_are_signed_when_the_key_recovers() {
+async fn payments_are_signed_after_the_kms_key_recovers() {
     let world = world_of(CustodyKind::Kms).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let kms = &world.stack.kms;
@@ -105,7 +105,7 @@ async fn payments_are_signed_when_the_key_recovers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wallets_with_a_foreign_key_reserve_nothing() {
+async fn wallets_with_a_foreign_key_cannot_reserve_payments() {
     for custody in [CustodyKind::Seed, CustodyKind::Kms] {
         let world = world_of(custody).await;
         let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -239,7 +239,7 @@ async fn agents_are_created_only_with_attested_wallets() {
 
 /// The template's policies let a role use a key by its tags, which take effect some minutes after the key's creation.
 #[tokio::test(flavor = "multi_thread")]
-async fn delayed_keys_are_reused_by_the_next_agent() {
+async fn delayed_kms_keys_are_reused_by_the_next_agent() {
     let world = World::with(Options {
         custody: CustodyKind::Kms,
         environment: [(

@@ -197,7 +197,7 @@ fn catalogue() -> BTreeMap<String, String> {
 
 /// `docs/errors.md` has a section for every error, with its status, and no others.
 #[test]
-fn the_error_catalogue_matches_the_code() {
+fn the_error_documentation_matches_the_code() {
     let catalogue = catalogue();
     let mut told = BTreeSet::new();
     for kind in every_error() {
@@ -274,7 +274,7 @@ fn the_error_catalogue_contains_the_texts_of_the_openapi_document() {
 }
 
 #[test]
-fn the_checks_are_documented_in_their_order() {
+fn the_policy_checks_are_documented_in_order() {
     let text = text_of("docs/errors.md");
     let (_, section) = text.split_once("\n## 4. ").expect("§4");
     let documented: Vec<&str> = section
@@ -406,7 +406,7 @@ fn first_cells(section: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_catalogue_lists_exactly_the_reasons() {
+fn the_error_documentation_lists_exactly_the_reasons() {
     let catalogue = catalogue();
     let blocks = every_block().iter().map(row_of).collect();
     for (section, reasons) in [
@@ -441,7 +441,7 @@ fn slugs_of_mcp() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_slugs_of_mcp_are_in_its_source() {
+fn documented_mcp_slugs_occur_in_the_source() {
     let source = text_of("functions/mcp/src/protocol.rs");
     for slug in slugs_of_mcp() {
         assert!(source.contains(&format!("\"{slug}\"")), "{slug}");
@@ -450,7 +450,7 @@ fn the_slugs_of_mcp_are_in_its_source() {
 
 /// Checks every word like `retry_at` or `catalog_payee:…` on `docs/errors.md`.
 #[test]
-fn the_catalogue_has_no_word_that_nothing_produces() {
+fn every_documented_error_value_can_be_produced() {
     // A parameter of OpenID Connect.
     let mut known = BTreeSet::from(["max_age".to_owned()]);
     described_words(
@@ -494,7 +494,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 
 /// A slug follows its status: ``404 `not_found` ``, ``401 `invalid_session`, `invalid_agent_key` ``.
 #[test]
-fn documented_slugs_exist_in_the_error_catalogue() {
+fn documented_slugs_exist_in_the_error_documentation() {
     let mut known: BTreeSet<String> = catalogue().into_keys().chain(slugs_of_mcp()).collect();
     let fields = catalogue().remove("<field>_required").unwrap_or_default();
     known.extend(quoted(&fields).map(str::to_owned));
@@ -515,7 +515,7 @@ fn documented_slugs_exist_in_the_error_catalogue() {
 
 /// A careless merge leaves duplicate rows.
 #[test]
-fn a_table_has_one_row_for_each_name() {
+fn documentation_tables_have_one_row_per_name() {
     for (file, text) in pages() {
         let mut names = BTreeSet::new();
         for line in text.lines().map(str::trim) {
@@ -535,7 +535,7 @@ fn a_table_has_one_row_for_each_name() {
 
 /// A careless merge leaves duplicate numbers.
 #[test]
-fn a_numbered_list_counts_from_one() {
+fn numbered_lists_in_documents_count_from_one() {
     for (file, text) in pages() {
         let mut last = 0;
         let mut fenced = false;
@@ -653,7 +653,7 @@ fn sections_after(rest: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_citation_leads_somewhere() {
+fn every_documentation_reference_resolves() {
     let mut wrong = Vec::new();
     let mut cited = 0;
     for file in written_files() {
@@ -746,7 +746,7 @@ fn every_citation_leads_somewhere() {
 /// in the template. All routes with the operator token belong to one function without other routes, so that the
 /// deployment can require AWS credentials in front of that function (`infra/sam/template_test.py`).
 #[test]
-fn the_template_and_openapi_have_equal_routes() {
+fn the_sam_template_and_openapi_have_equal_routes() {
     let template = Template::of_repository();
     let routed: BTreeSet<(String, String, bool)> = template
         .routes()
@@ -849,7 +849,7 @@ fn both_audit_logs_document_every_kind() {
 }
 
 #[test]
-fn operation_ids_are_unique_and_links_resolve() {
+fn openapi_operation_ids_are_unique_and_links_resolve() {
     let document: Value = serde_json::from_str(&text_of("docs/openapi.json")).unwrap();
     let paths = document["paths"].as_object().unwrap().values();
     let operations: Vec<&Value> = paths
@@ -875,7 +875,7 @@ fn operation_ids_are_unique_and_links_resolve() {
 
 /// No type contradicts another: a value that must match several schemas has one type in all of them.
 #[test]
-fn no_schema_contradicts_itself() {
+fn openapi_schemas_are_consistent() {
     fn walk(value: &Value) {
         if let Some(all) = value["allOf"].as_array() {
             let types: BTreeSet<String> = all
@@ -897,7 +897,7 @@ fn no_schema_contradicts_itself() {
 
 /// A string that is rejected for its content must not be described without restrictions.
 #[test]
-fn body_strings_declare_their_allowed_values() {
+fn body_string_schemas_declare_their_allowed_values() {
     fn walk<'a>(document: &'a Value, schema: &'a Value, at: &str, loose: &mut BTreeSet<String>) {
         match schema {
             Value::Object(members) => {
@@ -938,7 +938,7 @@ fn body_strings_declare_their_allowed_values() {
 
 /// Every path in ARCHITECTURE.md exists, and every crate is listed there.
 #[test]
-fn the_map_is_of_this_tree() {
+fn the_architecture_page_lists_every_crate() {
     let map = text_of("ARCHITECTURE.md");
     let named: BTreeSet<&str> = map
         .split('`')

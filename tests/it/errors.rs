@@ -339,7 +339,7 @@ async fn would_pay(world: &World, agent: &TestAgent, body: &Value) {
 
 /// All routes send the same response, whichever part of the key is wrong.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_without_a_valid_key_are_unauthorized() {
+async fn calls_without_a_valid_agent_key_are_unauthorized() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -393,7 +393,7 @@ async fn calls_without_a_valid_key_are_unauthorized() {
 
 /// The response names each validation error.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_bodies_are_refused_and_bind_no_key() {
+async fn invalid_bodies_are_rejected_and_bind_no_idempotency_key() {
     let world = World::start().await;
     let agent = free_agent(&world, &["lab-search"], vec![]).await;
     let narrow = policy(|policy| policy.allowed_domains = domains(&["example.com"]));
@@ -445,7 +445,7 @@ type Row = (fn(&mut SpendPolicy), Option<RuleKind>, Value, Refusal);
 
 /// The preflight predicts each rejection.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_policy_refusal_reports_its_numbers() {
+async fn every_policy_denial_reports_its_numbers() {
     let world = World::still().await;
     let agent = free_agent(&world, &["lab-search"], vec![]).await;
     let at = |units: u64| body_of(world.offer(units));
@@ -681,7 +681,7 @@ async fn escalates(world: &World, agent: &TestAgent, body: &Value, above: u64, r
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thresholds_and_rules_require_approval() {
+async fn approval_thresholds_and_rules_require_approval() {
     let world = World::start().await;
     let body = body_of(world.offer(5_000));
     let careful = policy(|policy| policy.require_approval_above = units(4_999));
@@ -710,7 +710,7 @@ async fn void(world: &World, agent: &TestAgent, body: &Value, reason: &str) {
 
 /// Single use and expiry are tested in `approvals.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_only_allows_its_own_request_once() {
+async fn an_approval_allows_only_its_own_request_once() {
     let world = World::still().await;
     let careful = || policy(|policy| policy.require_approval_above = units(4_999));
     let agent = world.agent(careful(), vec![]).await;
@@ -771,7 +771,7 @@ async fn an_approval_only_allows_its_own_request_once() {
 
 /// Other owners' ids on every route are tested in `isolation.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_and_foreign_objects_are_equally_not_found() {
+async fn missing_and_foreign_objects_both_return_not_found() {
     let world = World::start().await;
     let agent = free_agent(&world, &["lab-search", "sundown-feeds"], vec![]).await;
     let other = world.agent(SpendPolicy::permissive(), vec![]).await;
@@ -834,7 +834,7 @@ async fn missing_and_foreign_objects_are_equally_not_found() {
 
 /// The fields that belong to a request are tested in `shared/domain/src/x402/fingerprint.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_belongs_to_one_request() {
+async fn an_idempotency_key_belongs_to_one_request() {
     const REUSED: &str = "idempotency_key_reused_for_different_request";
     let world = World::still().await;
     let careful = || policy(|policy| policy.require_approval_above = units(10_000));
@@ -1119,7 +1119,7 @@ async fn a_throttled_address_waits_for_the_next_minute() {
 /// The checks before any policy: the key, the body, the idempotency record, the service. The order of the later checks
 /// is tested in `shared/domain/tests/admission.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cheapest_and_most_permanent_refusal_comes_first() {
+async fn the_most_permanent_rejection_is_reported_first() {
     let world = World::start().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let body = body_of(world.offer(20_000));

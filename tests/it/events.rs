@@ -333,7 +333,7 @@ fn answered<'a>(answer: &'a GatewayResponse, name: &str) -> &'a str {
 }
 
 #[test]
-fn event_files_and_rows_match() {
+fn recorded_event_files_match_the_documented_table() {
     let files: BTreeSet<String> = events().into_keys().collect();
     let rows: BTreeSet<String> = EVENTS.iter().map(|(file, ..)| (*file).to_owned()).collect();
     let alone: Vec<&String> = files.symmetric_difference(&rows).collect();
@@ -342,7 +342,7 @@ fn event_files_and_rows_match() {
 }
 
 #[test]
-fn template_routes_and_events_match() {
+fn recorded_events_match_the_sam_template_routes() {
     let route_key = |method: &str, path: &str| match path {
         "$default" => path.to_owned(),
         path => format!("{method} {path}"),
@@ -463,7 +463,7 @@ impl Placeholders {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_event_is_answered_as_the_table_says() {
+async fn every_recorded_event_gets_the_documented_response() {
     let world = World::start().await;
     // The request that ends all sessions ends this session, too.
     world.browser_session(&DEMO_OWNER).await;
@@ -557,7 +557,7 @@ async fn every_event_is_answered_as_the_table_says() {
 /// The probe, `events` and `webhooks` run on a schedule's default event, whatever it contains. The event for reconcile
 /// says which shard of the due work the run processes, or that the run is for the wallets.
 #[test]
-fn the_schedules_send_what_a_schedule_sends() {
+fn recorded_schedule_events_match_the_scheduler_format() {
     let [probe, reconcile, events, webhooks, wallets] =
         SCHEDULES.map(|file| serde_json::from_str::<Value>(&text_of(file)).unwrap());
     for (schedule, name) in [(probe, "probe"), (events, "events"), (webhooks, "webhooks")] {
@@ -581,7 +581,7 @@ fn the_schedules_send_what_a_schedule_sends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schedule_reconciles_what_is_held() {
+async fn the_scheduled_event_reconciles_holds() {
     let world = World::start().await;
     let paid = world
         .authorize(&world.demo(), &purser_tests::body_of(world.offer(5_000)))
@@ -599,7 +599,7 @@ async fn the_schedule_reconciles_what_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_schedule_probes_what_is_due() {
+async fn the_scheduled_event_probes_due_services() {
     let world = World::start().await;
     let report = world
         .stack

@@ -61,7 +61,7 @@ fn confirmed(answer: Answer) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unmodified_v2_provider_is_paid_and_confirmed() {
+async fn an_unmodified_x402_v2_provider_is_paid_and_confirmed() {
     let world = World::start().await;
     let agent = world.demo();
     let url = format!("{}/weather", world.stack.providers.provider_url);
@@ -118,7 +118,7 @@ async fn an_unmodified_v2_provider_is_paid_and_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_proof_forms_confirm_over_both_x402_versions() {
+async fn every_proof_format_confirms_payments_in_both_x402_versions() {
     let world = World::start().await;
     let agent = world.demo();
     let providers = &world.stack.providers;

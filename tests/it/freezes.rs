@@ -122,7 +122,7 @@ impl Buyer {
 
 /// A freeze of an agent, an owner or the deployment lasts until operators end it.
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_freezes_refuse_every_decision() {
+async fn operator_freezes_block_every_decision() {
     let world = World::still().await;
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let mut buyers = Vec::new();
@@ -580,7 +580,7 @@ impl<'a> Gated<'a> {
 /// Calls every route and every tool in every state that freezes an agent. A frozen agent can only read, so none of its
 /// texts reaches its owner.
 #[tokio::test(flavor = "multi_thread")]
-async fn frozen_agents_read_and_nothing_else() {
+async fn frozen_agents_can_only_read() {
     let world = World::still().await;
     let owner = world.person(&DEMO_OWNER);
     let gated = Gated::new(&world, &owner).await;

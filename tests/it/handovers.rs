@@ -73,7 +73,7 @@ impl Town {
 
 /// For its previous owner the agent no longer exists.
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_keep_keys_and_approvals_after_a_handover() {
+async fn agents_keep_keys_and_approvals_after_an_ownership_transfer() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
     assert_eq!(town.offers(new).await, json!([]));
@@ -211,7 +211,7 @@ async fn decide(town: &Town, units: u64) -> [Value; 3] {
 /// This also holds if the decision was made before the transfer and aggregated after it. Only its writer can read a
 /// note on an approval.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
+async fn a_decision_is_readable_only_by_the_owner_at_that_time() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
     let cookies = [
@@ -251,7 +251,7 @@ async fn a_decision_is_read_by_its_owner_at_that_time_alone() {
 /// Windows continue, each owner has separate sums and logs, entries keep the names of their time, and the agent's key
 /// reads the receipts of all times. The new owner's agent follows no template.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transfer_splits_sums_names_and_logs_but_no_window() {
+async fn an_ownership_transfer_splits_history_but_not_windows() {
     let town = Town::start().await;
     let (world, old, new) = (&town.world, &town.old, &town.new);
     let id = town.agent.id.to_string();
@@ -327,7 +327,7 @@ async fn a_transfer_splits_sums_names_and_logs_but_no_window() {
 
 /// An operator can withdraw an offer earlier, or replace its recipient.
 #[tokio::test(flavor = "multi_thread")]
-async fn handover_offers_expire_after_a_week() {
+async fn ownership_transfer_offers_expire_after_a_week() {
     let town = Town::start().await;
     let (world, new) = (&town.world, &town.new);
     town.offer().await;
@@ -357,7 +357,7 @@ async fn handover_offers_expire_after_a_week() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_handover_acceptances_and_edits_stay_consistent() {
+async fn concurrent_transfer_acceptances_and_updates_stay_consistent() {
     let town = Town::start().await;
     let world = &town.world;
     town.offer().await;
@@ -384,7 +384,7 @@ async fn concurrent_handover_acceptances_and_edits_stay_consistent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_handover_offers_report_every_problem() {
+async fn invalid_transfer_offers_report_all_validation_errors() {
     let town = Town::start().await;
     let world = &town.world;
     let put = async |body: Value| World::send(world.operators_request(Method::PUT, &town.at()).json(&body)).await;

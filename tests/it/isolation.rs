@@ -60,7 +60,7 @@ const FILTERS: [&str; 30] = [
     "service_id",
     "slug",
     "status",
-    // A name of the caller's template, which `lists_contain_no_data_of_other_owners` need not try.
+    // A name of the caller's template, which `lists_contain_no_data_of_other_users` need not try.
     "template",
     "to",
     "trust_status",
@@ -536,7 +536,7 @@ async fn the_wrong_credential_type_reveals_no_ids() {
 
 /// Filters by foreign agents and foreign cursors reveal nothing, either.
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_contain_no_data_of_other_owners() {
+async fn lists_contain_no_data_of_other_users() {
     let town = Town::start().await;
     let (first, second, elsewhere) = (&town.first, &town.second, &town.elsewhere);
     let asks = routes()
@@ -607,7 +607,7 @@ fn with_unknown(text: &str, ids: &[String]) -> String {
 /// Sends every body of the API that names an object of an owner as another user, with these ids and with unknown ids:
 /// both have the same status, nothing changes, and no audit log has a row about it.
 #[tokio::test(flavor = "multi_thread")]
-async fn acts_on_foreign_and_unknown_ids_write_no_row() {
+async fn actions_on_foreign_and_unknown_ids_write_no_row() {
     let ground = Ground::new().await;
     let world = &ground.world;
     let stranger = world.person(&DEMO_STRANGER);
@@ -711,7 +711,7 @@ async fn forms_with_foreign_and_unknown_ids_write_no_row() {
 
 /// The approvals of others are not found even if the call is the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_decisions_find_no_approvals_of_others() {
+async fn bulk_decisions_find_no_approvals_of_other_users() {
     let town = Town::start().await;
     let theirs = &town.elsewhere.names["approvalId"];
     let before = town.tables().await;
@@ -764,7 +764,7 @@ async fn other_agents_cannot_use_an_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_key_of_two_agents_is_two_keys() {
+async fn equal_idempotency_keys_of_two_agents_are_independent() {
     let world = World::start().await;
     let (owner, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agents = [

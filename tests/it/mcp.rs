@@ -128,7 +128,7 @@ async fn spent(world: &World, agent: &TestAgent) -> u64 {
 /// Each kind of rule and each policy field is in the API's response to the agent, and also in the tool's. The kinds
 /// come from the OpenAPI document, so a new kind can't be left out.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_sees_each_of_its_limits() {
+async fn mcp_tools_show_each_limit_of_the_agent() {
     let world = World::start().await;
     let agent = limited_agent(&world).await;
     let path = format!("/agents/{}/services/{LIMITED_SERVICE}/policy", agent.id);
@@ -157,7 +157,7 @@ async fn an_agent_sees_each_of_its_limits() {
 
 /// The agent finds a service, pays, reaches the daily cap, requests approval, and reads the receipt.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_tools_support_a_complete_purchase() {
+async fn mcp_tools_support_a_complete_purchase() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -276,7 +276,7 @@ async fn the_tools_support_a_complete_purchase() {
 
 /// No parameter selects a payee or network, and a free operation is called without a payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn tools_declare_hints_and_refuse_invalid_arguments() {
+async fn mcp_tools_declare_hints_and_reject_invalid_arguments() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::new(&world, &agent);
@@ -389,7 +389,7 @@ async fn tools_declare_hints_and_refuse_invalid_arguments() {
 
 /// The catalog is public. Other tools require an API key, which is checked before the message.
 #[tokio::test(flavor = "multi_thread")]
-async fn all_protocol_versions_are_served() {
+async fn all_mcp_protocol_versions_are_served() {
     let world = World::start().await;
     let host = Host::new(&world, &world.demo());
     let message = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
@@ -507,7 +507,7 @@ async fn all_protocol_versions_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_error_of_the_endpoint_is_json() {
+async fn every_error_of_the_mcp_endpoint_is_json() {
     let world = World::start().await;
     let url = format!("{}/mcp", world.stack.base_url);
     let json = "application/json";
@@ -556,7 +556,7 @@ fn client_at(last: u8) -> Client {
 
 /// Throttling and network limits apply to the client's address, not to the address of the MCP function.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_apply_to_the_original_caller() {
+async fn rate_limits_apply_to_the_original_caller() {
     const LIMIT: u32 = 12;
     let world = World::still_with(Options {
         throttle_per_minute: LIMIT,
@@ -747,7 +747,7 @@ fn hostile_weather(key: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_an_accepted_key_no_provider_is_called() {
+async fn no_provider_is_called_without_an_accepted_key() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let mut wrong = Host::new(&world, &agent);
@@ -771,7 +771,7 @@ async fn without_an_accepted_key_no_provider_is_called() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_calls_with_one_key_pay_once() {
+async fn interrupted_mcp_calls_with_one_key_pay_once() {
     // A call that broke off keeps its lease.
     let limit = ("CALLS_PER_PROVIDER".to_owned(), "16".to_owned());
     let (world, provider, api) = hostile([limit].into()).await;
@@ -940,7 +940,7 @@ async fn slow_providers_lose_no_payment() {
 
 /// A host can read each part of a long paid text, and all parts without another payment or call.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paid_response_is_read_to_its_end_and_paid_once() {
+async fn a_long_paid_response_is_read_completely_and_paid_once() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let buyer = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::new(&world, &buyer);
@@ -995,7 +995,7 @@ fn binary(content_type: &str, start: &[u8]) -> Response {
 
 /// Images and files of a paid call are whole blocks of their type, beyond the size limit of a text.
 #[tokio::test(flavor = "multi_thread")]
-async fn paid_images_and_files_are_blocks_of_their_type() {
+async fn paid_images_and_files_become_content_blocks_of_their_type() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     let host = Host::new(&world, &agent(&world, SpendPolicy::permissive()).await);
     let scripts: [(&str, Script, &str); 3] = [
@@ -1091,7 +1091,7 @@ fn free(service: &str, operation: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_call_of_a_provider_evades_governance() {
+async fn every_provider_call_is_checked_against_the_policy() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
     // Every call is answered, without a request for payment.
     *provider.script.lock().unwrap() = Some(|_| Some(Response::new(Body::from("data"))));
@@ -1306,7 +1306,7 @@ async fn stalled_providers_and_busy_keys_are_isolated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_is_one_calls_until_it_ends() {
+async fn a_call_lease_belongs_to_one_call_until_it_ends() {
     let world = World::still().await;
     let leases = CallLeases::for_mcp(&world.stack.db, "ThrottleTable", Length::from_secs_u32(30));
     let take = async |scope: &str| leases.take_lease(scope, 3, world.now()).await.unwrap();
@@ -1343,7 +1343,7 @@ async fn a_lease_is_one_calls_until_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn common_paths_and_accept_headers_are_served() {
+async fn the_mcp_endpoint_serves_common_paths_and_accept_headers() {
     let world = World::start().await;
     let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"});
     for path in ["/mcp", "/mcp/"] {
@@ -1472,7 +1472,7 @@ impl Drawn {
 
 /// Random arguments of each tool's schema are accepted; deviations are rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_schema_matches_the_accepted_arguments() {
+async fn every_mcp_tool_schema_matches_the_accepted_arguments() {
     const DRAWS: usize = 60;
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
@@ -1551,7 +1551,7 @@ async fn every_schema_matches_the_accepted_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_calls_of_four_workers_are_forty_payments() {
+async fn forty_mcp_calls_of_four_workers_make_forty_payments() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let workers = (0..4).map(|worker| {

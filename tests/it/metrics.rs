@@ -216,7 +216,7 @@ async fn payment_outcomes_are_counted_once_with_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_out_of_order_is_counted() {
+async fn anomalies_are_counted_as_metrics() {
     let log = Lines::start();
     let options = environment([("THROTTLE_TABLE", "Missing")]);
     let world = World::node_proxied(ProxyConfig::default(), options).await;
@@ -238,7 +238,7 @@ async fn what_is_out_of_order_is_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn contention_is_counted_once_per_operation() {
+async fn database_contention_is_counted_once_per_operation() {
     let log = Lines::start();
     let world = World::conflicted().await;
     let agent = world.agent(policy(), vec![]).await;
@@ -267,7 +267,7 @@ async fn contention_is_counted_once_per_operation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payout_and_reconcile_outcomes_are_counted() {
+async fn withdrawal_and_reconcile_outcomes_are_counted() {
     let log = Lines::start();
     let world = World::with(environment([("PAYOUT_DELAY_SECONDS", "0")])).await;
     let owner = world.person(&DEMO_OWNER);

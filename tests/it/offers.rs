@@ -124,7 +124,7 @@ fn echoes(answer: &Value, requirement: &Value, why: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn offers_with_equal_terms_are_one_request() {
+async fn payment_requirements_with_equal_terms_are_one_request() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mut body = body_of(world.offer(5_000));
@@ -179,7 +179,7 @@ async fn offers_with_equal_terms_are_one_request() {
 
 /// A higher price does not match the approval.
 #[tokio::test(flavor = "multi_thread")]
-async fn approved_purchases_accept_a_fresh_offer() {
+async fn approved_purchases_accept_fresh_payment_requirements() {
     let world = World::still().await;
     let mut policy = SpendPolicy::permissive();
     policy.require_approval_above = units(1_000);
@@ -218,7 +218,7 @@ async fn approved_purchases_accept_a_fresh_offer() {
 
 /// Earlier versions stored a fingerprint of the whole 402 response.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_version_stored_is_still_answered() {
+async fn payments_stored_by_an_earlier_version_can_be_replayed() {
     let world = World::still().await;
     let mut policy = SpendPolicy::permissive();
     policy.require_approval_above = units(6_000);
@@ -282,7 +282,7 @@ async fn post_text(world: &World, agent: &TestAgent, path: &str, body: String) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn json_at_its_edges_is_echoed_unaltered() {
+async fn unusual_json_in_payment_requirements_is_echoed_unaltered() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let edges = r#"{"a":"\ud800 \udc00","\udfff":18446744073709551617,"n":[1e999,-0.0,1.10,12345678901234567890.5]}"#;
@@ -315,7 +315,7 @@ async fn json_at_its_edges_is_echoed_unaltered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_header_that_servers_refuse_is_warned_of() {
+async fn a_too_large_payment_header_returns_a_warning() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     for (bytes, warned) in [(1_000, false), (20_000, true)] {
@@ -340,7 +340,7 @@ async fn a_header_that_servers_refuse_is_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payment_response_confirms_however_it_is_written() {
+async fn payment_responses_confirm_in_every_encoding() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let pay = async || {
@@ -381,7 +381,7 @@ async fn a_payment_response_confirms_however_it_is_written() {
 
 /// A provider fetches the page in the call's URL, regardless of the target that the agent declares.
 #[tokio::test(flavor = "multi_thread")]
-async fn declared_targets_must_match_the_call() {
+async fn the_declared_target_url_must_match_the_call() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let scrape = world.service("lab-scrape").await;
@@ -430,7 +430,7 @@ async fn declared_targets_must_match_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_methods_are_refused_with_the_listed_operation() {
+async fn wrong_methods_are_rejected_with_the_listed_operation() {
     let world = World::still().await;
     let agent = world.demo();
     let mut body = body_of(world.offer(5_000));
@@ -449,7 +449,7 @@ async fn wrong_methods_are_refused_with_the_listed_operation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn frozen_agents_get_no_payment_from_fresh_offers() {
+async fn frozen_agents_get_no_payment_for_fresh_requirements() {
     let world = World::still().await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let body = body_of(world.offer(5_000));

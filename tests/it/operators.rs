@@ -68,7 +68,7 @@ fn buying(world: &World, slug: &str, units: u64) -> Value {
 
 /// If the payment, the trust status or `curated` is omitted, the stored value stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn catalog_entries_are_replaced_as_a_whole() {
+async fn a_catalog_service_is_replaced_as_a_whole() {
     let world = World::still().await;
     let id = fresh_key();
     let entry = service_entry("newcomer", &[paid_operation(&world, "news.read", 1_000)]);
@@ -149,7 +149,7 @@ async fn catalog_entries_are_replaced_as_a_whole() {
 
 /// `*` stands for any version. Only one of several concurrent updates of a version is stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_of_the_catalog_require_a_matching_version() {
+async fn catalog_updates_require_a_matching_version() {
     let world = World::start().await;
     let entry = service_entry("newcomer", &[]);
     let (id, _) = world.enter(&entry).await;
@@ -259,7 +259,7 @@ async fn edits_of_the_catalog_require_a_matching_version() {
 /// A committed update succeeds even if the catalog object can't be stored. The object is stored when operators list
 /// services the next time.
 #[tokio::test(flavor = "multi_thread")]
-async fn catalog_edits_succeed_without_the_catalog_object() {
+async fn catalog_updates_succeed_without_the_catalog_object() {
     let world = World::metered().await;
     let proxy = world.proxy.as_ref().unwrap();
     proxy.follow(|step| {
@@ -278,7 +278,7 @@ async fn catalog_edits_succeed_without_the_catalog_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slug_is_the_name_of_one_service() {
+async fn a_slug_belongs_to_one_service() {
     let world = World::start().await;
     let search = world.service("lab-search").await.id.to_string();
     let before = world.rows_of("CatalogTable").await;
@@ -539,7 +539,7 @@ pub(crate) async fn pays(world: &World, agent: &TestAgent, units: u64, pay_to: &
 
 /// An observed change of payee or price is shown to operators but not signed.
 #[tokio::test(flavor = "multi_thread")]
-async fn observed_payments_apply_only_after_being_pinned() {
+async fn probed_payments_apply_only_after_an_operator_sets_them() {
     let provider = Provider::start().await;
     let world = provider.world().await;
     let owner = world.person(&DEMO_OWNER);
@@ -687,7 +687,7 @@ async fn observed_payments_apply_only_after_being_pinned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn probes_run_when_due_or_requested() {
+async fn probes_run_when_due_or_when_requested() {
     let provider = Provider::start().await;
     let world = provider.world().await;
     provider.wants(offer(1_000, STRANGER));
@@ -769,7 +769,7 @@ async fn probes_call_only_public_addresses_by_default() {
 
 /// The parsing of fields is tested in `functions/internal/src/entry.rs`.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_operator_requests_report_every_problem() {
+async fn invalid_operator_requests_report_all_validation_errors() {
     let world = World::start().await;
     let (id, _) = world.enter(&service_entry("newcomer", &[])).await;
     let before = world.rows_of("CatalogTable").await;

@@ -233,7 +233,7 @@ impl Shop {
 
 /// Neither time, nor the same operator with a token, nor an earlier version puts the payee into effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
+async fn a_payee_set_in_a_browser_waits_for_a_second_operator() {
     let shop = Shop::open(&[]).await;
     let world = &shop.world;
     let (ada_token, bob_token) = (world.stack.internal_token.clone(), "b".repeat(64));
@@ -362,7 +362,7 @@ async fn a_payee_pinned_in_a_browser_waits_for_another_operator() {
 
 /// The change then waits for the delay of every change, also by the clock of the function that verifies payees.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
+async fn a_browser_change_can_be_requested_again_with_a_token() {
     let shop = Shop::open(&[]).await;
     let world = &shop.world;
     let ada = Browser::sign_in(world, &DEMO_OWNER).await;
@@ -385,7 +385,7 @@ async fn a_change_requested_in_a_browser_is_requested_anew_with_a_token() {
 
 /// If no second operator is needed, the delay is the usual delay of a change.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delayed_change_is_withdrawn_in_a_browser() {
+async fn a_delayed_change_can_be_withdrawn_in_a_browser() {
     let shop = Shop::open(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
     let world = &shop.world;
     let ada = Browser::sign_in(world, &DEMO_OWNER).await;
@@ -428,7 +428,7 @@ async fn a_delayed_change_is_withdrawn_in_a_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_ends_no_freeze_alone() {
+async fn ending_a_freeze_in_a_browser_needs_a_second_operator() {
     let world = office(&[]).await;
     let owner = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&owner, "buyer").await;
@@ -510,7 +510,7 @@ async fn freeze_scopes(world: &World, agent: &TestAgent) -> [(String, [(&'static
 /// Sends every form that begins or ends a freeze, from every browser, for a freeze that was set with a token: the
 /// freeze stays unchanged. A compromised `people` can request only the same actions from `internal`.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
+async fn a_token_freeze_cannot_be_changed_in_a_browser() {
     for second in ["true", "false"] {
         let world = office(&[("SECOND_BROWSER_OPERATOR", second)]).await;
         let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
@@ -566,7 +566,7 @@ async fn no_browser_changes_a_freeze_that_was_set_with_a_token() {
 /// A browser begins or ends its freeze while an operator's token sets a freeze, in each scope and in random orders: the
 /// token's freeze stays, whatever was read before it was stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_that_races_with_a_token_ends_no_freeze() {
+async fn a_browser_request_racing_a_token_freeze_ends_no_freeze() {
     let world = office(&[("SECOND_BROWSER_OPERATOR", "false")]).await;
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
     let ada = Browser::sign_in(&world, &DEMO_OWNER).await;
@@ -623,7 +623,7 @@ async fn a_browser_that_races_with_a_token_ends_no_freeze() {
 
 /// If the end of an earlier freeze was requested, a second browser's confirmation does not end a new freeze.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
+async fn a_new_freeze_discards_an_earlier_request_to_end_it() {
     let world = office(&[]).await;
     let agent = world.agent_of(&world.person(&DEMO_OWNER), "buyer").await;
     let ada = Browser::sign_in(&world, &DEMO_OWNER).await;
@@ -649,7 +649,7 @@ async fn a_freeze_that_begins_again_forgets_the_request_to_end_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_is_offered_by_two_operators_in_browsers() {
+async fn offering_an_agent_in_a_browser_needs_two_operators() {
     let world = office(&[]).await;
     let (owner, kim) = (world.person(&DEMO_OWNER), world.person(&KIM));
     let agent = world.agent_of(&owner, "buyer").await;
@@ -713,7 +713,7 @@ async fn an_agent_is_offered_by_two_operators_in_browsers() {
 
 /// Neither the claim nor the list alone is enough: a user needs both, a recent sign-in, and a registered name.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
+async fn browser_actions_need_a_registered_operator_with_recent_sign_in() {
     let world = office(&[]).await;
     let freeze = [("scope", "deployment"), ("id", ""), ("reason", "a test")];
     let kim = Browser::sign_in(&world, &KIM).await;
@@ -748,7 +748,7 @@ async fn only_registered_operators_with_a_recent_sign_in_act_in_a_browser() {
 
 /// The list alone is not enough, either.
 #[tokio::test(flavor = "multi_thread")]
-async fn listed_people_without_the_claim_are_no_operators() {
+async fn registered_users_without_the_claim_are_not_operators() {
     let world = World::still().await;
     let bob = Browser::sign_in(&world, &DEMO_STRANGER).await;
     let page = bob.page("/dashboard/sessions").await;

@@ -214,7 +214,7 @@ async fn put_place(world: &World, block: AttributeValue) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_settlements_pay_is_explained_however_they_end() {
+async fn transfers_of_settlements_are_explained_in_every_state() {
     let world = world(&[("WATCH_CONFIRMATIONS", "10"), ("LOG_BLOCK_RANGE", "2")]).await;
     let agent = world.agent(SpendPolicy::permissive(), vec![]).await;
     let mine_at = async |seconds| {
@@ -314,7 +314,7 @@ async fn a_failed_outflow_search_is_repeated_later() {
 
 /// Each shard of the wallets is searched by a separate run.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_over_parts_find_what_is_theirs() {
+async fn outflow_runs_over_shards_find_the_outflows_of_their_wallets() {
     let world = world(&WATCH).await;
     let mut wallets = Vec::new();
     for _ in 0..6 {

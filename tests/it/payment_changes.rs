@@ -274,7 +274,7 @@ async fn price_increases_are_delayed_but_decreases_apply_immediately() {
 
 /// The operator who made the change cannot accept it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_operator_can_accept_a_delayed_change() {
+async fn a_second_operator_can_accept_a_delayed_price_change() {
     let office = Office::open().await;
     let operation = office.operation();
     let id = fresh_key();
@@ -361,7 +361,7 @@ async fn accepted_payees_are_paid_after_the_configured_delay() {
 
 /// Writing the same change again, or a service without a payment, keeps the time of the change.
 #[tokio::test(flavor = "multi_thread")]
-async fn delayed_changes_are_reverted_by_the_original_entry() {
+async fn writing_the_original_service_reverts_a_delayed_change() {
     let office = Office::open().await;
     let payee = office.payee();
     let operation = office.operation();
@@ -392,7 +392,7 @@ async fn delayed_changes_are_reverted_by_the_original_entry() {
 /// Sequences of updates that end with a stranger's payment in the catalog. None of the sequences lets a call pay the
 /// stranger until a day after its last update, even for an agent created now.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_sequence_of_edits_shortens_the_wait() {
+async fn no_sequence_of_updates_shortens_the_payee_delay() {
     let office = Office::open().await;
     let other = || paid(operation_entry("news.other", URL), 1_000, STRANGER);
     let list = |slug: &str, operations: &[Value]| service_entry(slug, operations);
@@ -481,7 +481,7 @@ async fn changes_to_uncurated_services_apply_immediately() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_test_network_may_do_without_the_delay() {
+async fn a_test_network_may_disable_the_payee_delay() {
     let delay = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());
     let world = World::still_with(Options {
         environment: [delay].into(),

@@ -96,7 +96,7 @@ async fn end(world: &World) {
 
 /// A withdrawal is made once per idempotency key, and API keys of agents cannot see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn payouts_are_exact_and_wait_for_the_address() {
+async fn withdrawals_are_exact_and_wait_for_the_address_delay() {
     let world = World::start().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -202,7 +202,7 @@ async fn payouts_are_exact_and_wait_for_the_address() {
 
 /// A changed address waits again, and no other user can set or remove the address.
 #[tokio::test(flavor = "multi_thread")]
-async fn payout_addresses_require_a_recent_sign_in() {
+async fn withdrawal_addresses_require_a_recent_sign_in() {
     let world = World::start().await;
     let (person, stranger) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agent = world.agent_of(&person, "saver").await;
@@ -369,7 +369,7 @@ async fn fronted() -> (World, Front) {
 
 /// A rejected withdrawal is submitted again on request, unless its address was changed in between.
 #[tokio::test(flavor = "multi_thread")]
-async fn payouts_tolerate_facilitator_failures() {
+async fn withdrawals_tolerate_facilitator_failures() {
     let (world, front) = fronted().await;
     let mut person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -453,7 +453,7 @@ async fn payouts_tolerate_facilitator_failures() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_payouts_at_once_one_is_made() {
+async fn of_concurrent_withdrawals_one_is_made() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -485,7 +485,7 @@ async fn of_many_payouts_at_once_one_is_made() {
 
 /// An operator's freeze stops withdrawals, including repeated requests. The owner's freeze does not (above).
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_freezes_stop_payouts_until_operators_end_them() {
+async fn operator_freezes_stop_withdrawals_until_operators_end_them() {
     let (world, front) = fronted().await;
     let mut person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -538,7 +538,7 @@ async fn operators_freezes_stop_payouts_until_operators_end_them() {
 
 /// An ownership transfer removes the address, even for earlier reserved withdrawals. The new owner sets a new address.
 #[tokio::test(flavor = "multi_thread")]
-async fn payouts_never_reach_a_previous_owners_address() {
+async fn withdrawals_never_reach_a_previous_owners_address() {
     let (world, front) = fronted().await;
     let (old, new) = (world.person(&DEMO_OWNER), world.person(&DEMO_STRANGER));
     let agent = world.agent_of(&old, "saver").await;
@@ -580,7 +580,7 @@ async fn payouts_never_reach_a_previous_owners_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payout_actions_and_refusals_are_audited() {
+async fn withdrawal_actions_and_rejections_are_audited() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;
@@ -669,7 +669,7 @@ enum Stop {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_payouts_are_made_exactly_once() {
+async fn killed_withdrawals_are_made_exactly_once() {
     let (world, front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let program = Program {
@@ -779,7 +779,7 @@ async fn killed_payouts_are_made_exactly_once() {
 
 /// A payment that was authorized before the withdrawal took the balance fails on chain, and its amount is released.
 #[tokio::test(flavor = "multi_thread")]
-async fn payouts_can_take_the_balance_of_open_payments() {
+async fn withdrawals_can_take_the_balance_of_open_payments() {
     let (world, _front) = fronted().await;
     let person = world.person(&DEMO_OWNER);
     let agent = world.agent_of(&person, "saver").await;

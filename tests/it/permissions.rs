@@ -22,7 +22,7 @@ async fn owner_budgets_are_charged_and_shown() {
 
 /// The payment counted in the daily window stays.
 #[tokio::test(flavor = "multi_thread")]
-async fn requested_budget_evictions_are_carried_out() {
+async fn requested_evictions_of_budget_windows_are_carried_out() {
     let world = World::still().await;
     let agent = world.agent(judged_policy(), vec![]).await;
     let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
@@ -54,7 +54,7 @@ async fn requested_budget_evictions_are_carried_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn starting_sets_of_other_environments_are_read() {
+async fn default_services_written_by_other_instances_are_read() {
     let world = World::start().await;
     let agent = world.poor_agent(vec![]).await;
     let set = DefaultServices::new([world.service("lab-search").await.id]);

@@ -74,7 +74,7 @@ async fn preflight_and_authorize_always_agree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preflight_says_when_a_blocked_call_fits() {
+async fn a_preflight_reports_when_a_blocked_call_will_fit() {
     let world = World::still().await;
     let policy = SpendPolicy {
         max_per_day: units(dollars(3)),

@@ -66,7 +66,7 @@ async fn one_idempotency_key_creates_one_settlement() {
 
 /// One of the two bodies is authorized, and calls with the other body are rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn different_bodies_on_one_key_conflict() {
+async fn different_bodies_with_one_idempotency_key_conflict() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let key = fresh_key();
@@ -92,7 +92,7 @@ async fn different_bodies_on_one_key_conflict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cap_that_fits_forty_allows_exactly_forty() {
+async fn a_cap_for_forty_payments_allows_exactly_forty() {
     let world = World::conflicted().await;
     let policy = SpendPolicy {
         max_per_day: units(dollars(40)),
@@ -160,7 +160,7 @@ async fn one_approval_is_executed_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn identical_requests_stage_one_approval() {
+async fn identical_requests_create_one_approval() {
     let world = World::conflicted().await;
     let agent = world.agent(roomy(), vec![]).await;
     let offer = world.offer(dollars(60));

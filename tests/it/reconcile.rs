@@ -205,7 +205,7 @@ async fn payments_in_the_last_valid_block_are_confirmed() {
 /// The payment may be pending, so the error is retryable until reconcile has seen that no later block can contain the
 /// payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_transactions_are_retryable_until_release() {
+async fn completing_with_an_unknown_transaction_is_retryable_until_release() {
     let world = world([("FINALITY_CONFIRMATIONS", "2")]).await;
     let agent = world.agent(policy(dollars(100)), vec![]).await;
     let (unpaid, paid) = (
@@ -242,7 +242,7 @@ async fn unknown_transactions_are_retryable_until_release() {
 
 /// The chain is slower than the stack's clock: the hold has ended by the clock, but not at the final block.
 #[tokio::test(flavor = "multi_thread")]
-async fn our_own_clock_releases_nothing() {
+async fn the_system_clock_alone_releases_no_payment() {
     let world = world([("FINALITY_CONFIRMATIONS", "3")]).await;
     let agent = world.agent(policy(10_000), vec![]).await;
     let held = authorize(&world, &agent, 10_000).await;
@@ -282,7 +282,7 @@ async fn canceled_authorizations_are_released_when_due() {
 
 /// Missing, false or contradictory responses of a node neither confirm nor release the wrong payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_end_correctly_despite_faulty_nodes() {
+async fn payments_are_settled_correctly_despite_faulty_nodes() {
     let world = world([]).await;
     let (node, reconcile) = Node::between(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -338,7 +338,7 @@ async fn payments_end_correctly_despite_faulty_nodes() {
 /// A rate limit of ten node calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to
 /// retry.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_node_calls_suffice_for_a_batch() {
+async fn ten_node_calls_suffice_to_reconcile_a_batch() {
     const HOLDS: usize = 60;
     let world = world([("WATCH_CONFIRMATIONS", "1000")]).await;
     let (node, reconcile) = Node::between(&world).await;
@@ -408,7 +408,7 @@ async fn flooded_blocks_delay_only_their_own_agent() {
 
 /// A node that is down stops only the outcomes that require both nodes.
 #[tokio::test(flavor = "multi_thread")]
-async fn disagreeing_nodes_end_no_payment() {
+async fn disagreeing_nodes_settle_no_payment() {
     let world = world([]).await;
     let ([first, second], reconcile) = Node::endpoints(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -453,7 +453,7 @@ async fn disagreeing_nodes_end_no_payment() {
 
 /// A node that is down ends the run with an error.
 #[tokio::test(flavor = "multi_thread")]
-async fn unreadable_holds_do_not_stop_the_run() {
+async fn unreadable_holds_do_not_stop_a_reconcile_run() {
     let world = world([]).await;
     let (node, reconcile) = Node::between(&world).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
@@ -473,7 +473,7 @@ async fn unreadable_holds_do_not_stop_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_runs_and_completions_end_payments_once() {
+async fn concurrent_reconcile_runs_and_completions_settle_payments_once() {
     let world = World::conflicted().await;
     let agent = world.agent(policy(dollars(100)), vec![budget(dollars(100))]).await;
     let (mut unpaid, mut paid) = (Vec::new(), Vec::new());
@@ -695,7 +695,7 @@ async fn payments_found_after_release_are_confirmed() {
 
 /// Settlements for which an operator requested reconciliation come first.
 #[tokio::test(flavor = "multi_thread")]
-async fn large_backlogs_end_over_several_runs() {
+async fn large_backlogs_are_reconciled_over_several_runs() {
     let world = world([("RECONCILE_MOST_SETTLEMENTS", "2")]).await;
     let agent = world.agent(policy(dollars(1)), vec![]).await;
     let mut held = Vec::new();
@@ -842,7 +842,7 @@ async fn confirmations_keep_their_claim_until_reconciled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_operators_mark_and_only_what_there_is() {
+async fn only_operators_can_request_reconciliation_of_existing_settlements() {
     let world = World::start().await;
     let agent = world.demo();
     let paid = authorize(&world, &agent, 5_000).await;
@@ -911,7 +911,7 @@ async fn batched_payments_are_confirmed_by_their_own_transfers() {
 /// Payments of two payers, in many blocks and in batches, some of them made: several concurrent runs end each of them
 /// exactly once.
 #[tokio::test(flavor = "multi_thread")]
-async fn parallel_runs_end_each_payment_once() {
+async fn parallel_reconcile_runs_settle_each_payment_once() {
     let world = world([]).await;
     let agents = [
         world.agent(policy(dollars(1)), vec![]).await,

@@ -11,7 +11,7 @@ use serde_json::Value;
 const DUE: u32 = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn early_balance_reads_apply_only_to_their_wallet() {
+async fn prefetched_balances_apply_only_to_their_wallet() {
     let world = World::start().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let rich = world
@@ -34,7 +34,7 @@ async fn early_balance_reads_apply_only_to_their_wallet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stranger_makes_nobody_ask_for_a_balance() {
+async fn calls_with_a_wrong_key_secret_trigger_no_balance_reads() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     world.authorize(&agent, &body_of(world.offer(1))).await.ok();
@@ -49,7 +49,7 @@ async fn a_stranger_makes_nobody_ask_for_a_balance() {
 /// After a call that is replayed, or rejected before it needs the balance, the next call does not read the balance
 /// early.
 #[tokio::test(flavor = "multi_thread")]
-async fn balances_are_read_early_after_a_payment() {
+async fn balances_are_prefetched_after_a_payment() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let body = body_of(world.offer(1));
@@ -74,7 +74,7 @@ async fn balances_are_read_early_after_a_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_keys_trigger_no_further_balance_reads() {
+async fn rejected_agent_keys_trigger_no_further_balance_reads() {
     let world = World::metered().await;
     let agent = world.agent(SpendPolicy::column_defaults(), vec![]).await;
     let authorize = async || measure(&world, world.authorize(&agent, &body_of(world.offer(1)))).await;
@@ -102,7 +102,7 @@ async fn refused_keys_trigger_no_further_balance_reads() {
 /// A URL that has moved to another service is evaluated by that service's policy, although the cached catalog, which
 /// determined the early reads, still named the first service.
 #[tokio::test(flavor = "multi_thread")]
-async fn moved_urls_use_the_new_services_policy() {
+async fn urls_moved_to_another_service_use_its_policy() {
     const ADDRESS: &str = "https://moved.example/x";
     // Otherwise a call that moves to another service can be paid there only after a day.
     let at_once = ("PAYMENT_CHANGE_DELAY_SECONDS".to_owned(), "0".to_owned());

@@ -52,7 +52,7 @@ async fn pays(world: &World, agent: &TestAgent, pay_to: &str) -> Answer {
 
 /// A compromised `internal` writes the payee, which is then paid only after the delay.
 #[tokio::test(flavor = "multi_thread")]
-async fn unaccepted_payees_are_refused_and_raise_an_alarm() {
+async fn unaccepted_payees_are_rejected_and_raise_an_alarm() {
     let log = Log::start("warn,purser=info");
     let world = start().await;
     let payee = world.stack.providers.pay_to.clone();
@@ -98,7 +98,7 @@ async fn unaccepted_payees_are_refused_and_raise_an_alarm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_changes_alone_raise_takeover_alarms() {
+async fn suspicious_row_changes_raise_alarms() {
     let log = Log::start("warn,purser=info");
     let world = start().await;
     let owner = world.person(&DEMO_OWNER);

@@ -88,7 +88,7 @@ const TEXTS: [&str; 5] = [
 
 /// Every text field of every form on a page: no direction control is stored, and the forms do store other texts.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_form_stores_direction_controls() {
+async fn dashboard_forms_store_no_direction_control_characters() {
     let (world, _) = world_with_everything().await;
     let browser = Browser::start(&world, world.browser_session(&DEMO_OWNER).await).await;
     let forms = browser.forms().await;
@@ -217,7 +217,7 @@ async fn write_texts(world: &World, names: &BTreeMap<&'static str, String>) {
 
 /// Every page and file that links and forms lead to from the overview shows stored texts as readers can see them.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_page_and_file_shows_hidden_characters_of_stored_texts() {
+async fn pages_and_files_show_hidden_characters_of_stored_texts() {
     let (world, names) = world_with_everything().await;
     write_texts(&world, &names).await;
     assert_eq!(world.stack.aggregate_history().await, 0);

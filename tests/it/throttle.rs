@@ -183,7 +183,7 @@ async fn a_throttled_key_does_not_affect_others() {
 
 /// Counts the writes for a verified key's calls, in addition to the address's counter: one per fiftieth of the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_verified_key_calls_are_counted_in_chunks() {
+async fn only_calls_with_verified_keys_are_counted_in_chunks() {
     const LIMIT: u32 = 600;
     const CHUNK: usize = 12;
     let world = key_limited(LIMIT).await;
@@ -212,7 +212,7 @@ async fn only_verified_key_calls_are_counted_in_chunks() {
 
 /// If calls can't be counted, no caller is rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_table_no_key_is_refused() {
+async fn no_key_is_rejected_without_the_throttle_table() {
     let environment = [("KEY_REQUESTS_PER_MINUTE", "1"), ("THROTTLE_TABLE", "Missing")];
     let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let world = World::watched_with(Options {
@@ -229,7 +229,7 @@ async fn without_its_table_no_key_is_refused() {
 
 /// Both addresses and users are throttled.
 #[tokio::test(flavor = "multi_thread")]
-async fn repeated_throttle_refusals_use_no_database_calls() {
+async fn repeated_throttle_rejections_use_no_database_calls() {
     const LIMIT: u32 = 20;
     let world = World::watched_with(Options {
         throttle_per_minute: LIMIT,

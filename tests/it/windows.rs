@@ -32,7 +32,7 @@ fn instant(text: &Value) -> Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn amounts_stop_counting_after_exactly_one_day() {
+async fn payments_stop_counting_after_exactly_one_day() {
     let world = World::still().await;
     let agent = world.agent(daily(dollars(10)), vec![]).await;
     let start = world.now();

@@ -34,10 +34,10 @@ fn accepted(request: &RecordedRequest) -> BTreeSet<&str> {
 /// A proxy resolves names itself, so a function that used the proxy in its environment would call unchecked addresses.
 /// The test runs again as a process whose environment names a proxy that does not exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn functions_name_themselves_and_use_no_proxy() {
+async fn functions_send_a_user_agent_and_use_no_proxy() {
     if std::env::var_os("HTTP_PROXY").is_none() {
         let mut again = tokio::process::Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "wire::functions_name_themselves_and_use_no_proxy"]);
+        again.args(["--exact", "wire::functions_send_a_user_agent_and_use_no_proxy"]);
         for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"] {
             again.env(name, "http://127.0.0.1:9");
         }
@@ -103,7 +103,7 @@ async fn functions_name_themselves_and_use_no_proxy() {
 
 /// A certificate that no authority of the system signed is rejected before a request is sent.
 #[tokio::test(flavor = "multi_thread")]
-async fn programs_verify_certificates() {
+async fn all_programs_verify_tls_certificates() {
     let folder = std::env::temp_dir().join(format!("purser-wire-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir(&folder).unwrap();
     let recorder = Recorder::start_tls(&folder.join("certificate.pem")).await;
@@ -132,7 +132,7 @@ async fn programs_verify_certificates() {
 
 /// A server that never responds costs the time that the caller has set.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_end_in_the_time_that_is_set() {
+async fn outgoing_calls_end_within_their_timeout() {
     let short = Duration::from_millis(300);
     let recorder = Recorder::start(|_| None).await;
     let url = format!("{}/hangs", recorder.url);
@@ -160,22 +160,22 @@ const PROPERTIES: [&str; 7] = [
 
 /// The tests of each client's properties, in the order of `PROPERTIES`: `<file>::<test>`, or why there is none (`no …`).
 const TESTS: [(&str, [&str; 7]); 10] = {
-    const FUNCTIONS: &str = "tests/it/wire.rs::functions_name_themselves_and_use_no_proxy";
-    const TLS: &str = "tests/it/wire.rs::programs_verify_certificates";
-    const RUST: &str = "tests/it/wire.rs::the_rust_client_decodes_what_it_accepts";
-    const COMMANDS: &str =
-        "clients/cli/tests/it/wire.rs::commands_name_themselves_and_use_the_proxy_of_the_environment";
-    const COMMANDS_TLS: &str = "clients/cli/tests/it/wire.rs::commands_use_the_authorities_of_the_environment";
-    const ENDS: &str = "tests/it/wire.rs::calls_end_in_the_time_that_is_set";
-    const TERMS: &str = "tests/it/wire.rs::payment_terms_are_read_in_every_encoding_and_charset";
-    const BUILDERS: &str = "tests/it/wire.rs::http_clients_are_made_by_their_builders";
+    const FUNCTIONS: &str = "tests/it/wire.rs::functions_send_a_user_agent_and_use_no_proxy";
+    const TLS: &str = "tests/it/wire.rs::all_programs_verify_tls_certificates";
+    const RUST: &str = "tests/it/wire.rs::the_rust_client_decodes_every_encoding_it_accepts";
+    const COMMANDS: &str = "clients/cli/tests/it/wire.rs::commands_send_a_user_agent_and_use_the_configured_proxy";
+    const COMMANDS_TLS: &str =
+        "clients/cli/tests/it/wire.rs::commands_trust_the_certificate_authorities_of_the_environment";
+    const ENDS: &str = "tests/it/wire.rs::outgoing_calls_end_within_their_timeout";
+    const TERMS: &str = "tests/it/wire.rs::payment_requirements_are_parsed_in_every_encoding";
+    const BUILDERS: &str = "tests/it/wire.rs::http_clients_are_created_only_by_their_builders";
     const SHOWN: &str = "clients/rust/src/charset.rs::text_is_decoded_by_its_charset";
-    const STDIO: &str = "clients/cli/tests/it/import.rs::imported_operations_are_called_with_their_parameters";
+    const STDIO: &str = "clients/cli/tests/it/import.rs::imported_operations_can_be_called_with_their_parameters";
     const SLOW: &str = "tests/it/mcp.rs::slow_providers_lose_no_payment";
     const ISSUER: &str = "shared/api/src/auth/issuer.rs::issuer_requests_follow_no_redirects_and_time_out";
-    const PROBE: &str = "functions/probe/src/call.rs::what_a_provider_says_is_what_was_seen";
-    const PROBE_ENDS: &str = "functions/probe/src/call.rs::a_call_ends_whatever_the_other_side_does";
-    const HANGING: &str = "functions/webhooks/tests/webhooks.rs::hanging_webhooks_do_not_delay_other_calls";
+    const PROBE: &str = "functions/probe/src/call.rs::probe_results_match_the_providers_response";
+    const PROBE_ENDS: &str = "functions/probe/src/call.rs::a_probe_call_ends_even_if_the_provider_stalls";
+    const HANGING: &str = "functions/webhooks/tests/webhooks.rs::hanging_webhooks_do_not_delay_other_webhooks";
     const JSON: &str = "no other charset than UTF-8 is JSON's (RFC 8259)";
     const UNREAD: &str = "no body is read";
     const PYTHON: [&str; 5] = [
@@ -245,7 +245,7 @@ const TESTS: [(&str, [&str; 7]); 10] = {
 
 /// Each client has a test of each property, or the reason that it has none.
 #[test]
-fn every_property_of_every_client_has_its_test() {
+fn every_property_of_every_http_client_is_tested() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (client, tests) in TESTS {
         for (property, test) in PROPERTIES.iter().zip(tests) {
@@ -280,7 +280,7 @@ async fn reads_encodings(recorder: &Recorder, client: &Client, program: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rust_client_decodes_what_it_accepts() {
+async fn the_rust_client_decodes_every_encoding_it_accepts() {
     let recorder = Recorder::start(|_| None).await;
     let name = format!("a-program/{VERSION}");
     reads_encodings(&recorder, &http_client(&name).build().unwrap(), "a-program").await;
@@ -345,7 +345,7 @@ fn payment_required(path: &str) -> Option<Response> {
 
 /// The terms reach Purser as they were meant, and the limit of their size is that of the decoded bytes.
 #[tokio::test(flavor = "multi_thread")]
-async fn payment_terms_are_read_in_every_encoding_and_charset() {
+async fn payment_requirements_are_parsed_in_every_encoding() {
     let recorder = Recorder::start(payment_required).await;
     let payer = Payer::new(Purser::without_key(&recorder.url).unwrap(), "run", Usdc::from_units(1)).unwrap();
     let check = async |form: &str| {
@@ -366,7 +366,7 @@ async fn payment_terms_are_read_in_every_encoding_and_charset() {
 
 /// A client that is built elsewhere has no name and other manners.
 #[test]
-fn http_clients_are_made_by_their_builders() {
+fn http_clients_are_created_only_by_their_builders() {
     const BUILDERS: [&str; 3] = [
         "clients/rust/src/http_client.rs",
         "shared/api/src/http/client.rs",

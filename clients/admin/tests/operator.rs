@@ -79,7 +79,7 @@ fn only_the_digest_of_a_token_is_stored() {
 }
 
 #[test]
-fn others_stay_as_they_are() {
+fn adding_an_operator_keeps_the_other_operators() {
     let digest = "ab".repeat(32);
     let account = Account::holding("others", &json!({"bob": digest}).to_string());
     assert!(account.operator("--add", "ada").status.success());
@@ -91,7 +91,7 @@ fn others_stay_as_they_are() {
 }
 
 #[test]
-fn what_can_not_be_meant_changes_nothing() {
+fn invalid_operator_changes_are_rejected_without_effect() {
     let digest = "ab".repeat(32);
     let bob = json!({"bob": digest}).to_string();
     let rows = [

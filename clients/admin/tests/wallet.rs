@@ -79,7 +79,7 @@ fn a_new_seed_is_stored_and_never_printed() {
 }
 
 #[test]
-fn a_seed_that_is_there_stays() {
+fn an_existing_wallet_seed_is_never_replaced() {
     let account = Account::new("twice");
     assert!(account.wallet("--backup", &account.path("one")).status.success());
     let first = account.read("seed");
@@ -94,7 +94,7 @@ fn a_seed_that_is_there_stays() {
 }
 
 #[test]
-fn a_copy_is_not_written_over() {
+fn an_existing_seed_copy_is_not_overwritten() {
     let account = Account::new("copy");
     fs::write(account.path("copy"), "something").unwrap();
     assert!(!account.wallet("--backup", &account.path("copy")).status.success());
@@ -103,7 +103,7 @@ fn a_copy_is_not_written_over() {
 }
 
 #[test]
-fn what_was_interrupted_goes_on_from_the_copy() {
+fn an_interrupted_seed_change_resumes_from_the_copy() {
     let account = Account::new("broken");
     let copy = account.path("copy");
     fs::write(account.path("broken"), "").unwrap();
@@ -115,7 +115,7 @@ fn what_was_interrupted_goes_on_from_the_copy() {
 }
 
 #[test]
-fn anything_else_is_told_how_it_is_used() {
+fn invalid_arguments_print_the_usage() {
     let account = Account::new("usage");
     let ended = account.wallet("--print", &account.path("copy"));
     assert_eq!(ended.status.code(), Some(2));

@@ -648,7 +648,7 @@ mod tests {
 
     /// The operation's endpoint is the item's route template and not the URL of one call, whichever field has the URL.
     #[test]
-    fn addresses_are_read_in_every_published_form() {
+    fn bazaar_addresses_are_parsed_in_every_published_format() {
         let rows = [
             (json!({"resource": "https://a.example/u/42"}), Some("/u/:id"), "/u/{id}"),
             (
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rejected_item_has_its_own_reason() {
+    fn each_rejected_bazaar_item_has_a_reason() {
         type Change = fn(&mut Value);
         let cases: [(&str, Change); 33] = [
             ("no HTTP resource", |one| one["type"] = json!("mcp")),

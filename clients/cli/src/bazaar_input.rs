@@ -388,7 +388,7 @@ mod tests {
 
     /// In version 1, items contain types, descriptions or a schema, in fields with various names.
     #[test]
-    fn the_forms_of_version_1_become_parameters() {
+    fn version_1_input_formats_become_parameters() {
         let v1 = |input: Value| json!({"accepts": [{}, {"outputSchema": {"input": input}}]});
         let rows = [
             (
@@ -426,7 +426,7 @@ mod tests {
 
     /// Names, types and enum values are never cut.
     #[test]
-    fn long_descriptions_are_cut() {
+    fn long_parameter_descriptions_are_truncated() {
         let choices: Vec<String> = (0..20).map(|n| format!("choice-{n}")).collect();
         for (fields, most) in [(6, 300), (20, 80), (40, 0)] {
             let property = json!({"type": "string", "description": "ä".repeat(400), "enum": &choices[..2]});

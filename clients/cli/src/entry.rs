@@ -302,7 +302,7 @@ mod tests {
 
     /// An exported entry has no differences from the stored service.
     #[test]
-    fn differences_are_listed_by_member() {
+    fn catalog_differences_are_listed_by_field() {
         let entry = service(&operation(5));
         let stored = seen(&entry);
         assert_eq!(told(Some(&stored), &entry), [""; 0]);
@@ -333,7 +333,7 @@ mod tests {
 
     /// An entry that would cancel the scheduled change has a difference.
     #[test]
-    fn a_pending_change_is_not_a_difference() {
+    fn a_pending_price_change_is_not_a_catalog_difference() {
         let entry = service(&operation(5));
         let mut stored = seen(&entry);
         let mut payment = stored["operations"][0]["payment"].clone();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_an_entry_is_told() {
+    fn all_validation_errors_of_a_service_are_reported() {
         let entry = json!({"slug": "a", "prise": 1, "operations": [{"id": "x"}, 5]});
         let told = validation_errors(&entry);
         assert!(told.contains(&"/name: is missing".to_owned()), "{told:?}");

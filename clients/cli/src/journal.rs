@@ -114,7 +114,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn overlapping_purchases_have_runs_of_their_own() {
+    fn concurrent_purchases_use_separate_runs() {
         let folder = std::env::temp_dir().join(format!("purser-journal-{}", Uuid::new_v4()));
         let request = IdempotencyKey::from_text("a-request").unwrap();
         let purchases = || {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_columns() {
+    fn table_cells_are_aligned_in_columns() {
         let rows = [
             vec!["a".to_owned(), "b".to_owned()],
             vec!["long".to_owned(), "c".to_owned()],

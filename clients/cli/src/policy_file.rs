@@ -325,7 +325,7 @@ policies:
 "#;
 
     #[test]
-    fn a_file_is_yaml_or_json() {
+    fn policy_files_can_be_yaml_or_json() {
         let policies = parse(GOOD).unwrap();
         let research = &policies[0];
         let labels = [("stage", "1"), ("team", "research")].map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -350,7 +350,7 @@ policies:
     }
 
     #[test]
-    fn all_problems_of_a_file_are_reported() {
+    fn all_validation_errors_of_a_policy_file_are_reported() {
         let policy = |text: &str| format!("version: 1\npolicies:\n- {{name: a, agents: {{all: true}}, {text}}}");
         let agents = |text: &str| format!("version: 1\npolicies:\n- {{name: a, agents: {text}}}");
         let rows = [

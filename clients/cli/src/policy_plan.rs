@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_follow_policies_by_id_name_or_all_of_its_labels() {
+    fn policies_select_agents_by_id_name_or_all_labels() {
         let agent = agent("id-1", "buyer", &json!({"team": "research", "stage": "1"}));
         let rows = [
             ("{all: true}", true),
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_are_no_difference_however_they_are_spelled() {
+    fn equivalent_values_are_not_policy_differences() {
         let mut state = state(&[]);
         state.services[0]["policy"]["allowed_domains"] = json!(["a.example", "xn--bcher-kva.example", "*.b.example"]);
         state.services[0]["policy"]["enabled_operations"] = json!(["x.y", "x.z"]);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_enabled_only_by_name() {
+    fn policy_files_enable_only_services_listed_by_name() {
         let services = "services: {off: {enabled: true}, never: {enabled: true, max_per_day_units: 4}}";
         let plan = planned(&[services], &state(&[]));
         let expected = [
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_that_may_widen_are_marked() {
+    fn updates_that_may_widen_limits_are_marked() {
         let mut state = state(&[json!({"kind": "approval_required", "rule_id": "r", "rule_version": 1})]);
         state.services[0]["policy"]["allowed_domains"] = json!(["a.example", "b.example"]);
         state.services[0]["policy"]["enabled_operations"] = json!(["x.y", "x.z"]);
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_limit_is_a_problem() {
+    fn a_misspelled_limit_is_a_validation_error() {
         let plan = planned(&["services: {'*': {max_per_dya_units: 1}}"], &state(&[]));
         assert!(plan.edits.is_empty());
         let problems: Vec<&String> = plan.problems.iter().collect();

@@ -153,7 +153,7 @@ mod tests {
 
     /// The API's response has additional fields, null fields and other spellings.
     #[test]
-    fn equal_rules_are_no_difference() {
+    fn equal_rules_are_not_reported_as_differences() {
         let unknown = json!({"kind": "moon_phase", "phase": {"from": 1}, "days": ["mon", "tue"]});
         let answers = [
             json!({"kind": "budget_limit", "limit_units": 7, "window_seconds": 3_600, "rule_id": "a", "rule_version": 2,
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_stricter_budget_does_not_widen_by_replacement() {
+    fn replacing_a_budget_widens_unless_it_becomes_stricter() {
         let rows = [
             (budget(5, 3_600), budget(5, 7_200), false),
             (budget(5, 3_600), budget(6, 3_600), true),

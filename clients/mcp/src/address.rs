@@ -273,7 +273,7 @@ mod tests {
 
     /// The other parameters go into the query of a GET request or into the body of a POST request.
     #[test]
-    fn parameters_fill_the_path_before_query_or_body() {
+    fn path_parameters_are_filled_before_query_and_body() {
         let rows = [
             (
                 "GET",
@@ -325,7 +325,7 @@ mod tests {
     /// The body has the format that the catalog specifies, and each parameter is in the location that the catalog
     /// specifies.
     #[test]
-    fn parameters_are_sent_where_and_as_the_catalog_says() {
+    fn parameters_are_sent_at_the_place_that_the_catalog_names() {
         let call = |body_type: &str, parameters: Value| {
             let mut operation = operation("POST", "https://a.example/r");
             operation.params = json!({
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn no_parameter_sets_a_header_of_the_request_itself() {
+    fn parameters_cannot_set_request_headers_of_the_client() {
         for name in [
             "Host",
             "Content-Type",
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn no_parameter_leads_elsewhere() {
+    fn parameters_cannot_change_the_host_or_path_of_a_call() {
         for value in [
             json!(".."),
             json!("."),

@@ -559,7 +559,7 @@ mod tests {
 
     /// For example, `5.0` and `5e0` are 5, but `5.5` and the string `"5"` are rejected.
     #[test]
-    fn counts_accept_any_notation_of_whole_numbers() {
+    fn count_arguments_accept_any_notation_of_whole_numbers() {
         let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);
         for (json, count) in [
             ("1", 1),
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_parameters_is_an_object() {
+    fn a_parameter_list_is_converted_to_an_object() {
         let read = |value: Value| {
             serde_json::from_value::<Parameters>(value)
                 .ok()
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_a_uuid_with_hyphens_alone() {
+    fn only_hyphenated_uuids_are_accepted_as_ids() {
         let read = |text: &str| serde_json::from_value::<Id>(text.into()).is_ok();
         assert!(read("00000000-0000-4000-8000-00000000000a") && read("00000000-0000-4000-8000-00000000000A"));
         for wrong in [
@@ -618,7 +618,7 @@ mod tests {
     /// A number with more than six decimals is truncated, so that a limit never increases. A string with more than six
     /// decimals is rejected.
     #[test]
-    fn amounts_are_read_exactly_or_truncated() {
+    fn amount_arguments_are_parsed_exactly_or_truncated() {
         let read = |json: &str| serde_json::from_str::<Usd>(json).ok().map(|usd| usd.0.units());
         for (json, units) in [
             (r#""0.05""#, 50_000),

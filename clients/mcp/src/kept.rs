@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_responses_are_kept_for_some_minutes() {
+    async fn the_latest_responses_are_kept_for_several_minutes() {
         let store = MemoryResponses::default();
         let first = store.store_response(Uuid::from_u128(0), "first").await.unwrap();
         let second = store.store_response(Uuid::from_u128(1), "second").await.unwrap();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bodies_are_blocks_of_their_type() {
+    async fn response_bodies_become_content_blocks_of_their_type() {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let rows: [(&str, &[u8], BodyKind, &str, &str); 10] = [
             ("image/png", png, BodyKind::Image, "image", "image/png"),
@@ -305,7 +305,7 @@ mod tests {
 
     /// Reading all parts returns every byte of a text once, for any part size and any characters.
     #[tokio::test]
-    async fn the_parts_of_a_kept_text_are_the_text() {
+    async fn the_parts_of_a_stored_text_add_up_to_the_text() {
         let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();
         for max in [1_000, 1_001, 1_002, 4_096, 17_000] {
             let store = MemoryResponses::default();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn texts_are_bounded_and_nothing_paid_is_dropped_before_the_bounds() {
+    async fn paid_response_texts_are_complete_up_to_the_size_limit() {
         let long = "x".repeat(2 * MAX_KEPT_BYTES);
         let store = MemoryResponses::default();
         let (answer, block) = received("text/plain", long.as_bytes())

@@ -69,7 +69,7 @@ mod tests {
 
     /// Control characters and characters that change the direction of text are also removed or replaced.
     #[test]
-    fn untrusted_text_is_shortened_without_hidden_characters() {
+    fn untrusted_text_is_truncated_and_loses_hidden_characters() {
         assert_eq!(clean_data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
         assert_eq!(clean_data("a\u{2028}b", 99), "a b");
         assert_eq!(clean_data("12345", 5), "12345");
@@ -80,7 +80,7 @@ mod tests {
 
     /// Texts in many scripts. Their invisible characters are part of the spelling or of an emoji.
     #[test]
-    fn text_with_joiners_selectors_and_flags_stays_as_it_is() {
+    fn visible_joiners_selectors_and_flags_are_kept_in_texts() {
         for text in [
             "می\u{200c}روم، کتاب\u{200c}ها",
             "क्\u{200d}ष र्\u{200d}य",
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_described_in_one_bounded_text() {
+    fn parameters_are_described_in_one_text_of_limited_length() {
         assert_eq!(describe_parameters(&json!({})), None);
         assert_eq!(describe_parameters(&Value::Null), None);
         assert_eq!(describe_parameters(&json!({"q": "text"})).unwrap(), r#"{"q":"text"}"#);

@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn input_schemas_keep_to_what_all_hosts_accept() {
+    fn input_schemas_use_only_keywords_that_all_hosts_accept() {
         for tool in TOOLS.iter() {
             let schema = json!(tool.input_schema);
             keeps_to_what_hosts_accept(&schema, "");

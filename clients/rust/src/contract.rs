@@ -180,7 +180,7 @@ fn the_client_covers_all_agent_routes_and_fields() {
 }
 
 #[test]
-fn every_member_of_a_request_can_be_sent() {
+fn the_client_can_send_every_field_of_each_request() {
     let document = document();
     let terms = PaymentTerms::read(
         &reqwest::header::HeaderMap::new(),
@@ -326,7 +326,7 @@ fn the_client_knows_all_agent_errors_and_fields() {
 }
 
 #[test]
-fn every_word_of_a_closed_list_is_known() {
+fn the_client_knows_every_value_of_each_enum() {
     let document = document();
     let words = |pointer: &str| -> BTreeSet<&str> {
         let found = document.pointer(&format!("/components/schemas/{pointer}")).unwrap();

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_ordinal_is_given_to_nobody_else() {
+    fn a_reserved_ordinal_is_not_assigned_twice() {
         let ordinals = Ordinals::default();
         let request = IdempotencyKey::from_text("a request").unwrap();
         let next = || ordinals.next(request.clone());

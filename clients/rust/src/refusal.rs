@@ -303,7 +303,7 @@ mod tests {
 
     /// If the field `retryable` is absent, an error with status 503 is temporary and an error with status 422 is not.
     #[test]
-    fn the_retryable_member_overrides_the_http_status() {
+    fn the_retryable_field_overrides_the_http_status() {
         let slug = "onchain_settlement_not_verified";
         for (status, retryable, is_temporary) in [
             (422, json!(true), true),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_providers_fault_is_not_the_callers() {
+    fn provider_errors_are_not_attributed_to_the_caller() {
         let at = |paths: &[&str]| {
             let details: Vec<Value> = paths.iter().map(|path| json!({"path": path, "message": ""})).collect();
             let body = json!({"error": "invalid_request", "message": "", "details": details});

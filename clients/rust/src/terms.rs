@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_objects_of_the_provider_are_found() {
+    fn objects_that_the_provider_signed_are_found() {
         let info = |info: Value| json!({"offer-receipt": {"info": info, "schema": {}}});
         let offers = json!([{"format": "jws", "signature": "a.b.c"}]);
         let terms = json!({
@@ -180,7 +180,7 @@ mod tests {
 
     /// Payment requirements are in the header. In version 1, they can also be in the body.
     #[test]
-    fn payment_terms_are_returned_exactly_as_received() {
+    fn payment_requirements_are_returned_exactly_as_received() {
         let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});
         let (v1, v2, v3) = (of(1), of(2), of(3));
         let none = HeaderMap::new();

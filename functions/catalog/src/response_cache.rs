@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_cached_per_edition_within_a_limit() {
+    fn service_lists_are_cached_per_catalog_version_up_to_a_limit() {
         let prepared = ResponseCache::default();
         let count = Cell::new(0);
         let list = |edition: &Arc<CatalogVersion>, limit| {

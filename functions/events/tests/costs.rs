@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Each fleet has a limit for write units per payment. Read units and the writes per item are limited, too.
 #[tokio::test]
-async fn folding_payments_stays_within_capacity_limits() {
+async fn aggregating_payments_stays_within_capacity_limits() {
     for fleet in &FLEETS {
         let folded = measure(fleet).await;
         let words = format!(
@@ -48,7 +48,7 @@ const SIGNATURES: usize = 2;
 const OBJECTS_OF_A_MINUTE: usize = 10;
 
 #[tokio::test]
-async fn a_payment_without_others_costs_what_is_counted() {
+async fn the_cost_of_a_single_payment_is_counted_exactly() {
     let folder = std::env::temp_dir().join(format!("purser-costs-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir_all(&folder).unwrap();
     let stating = Stating::start(&folder).await;
@@ -95,7 +95,7 @@ async fn a_payment_without_others_costs_what_is_counted() {
 /// Under load, the stream batches are signed in parallel. The run that appends their statements signs nothing, and
 /// reads from the tables only whether each payment is still confirmed.
 #[tokio::test]
-async fn the_run_that_appends_busy_batches_neither_signs_nor_evaluates() {
+async fn appending_early_signed_batches_signs_and_evaluates_nothing() {
     const PAYMENTS: u8 = 20;
     let folder = std::env::temp_dir().join(format!("purser-costs-{}", uuid::Uuid::new_v4()));
     std::fs::create_dir_all(&folder).unwrap();

@@ -133,7 +133,7 @@ fn will_pay(byte: u8, from: Timestamp) -> impl Fn(&mut Operation) {
 
 /// Repeated and reordered stream records do not change the time.
 #[tokio::test]
-async fn an_immediate_payee_change_waits_for_one_day() {
+async fn a_payee_change_without_delay_still_waits_for_one_day() {
     let world = World::begun().await;
     let first = shop(1);
     let mut records = world.write(&first).await;
@@ -165,7 +165,7 @@ async fn an_immediate_payee_change_waits_for_one_day() {
 
 /// A lower price takes effect without delay.
 #[tokio::test]
-async fn raised_prices_and_moved_endpoints_wait() {
+async fn higher_prices_and_moved_endpoints_are_delayed() {
     let world = World::begun().await;
     let mut first = shop(1);
     first.operations[0].max_price = Some(sample::units(10));
@@ -184,7 +184,7 @@ async fn raised_prices_and_moved_endpoints_wait() {
 }
 
 #[tokio::test]
-async fn a_payee_that_was_removed_waits_anew() {
+async fn a_removed_payee_waits_again_when_it_returns() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -223,7 +223,7 @@ async fn an_accepted_payee_waits_for_one_hour() {
 
 /// A reopened service's new payee is delayed, even if the row was deleted and written again.
 #[tokio::test]
-async fn a_reopened_service_counts_as_changed() {
+async fn a_reopened_service_is_treated_as_changed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -250,7 +250,7 @@ async fn a_reopened_service_counts_as_changed() {
 
 /// The delay applies even after the other services have removed the call. A service with the same payee is not delayed.
 #[tokio::test]
-async fn a_new_service_with_a_known_call_waits() {
+async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
@@ -287,7 +287,7 @@ async fn a_new_service_with_a_known_call_waits() {
 
 /// After the first run, an operator can request the verification of the whole catalog, with or without the delays.
 #[tokio::test]
-async fn only_the_first_run_attests_the_existing_catalog() {
+async fn only_the_first_run_verifies_existing_payees_immediately() {
     let world = World::start().await;
     let first = shop(1);
     world
@@ -331,7 +331,7 @@ async fn only_the_first_run_attests_the_existing_catalog() {
 
 /// A compromised `internal` removes a call, waits, and lists the call in a service that no agent has enabled.
 #[tokio::test]
-async fn a_removed_call_that_another_service_lists_waits() {
+async fn a_removed_endpoint_that_another_service_lists_waits() {
     let world = World::begun().await;
     let (first, second) = (shop(1), shop(5));
     for service in [&first, &second] {
@@ -369,7 +369,7 @@ async fn a_removed_call_that_another_service_lists_waits() {
 
 /// Each batch reads the services with verified payees at most once.
 #[tokio::test]
-async fn a_batch_reads_the_attested_services_once() {
+async fn a_batch_reads_each_verified_service_once() {
     let world = World::begun().await;
     let reads = async |services: std::ops::Range<u128>| {
         for n in services {
@@ -413,7 +413,7 @@ async fn a_batch_reads_the_attested_services_once() {
 
 /// `payments` may read only the partitions of verified payees, which contain no usage data.
 #[tokio::test]
-async fn attested_payees_have_partitions_of_their_own() {
+async fn verified_payees_are_stored_in_separate_partitions() {
     let world = World::begun().await;
     for n in 0..8 {
         world.write(&shop(n)).await;

@@ -141,7 +141,7 @@ async fn statements_verify_after_their_key_was_replaced() {
 /// The trust document keeps the log's earlier keys, so saved proofs verify. The new key signs the checkpoint
 /// immediately.
 #[tokio::test]
-async fn earlier_proofs_verify_after_the_keys_were_replaced() {
+async fn inclusion_proofs_verify_after_the_log_keys_were_replaced() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let reader = LogReader::new(folder.log());
@@ -179,7 +179,7 @@ async fn earlier_proofs_verify_after_the_keys_were_replaced() {
 
 /// Witnesses and readers identify a log by its origin, so the origin never changes.
 #[tokio::test]
-async fn a_log_keeps_the_origin_that_it_began_with() {
+async fn a_statement_log_keeps_its_first_origin() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     stating.state(&stating.function(None)).await;
@@ -195,7 +195,7 @@ async fn a_log_keeps_the_origin_that_it_began_with() {
 
 /// While KMS fails, facts stay pending and none is lost.
 #[tokio::test]
-async fn statements_wait_while_kms_fails() {
+async fn statements_stay_pending_while_kms_fails() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let key = stating.kms.create_p256();
@@ -214,7 +214,7 @@ async fn statements_wait_while_kms_fails() {
 /// A payment with a reverted confirmation keeps its receipt, and the reversal's statement names the receipt. A payment
 /// that is confirmed again has both receipts, and an expired payment has a statement of its release.
 #[tokio::test]
-async fn reversals_and_releases_name_what_they_change() {
+async fn reversal_and_release_statements_name_the_receipt_they_change() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);
@@ -316,7 +316,7 @@ async fn a_check_that_failed_is_repeated() {
 
 /// A withdrawal has a statement that names no policy decision, and its payment has the receipt.
 #[tokio::test]
-async fn withdrawals_are_stated() {
+async fn withdrawals_have_signed_statements() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);
@@ -380,7 +380,7 @@ impl Stating {
 /// Changes that the streams lost become pending again once. A release does not, because the record does not have its
 /// time. Changes that are stated, pending, set aside or recent stay unchanged.
 #[tokio::test]
-async fn missing_statements_are_pending_again_once() {
+async fn missing_statements_become_pending_again_once() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);
@@ -443,7 +443,7 @@ async fn missing_statements_are_pending_again_once() {
 /// The owner's decisions on approval requests and the expiries have statements that name the decision that required the
 /// approval. An expiry is stated once, even if a sweep stops between storing the expiry and deleting the reminder.
 #[tokio::test]
-async fn approval_decisions_and_expiries_are_stated() {
+async fn approval_decisions_and_expiries_have_signed_statements() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);
@@ -536,7 +536,7 @@ async fn approval_decisions_and_expiries_are_stated() {
 
 /// The log and the archive outlive an agent's rows, so neither may contain the agent's names.
 #[tokio::test]
-async fn the_archive_has_the_log_and_neither_has_names() {
+async fn the_archive_equals_the_log_and_neither_contains_names() {
     let folder = Folder::new();
     let stating = Stating::start(&folder.0).await;
     let events = stating.function(None);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_person_is_at_most_one_operator() {
+    fn a_user_can_be_only_one_operator() {
         let (ann, bob) = ("a".repeat(64), "b".repeat(64));
         let rows = [
             (String::new(), Some(0)),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_operator_is_needed_unless_the_deployment_says_otherwise() {
+    fn a_second_operator_is_required_by_default() {
         for (value, needed) in [
             (None, Some(true)),
             (Some("true"), Some(true)),

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_is_stored() {
+    fn a_written_service_is_stored_unchanged() {
         let service = service(&body(), None);
         assert_eq!(service.trust_status, TrustStatus::PlatformVerified);
         assert!(service.curated);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_left_out_has_a_value() {
+    fn omitted_optional_service_fields_have_defaults() {
         let members = ["/trust_status", "/curated", "/logo_url"];
         let of_operation = [
             "/operations/0/params",
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn each_member_is_read_strictly() {
+    fn each_service_field_is_parsed_strictly() {
         let long = |n: usize| json!("x".repeat(n));
         let op = |name: &str| format!("/operations/0/{name}");
         let pay = |name: &str| format!("/operations/0/payment/{name}");
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_named_at_once() {
+    fn all_validation_errors_of_a_service_are_returned_together() {
         let mut wrong = body();
         wrong["nmae"] = json!("Lab");
         wrong["slug"] = json!("!");
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_a_largest_size() {
+    fn a_service_has_a_maximum_size() {
         let operations = |count: u32, params: usize| -> Value {
             let numbered = |n: u32| {
                 let mut operation = operation();
@@ -685,7 +685,7 @@ mod tests {
 
     /// A null payment or a new endpoint removes the stored payment.
     #[test]
-    fn omitted_payment_members_keep_the_stored_payment() {
+    fn omitted_payment_fields_keep_the_stored_payment() {
         let pointer = "/operations/0/payment";
         let stored = service(&body(), None);
         let pinned = stored.operations[0].payment.clone();
@@ -707,7 +707,7 @@ mod tests {
 
     /// A write that contains the current payment or the current maximum price drops the delayed change.
     #[test]
-    fn a_write_without_payment_keeps_the_delayed_change() {
+    fn an_update_without_payment_keeps_the_delayed_change() {
         let mut stored = service(&body(), None);
         let operation = &mut stored.operations[0];
         let max = operation.max_price.replace(Amount::ZERO);
@@ -746,7 +746,7 @@ mod tests {
 
     /// `trust_status` and `curated` are separate fields, and each can be changed without the other.
     #[test]
-    fn omitted_trust_members_keep_their_stored_values() {
+    fn omitted_trust_fields_keep_their_stored_values() {
         let stored = Service {
             trust_status: TrustStatus::Disabled,
             curated: true,

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_taken_unless_the_header_excludes_it() {
+    fn json_responses_are_accepted_unless_the_header_excludes_json() {
         let rows: [(&[&str], bool); 16] = [
             (&[], true),
             (&["*/*"], true),

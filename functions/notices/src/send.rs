@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_403_404_and_410_end_incoming_webhooks() {
+    fn only_status_403_404_and_410_disable_incoming_webhooks() {
         let rows = [
             (CallResult::Status(200), "taken"),
             (CallResult::Status(403), "ended"),

@@ -416,7 +416,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
 
 /// 360 events in an hour result in 12 to 14 mails, and no message remains in the queue.
 #[tokio::test]
-async fn frequent_notices_are_combined_into_few_messages() {
+async fn frequent_notifications_are_combined_into_few_messages() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     for n in 0..360 {
@@ -437,7 +437,7 @@ async fn frequent_notices_are_combined_into_few_messages() {
 }
 
 #[tokio::test]
-async fn urgent_notices_are_sent_before_older_ones() {
+async fn urgent_notifications_are_sent_before_older_notifications() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let mut terms = NotificationPreferences::default();
@@ -519,7 +519,7 @@ async fn unverified_addresses_receive_no_email() {
 }
 
 #[tokio::test]
-async fn an_unreadable_row_does_not_block_other_notices() {
+async fn an_unreadable_row_does_not_block_other_notifications() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
@@ -534,7 +534,7 @@ async fn an_unreadable_row_does_not_block_other_notices() {
 }
 
 #[tokio::test]
-async fn former_owners_never_see_the_agents_new_name() {
+async fn former_owners_never_see_an_agents_new_name() {
     let world = World::start("").await;
     let (ann, bob) = (world.person("ann").await, world.person("bob").await);
     let agent = world.agent(1, &bob, "Bob’s words").await.id;
@@ -548,7 +548,7 @@ async fn former_owners_never_see_the_agents_new_name() {
 
 /// The order in which the approval request and its decision arrive does not matter.
 #[tokio::test]
-async fn decided_approvals_are_left_out_of_notices() {
+async fn decided_approvals_are_omitted_from_notifications() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let agent = world.agent(1, &ann, "Researcher").await.id;
@@ -567,7 +567,7 @@ async fn decided_approvals_are_left_out_of_notices() {
 
 /// After an outage of one hour, all notifications are sent in one mail. After a day, they are dropped.
 #[tokio::test]
-async fn undelivered_notices_are_retried_for_a_day() {
+async fn undelivered_notifications_are_retried_for_a_day() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     world.ses.refuse(503, "ServiceUnavailable", "down");
@@ -604,7 +604,7 @@ async fn undelivered_notices_are_retried_for_a_day() {
 /// A message that is done is delivered again, takes the channel, and its mail fails. Messages of later notifications
 /// must not rely on this message.
 #[tokio::test]
-async fn a_second_delivery_of_a_done_message_loses_no_notice() {
+async fn a_repeated_queue_message_loses_no_notification() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
@@ -630,7 +630,7 @@ async fn a_second_delivery_of_a_done_message_loses_no_notice() {
 
 /// The wake-up message finds nothing to send. The clock of the function that gets the next event is behind.
 #[tokio::test]
-async fn a_message_that_has_returned_is_not_relied_on() {
+async fn a_reappeared_wake_up_message_is_not_relied_on() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     world.happen(&frozen(&ann, sample::agent_id(1), 1, world.now()));
@@ -809,7 +809,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
 
 /// The messages stay in the queue.
 #[tokio::test]
-async fn notices_never_reach_private_addresses_or_redirects() {
+async fn notifications_never_reach_private_addresses_or_redirects() {
     let (incoming, url) = Incoming::start().await;
     let world = World::start("").await;
     let (ann, bob) = (person("ann"), person("bob"));
@@ -874,7 +874,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
 
 /// The mail is sent once or twice.
 #[tokio::test(flavor = "multi_thread")]
-async fn notices_survive_a_kill_at_any_step() {
+async fn notifications_survive_a_kill_at_any_step() {
     let world = World::start("").await;
     let ann = world.person("ann").await;
     let mut n = 0;
@@ -899,7 +899,7 @@ async fn notices_survive_a_kill_at_any_step() {
 /// `events/notices/what-happened.json` is a batch in the form of an event source mapping, for tools that call the built
 /// function.
 #[tokio::test]
-async fn a_recorded_batch_is_taken() {
+async fn a_recorded_queue_batch_is_processed() {
     let recorded = include_str!("../../../events/notices/what-happened.json");
     let mut recorded: Value = serde_json::from_str(recorded).unwrap();
     recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));

@@ -127,7 +127,7 @@ fn an_agent_needs_a_name() {
 }
 
 #[test]
-fn an_edit_of_an_agent_may_change_nothing() {
+fn an_agent_update_may_change_nothing() {
     let mut rows = rows_for_each(no_names(), |name| json!({"name": name}), "/name");
     let no_statuses = ["", "Frozen", "frozen ", "deleted", "pending"].map(|text| json!(text));
     rows.extend(rows_for_each(
@@ -179,7 +179,7 @@ fn omitted_key_scope_fields_impose_no_limit() {
 }
 
 #[test]
-fn all_key_scope_problems_are_reported_together() {
+fn all_key_scope_errors_are_reported_together() {
     let mut rows = Vec::new();
     for (name, path) in [
         ("permissions", "/permissions"),
@@ -241,7 +241,7 @@ fn all_key_scope_problems_are_reported_together() {
 
 /// The overlap is a whole number of seconds from 0 to 2,592,000.
 #[test]
-fn rotation_overlap_is_limited_to_thirty_days() {
+fn key_rotation_overlap_is_limited_to_thirty_days() {
     let of = |seconds| json!({"overlap_seconds": seconds});
     let mut rows = rows_for_each(no_amounts(), of, "/overlap_seconds");
     rows.extend(rows_for_each(
@@ -364,7 +364,7 @@ fn policies(base: &Value) -> Vec<Row> {
 
 /// The body parser accepts unknown services and operations.
 #[test]
-fn enable_requests_require_a_service_id() {
+fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
     let mut rows = policies(&json!({"service_id": "lab-search"}));
     let no_references = [json!(""), json!("x".repeat(129)), json!("lab\nsearch"), json!(7)].to_vec();
@@ -383,7 +383,7 @@ fn enable_requests_require_a_service_id() {
 }
 
 #[test]
-fn an_edit_of_a_record_may_change_nothing() {
+fn a_service_policy_update_may_change_nothing() {
     let catalog = catalog();
     let mut rows = policies(&json!({"enabled": false}));
     rows.extend(rows_for_each(
@@ -418,7 +418,7 @@ fn an_edit_of_a_record_may_change_nothing() {
 }
 
 #[test]
-fn a_rule_of_each_kind_is_read() {
+fn every_rule_kind_is_parsed_from_json() {
     let slugs = || vec![ServiceSlug::parse("lab-search").unwrap()];
     let wallet = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
     let unconditional = RuleKind::ApprovalRequired {
@@ -530,7 +530,7 @@ fn a_rule_of_each_kind_is_read() {
 }
 
 #[test]
-fn all_rule_problems_are_reported_together() {
+fn all_rule_errors_are_reported_together() {
     let kinds = ["", "Category_block", "budget"].map(|text| json!(text)).to_vec();
     let kinds = [kinds, no_texts(), vec![json!(7)]].concat();
     let mut rows = rows_for_each(kinds, |kind| json!({"kind": kind, "x": 1}), "/kind");
@@ -657,7 +657,7 @@ fn all_rule_problems_are_reported_together() {
 }
 
 #[test]
-fn one_decision_names_from_one_to_fifty_approvals() {
+fn a_bulk_decision_names_one_to_fifty_approvals() {
     let ids = |count: u128| -> Vec<String> { (0..count).map(|n| uuid::Uuid::from_u128(n).to_string()).collect() };
     let body = |decision: Value, ids: Value| json!({"decision": decision, "approval_ids": ids});
     let ids_at = "/approval_ids";
@@ -684,7 +684,7 @@ fn one_decision_names_from_one_to_fifty_approvals() {
 }
 
 #[test]
-fn a_note_is_a_short_text_or_none() {
+fn an_approval_note_is_a_short_text_or_absent() {
     let written = |note: &str| {
         let body = approvals::api::VerdictBody::parse(&json!({"note": note})).unwrap();
         body.into_note().map(|note| note.as_str().to_owned())

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_the_form_that_every_spreadsheet_reads() {
+    fn csv_times_have_a_format_that_spreadsheets_parse() {
         for (at, cell) in [
             ("2026-11-29T01:02:03.456789Z", "2026-11-29 01:02:03"),
             ("2026-11-29T01:02:03Z", "2026-11-29 01:02:03"),

@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_returns(id: u128, micros in 0..=Timestamp::MAX.micros()) {
+        fn cursors_survive_formatting_and_parsing(id: u128, micros in 0..=Timestamp::MAX.micros()) {
             let id = Uuid::from_u128(id);
             prop_assert_eq!(parse_uuid_cursor(&format_uuid_cursor(id)), Some(id));
             let place = ApprovalCursor { created_at: Timestamp::from_micros(micros).unwrap(), id: ApprovalId::from_uuid(id) };
@@ -80,7 +80,7 @@ mod tests {
         }
 
         #[test]
-        fn any_other_text_is_refused(text in "\\PC{0,64}") {
+        fn malformed_cursors_are_rejected(text in "\\PC{0,64}") {
             if let Some(place) = parse_uuid_cursor(&text) {
                 prop_assert_eq!(format_uuid_cursor(place), text.clone());
             }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_one_spelling() {
+    fn each_position_has_exactly_one_cursor() {
         let id = "018f2f6e0c0070008000000000000001";
         assert!(parse_uuid_cursor(id).is_some() && parse_approval_cursor(&format!("000660a1b2c3d4e5{id}")).is_some());
         for text in [

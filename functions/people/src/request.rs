@@ -169,7 +169,7 @@ mod tests {
     use purser_domain::ValidationError;
 
     #[test]
-    fn body_and_version_problems_are_reported_together() {
+    fn body_and_if_match_errors_are_reported_together() {
         let wrong =
             |path: &str| -> Result<Precondition> { Err(Error::invalid(vec![ValidationError::at_path(path, "no")])) };
         let missing = || -> Result<Precondition> { Err(ErrorKind::VersionRequired.into()) };

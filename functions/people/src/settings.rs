@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_is_spelled_as_browsers_send_it() {
+    fn the_configured_origin_has_the_format_that_browsers_send() {
         for text in [
             "https://purser.example",
             "http://127.0.0.1:3000",

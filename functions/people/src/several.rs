@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_ends_the_rest() {
+    async fn a_failed_task_cancels_the_remaining_tasks() {
         let begun = Arc::new(AtomicUsize::new(0));
         let results = run_concurrently(0..100, |item| {
             let begun = Arc::clone(&begun);

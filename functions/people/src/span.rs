@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_include_their_start_but_not_their_end() {
+    fn time_ranges_include_their_start_but_not_their_end() {
         let at = |micros: i64| Timestamp::from_micros(1_795_223_340_000_000 + micros).unwrap();
         let id = |micros, random| SettlementId::new_at(at(micros), [random; 8]).uuid();
         let span = Span {

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_provider_says_is_what_was_seen() {
+    async fn probe_results_match_the_providers_response() {
         let authority = provider().await;
         let caller = caller(&[&authority], LONG);
         let status = |status| Err(Obstacle::Status(status));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn host_names_are_checked_after_resolution() {
+    async fn probed_host_names_are_checked_after_resolution() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);
@@ -561,7 +561,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_ends_whatever_the_other_side_does() {
+    async fn a_probe_call_ends_even_if_the_provider_stalls() {
         const CHUNK: &[u8] = b"zz\r\n";
         let provider = provider().await;
         let quiet = talker("", b"").await;

@@ -187,7 +187,7 @@ const fn recorded(services: usize, operations: usize) -> Report {
 
 /// The run changes no service of the catalog, and the next run makes no calls.
 #[tokio::test]
-async fn a_run_probes_all_due_services_once() {
+async fn a_probe_run_calls_each_due_service_once() {
     let world = World::start().await;
     world.list(1, &["paid", "free"]).await;
     world.list(2, &["paid", "broken"]).await;
@@ -222,7 +222,7 @@ async fn a_run_probes_all_due_services_once() {
 
 /// A failed write of the summary for readers does not fail the run.
 #[tokio::test]
-async fn the_next_run_repairs_an_unwritten_summary() {
+async fn the_next_probe_run_repairs_an_unwritten_summary() {
     let world = World::start().await;
     world.list(1, &["paid", "free"]).await;
     let proxy = Proxy::start(world.dynamodb.clone(), ProxyConfig::default()).await;
@@ -261,7 +261,7 @@ async fn the_next_run_repairs_an_unwritten_summary() {
 
 /// The next run probes the updated operation again.
 #[tokio::test]
-async fn results_for_an_edited_operation_are_not_used() {
+async fn probe_results_for_a_changed_operation_are_discarded() {
     let world = World::start().await;
     let service = world.list(1, &["paid"]).await;
     let mut edited = Service { version: 2, ..service };
@@ -279,7 +279,7 @@ async fn results_for_an_edited_operation_are_not_used() {
 }
 
 #[tokio::test]
-async fn two_runs_at_once_leave_what_one_would() {
+async fn two_concurrent_probe_runs_store_the_result_of_one_run() {
     let world = World::start().await;
     for n in 1..=4 {
         world.list(n, &["paid", "free"]).await;
@@ -302,7 +302,7 @@ async fn two_runs_at_once_leave_what_one_would() {
 
 /// Requested services come first, and the next run continues with the remaining services.
 #[tokio::test]
-async fn a_run_makes_at_most_one_hundred_calls() {
+async fn a_probe_run_makes_at_most_one_hundred_calls() {
     let world = World::start().await;
     world.list(1, &["paid"; 80]).await;
     world.list(2, &["free"; 80]).await;
@@ -331,7 +331,7 @@ async fn a_run_makes_at_most_one_hundred_calls() {
 }
 
 #[tokio::test]
-async fn a_run_without_enough_time_makes_no_calls() {
+async fn a_probe_run_without_enough_time_makes_no_calls() {
     let world = World::start().await;
     world.list(1, &["paid"]).await;
     assert_eq!(world.probe().run_probes(Duration::from_secs(1)).await.unwrap(), NOTHING);
@@ -339,7 +339,7 @@ async fn a_run_without_enough_time_makes_no_calls() {
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_told_at_once() {
+async fn an_invalid_probe_configuration_fails_at_startup() {
     let world = World::start().await;
     let error = world
         .boot(&[("PROBE_INTERVAL_SECONDS", "1"), ("PROBE_ALLOWED_HOSTS", "127.0.0.1")])

@@ -59,7 +59,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_parts_share_nothing_and_leave_nothing_out() {
+    fn reconcile_shards_are_disjoint_and_complete() {
         for of in [1, 2, 4, 8, 16] {
             let parts = (0..of).map(|index| Part::new(index, of).unwrap());
             let mut partitions: Vec<u8> = parts.flat_map(Part::index_partitions).collect();
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_names_a_part_or_none() {
+    fn a_reconcile_event_names_at_most_one_shard() {
         let part = |event| Part::from_event(&event).ok();
         assert_eq!(part(json!({"detail": "{}"})), Some(Part::WHOLE));
         assert_eq!(part(json!({"part": 3, "of": 4})), Some(Part { index: 3, of: 4 }));

@@ -402,7 +402,7 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
 
 /// Each retry has the same id and a new signature.
 #[tokio::test]
-async fn failed_calls_are_retried_for_about_a_day() {
+async fn failed_webhook_calls_are_retried_for_about_a_day() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -467,7 +467,7 @@ async fn failed_calls_are_retried_for_about_a_day() {
 }
 
 #[tokio::test]
-async fn a_410_answer_stops_calls_until_an_edit() {
+async fn a_410_response_stops_webhook_calls_until_an_update() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -574,7 +574,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
 
 /// The record of failed calls is not written while calls succeed.
 #[tokio::test]
-async fn successful_calls_write_no_failed_calls() {
+async fn successful_webhook_calls_write_no_failure_record() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -593,7 +593,7 @@ async fn successful_calls_write_no_failed_calls() {
 
 /// Long pauses are rows of the table, so no message stays in flight.
 #[tokio::test]
-async fn failing_webhooks_do_not_delay_other_people() {
+async fn failing_webhooks_do_not_delay_other_users() {
     let [dead, other] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
@@ -640,7 +640,7 @@ async fn failing_webhooks_do_not_delay_other_people() {
 
 /// A webhook that is removed and created again has no additional capacity.
 #[tokio::test]
-async fn waiting_deliveries_are_limited_per_person() {
+async fn waiting_deliveries_are_limited_per_user() {
     let dead = Receiver::start().await;
     let world = World::start(&[&dead]).await;
     let (first, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
@@ -688,7 +688,7 @@ async fn waiting_deliveries_are_limited_per_person() {
 
 /// An unreadable row does not delay others, and two concurrent sweeps make one call.
 #[tokio::test]
-async fn failed_sweeps_lose_no_delivery() {
+async fn failed_runs_of_the_retry_schedule_lose_no_delivery() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -726,7 +726,7 @@ async fn failed_sweeps_lose_no_delivery() {
 
 /// A compromised `people` could send any message to the queue of requests.
 #[tokio::test]
-async fn events_in_the_request_queue_are_never_signed() {
+async fn forged_events_in_the_request_queue_are_never_signed() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -806,7 +806,7 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
 }
 
 #[tokio::test]
-async fn rotated_secrets_sign_for_one_more_day() {
+async fn rotated_webhook_secrets_sign_for_one_more_day() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, old) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -833,7 +833,7 @@ async fn rotated_secrets_sign_for_one_more_day() {
 
 /// Two instances that handle one message concurrently make at most two calls.
 #[tokio::test]
-async fn duplicate_events_are_not_delivered_again() {
+async fn duplicate_events_are_delivered_to_a_webhook_once() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -883,7 +883,7 @@ async fn duplicate_events_are_not_delivered_again() {
 }
 
 #[tokio::test]
-async fn hanging_webhooks_do_not_delay_other_calls() {
+async fn hanging_webhooks_do_not_delay_other_webhooks() {
     let [slow, quick] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&slow, &quick]).await;
     world.webhook("ann", 0, &slow.url, |_| {}).await;
@@ -909,7 +909,7 @@ async fn hanging_webhooks_do_not_delay_other_calls() {
 
 /// Another user's event is never sent.
 #[tokio::test]
-async fn deliveries_are_sent_again_on_request() {
+async fn webhook_deliveries_are_repeated_on_request() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -947,7 +947,7 @@ async fn deliveries_are_sent_again_on_request() {
 }
 
 #[tokio::test]
-async fn private_addresses_are_never_called() {
+async fn webhooks_at_private_addresses_are_never_called() {
     let receiver = Receiver::start().await;
     // This function may call no local receiver.
     let world = World::start(&[]).await;
@@ -974,7 +974,7 @@ async fn private_addresses_are_never_called() {
 }
 
 #[tokio::test]
-async fn unreadable_messages_reach_the_dead_letter_queue() {
+async fn malformed_messages_reach_the_dead_letter_queue() {
     let world = World::start(&[]).await;
     world.sqs.send(EVENTS, "{}");
     world.sqs.send(EVENTS, r#"{"detail": {"specversion": "1.0"}}"#);
@@ -989,7 +989,7 @@ async fn unreadable_messages_reach_the_dead_letter_queue() {
 
 /// `people` writes the rows of secrets, but can't have the calls of one webhook signed with another webhook's secret.
 #[tokio::test]
-async fn moved_secret_ciphertexts_cannot_sign() {
+async fn a_secret_ciphertext_of_another_webhook_cannot_sign() {
     let [anns, bobs] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&anns, &bobs]).await;
     let (ann, _) = world.webhook("ann", 0, &anns.url, |_| {}).await;
@@ -1026,7 +1026,7 @@ async fn moved_secret_ciphertexts_cannot_sign() {
 
 /// The secret of a removed webhook signs nothing, although it is cached.
 #[tokio::test]
-async fn secrets_are_decrypted_once_and_calls_await_kms() {
+async fn webhook_secrets_are_decrypted_once_and_calls_await_kms() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, secret) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -1124,7 +1124,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
 
 /// The function is killed at every step, once before a successful and once before a failed call.
 #[tokio::test(flavor = "multi_thread")]
-async fn killed_runs_call_a_webhook_once_or_twice() {
+async fn a_killed_run_calls_a_webhook_at_most_twice() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -1166,7 +1166,7 @@ async fn killed_runs_call_a_webhook_once_or_twice() {
 }
 
 #[tokio::test]
-async fn a_queue_or_database_that_fails_loses_nothing() {
+async fn queue_and_database_failures_lose_no_delivery() {
     let receiver = Receiver::start().await;
     let world = World::start(&[&receiver]).await;
     let (webhook, _) = world.webhook("ann", 0, &receiver.url, |_| {}).await;
@@ -1188,7 +1188,7 @@ async fn a_queue_or_database_that_fails_loses_nothing() {
 /// `events/webhooks/what-happened.json` is a batch in the form of an event source mapping, for tools that call the
 /// built function.
 #[tokio::test]
-async fn a_recorded_batch_calls_its_owners_webhook() {
+async fn a_recorded_queue_batch_calls_the_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");
     let mut recorded: Value = serde_json::from_str(recorded).unwrap();
     recorded["Records"][0]["eventSourceARN"] = json!(Sqs::arn(EVENTS));

@@ -210,7 +210,7 @@ mod tests {
 
     /// Colours are written only if they are enabled.
     #[test]
-    fn warnings_show_their_fields() {
+    fn console_warnings_show_their_fields() {
         check(
             false,
             || warn!(cause = %"down", "reconcile.failed"),

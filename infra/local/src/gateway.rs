@@ -186,7 +186,7 @@ mod tests {
     use purser_api::{ApiSettings, with_middleware};
 
     #[tokio::test]
-    async fn compressed_answers_pass_through() {
+    async fn compressed_responses_pass_the_local_gateway_unchanged() {
         let page = Router::new().route("/page", get(|| async { Html("a line\n".repeat(1_000)) }));
         let function = with_middleware(page, ApiSettings::default());
         let request = Request::get("/page").header(header::ACCEPT_ENCODING, "gzip");

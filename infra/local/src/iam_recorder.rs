@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_needs_the_attributes_that_it_names() {
+    fn an_update_needs_permission_for_each_attribute_it_names() {
         let update = json!({
             "TableName": "T",
             "Key": {"pk": {"S": "L#1#2"}, "sk": {"S": "#W"}},
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_needs_what_iam_would_ask_for() {
+    fn recorded_permissions_match_the_iam_requirements() {
         let key = |pk: &str| json!({"pk": {"S": pk}, "sk": {"S": "#"}});
         check(
             "GetItem",
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn puts_that_can_overwrite_are_recognized() {
+    fn unconditional_puts_are_recognized_as_overwriting() {
         let put = |condition: Option<&str>| {
             let item = json!({"pk": {"S": "A#1"}});
             Need::for_item(

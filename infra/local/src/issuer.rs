@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_redeemed_once_in_time() {
+    fn authorization_codes_are_redeemed_once_before_they_expire() {
         let micros = Arc::new(AtomicI64::new(1_780_000_000_000_000));
         let clock = Clock::at_fixed_time(Arc::clone(&micros));
         let issuer = Issuer::new("http://issuer.test", "http://dashboard.test", clock);

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn credential_parts_are_recorded_as_secrets_once() {
+    fn the_log_audit_records_each_credential_part_once() {
         let (public, secret) = (format!("gak_pub_{}", "1".repeat(48)), "2".repeat(64));
         let key = format!("Bearer {public}:gak_sec_{secret}");
         let told = |audit: &LogAudit| {
@@ -281,7 +281,7 @@ mod tests {
 
     /// UUIDs, `0x` values and lowercase words with underscores count as names.
     #[test]
-    fn body_texts_are_secret_unless_they_are_names() {
+    fn the_log_audit_treats_free_text_as_secret() {
         let body = json!({
             "url": "https://provider.example/x",
             "list": [{"note": "please pay this soon"}],
@@ -299,7 +299,7 @@ mod tests {
 
     /// Agent keys, cookies, sign-in states, form tokens and signed payments are secrets.
     #[test]
-    fn secrets_in_responses_are_recorded() {
+    fn the_log_audit_records_secrets_in_responses() {
         let (cookie, state, key) = ("c".repeat(20), "s".repeat(20), "3".repeat(64));
         let headers: HeaderMap = [
             (header::SET_COOKIE, format!("attempt={cookie}; Path=/")),

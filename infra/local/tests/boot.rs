@@ -112,7 +112,7 @@ async fn said(function: &str, variables: Texts, secrets: Texts) -> Option<String
 }
 
 #[tokio::test]
-async fn every_function_starts_in_these_surroundings() {
+async fn every_function_starts_in_the_local_environment() {
     let functions = [
         "agents",
         "catalog",
@@ -154,7 +154,7 @@ async fn kms_custody_needs_no_wallet_seed() {
 }
 
 #[tokio::test]
-async fn a_malformed_variable_stops_the_function() {
+async fn a_malformed_environment_variable_stops_the_function() {
     let word = "must be an integer from";
     let rows = [
         ("agents", "THROTTLE_PER_MINUTE", "0", format!("{word} 1 to 1000000")),
@@ -396,7 +396,7 @@ async fn node(version: &'static str) -> String {
 
 /// A node that does not respond is rejected, too.
 #[tokio::test]
-async fn accept_provider_ok_is_refused_outside_local_chains() {
+async fn accept_provider_ok_is_rejected_outside_local_chains() {
     let refused = Some("`ACCEPT_PROVIDER_OK` is for local chains alone");
     let rows = [
         ("true", Some("anvil/v1.5.1"), None),

@@ -65,7 +65,7 @@ fn wrong(read: Read, body: &Value) -> Vec<String> {
 }
 
 #[test]
-fn each_member_is_read_strictly() {
+fn each_payment_body_field_is_parsed_strictly() {
     let long = |length: usize| "x".repeat(length);
     let texts = |values: &[&str]| -> Vec<Value> { values.iter().map(|value| json!(value)).collect() };
     // Numbers in JSON notation.
@@ -183,7 +183,7 @@ fn each_member_is_read_strictly() {
 }
 
 #[test]
-fn unknown_body_members_are_refused_by_name() {
+fn unknown_body_fields_are_rejected_by_name() {
     for (body, read) in bodies() {
         for (name, pointer) in [
             ("approvalId", "/approvalId"),
@@ -218,7 +218,7 @@ fn authorize_and_check_read_the_same_request() {
 }
 
 #[test]
-fn optional_members_may_be_null() {
+fn optional_body_fields_may_be_null() {
     let [(mut body, read), ..] = bodies();
     for name in ["service_id", "operation_id", "approval_id", "metadata"] {
         body[name] = Value::Null;

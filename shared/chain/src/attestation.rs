@@ -52,7 +52,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn it_proves_one_wallet_for_one_agent() {
+    fn an_attestation_proves_one_wallet_for_one_agent() {
         let agent = |number| AgentId::from_uuid(Uuid::from_u128(number));
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         let [wallet, other] = [1, 2].map(|index| seed.derive_wallet(index).unwrap());

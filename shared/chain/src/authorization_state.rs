@@ -624,7 +624,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unused_one_takes_one_call() {
+    async fn an_unused_authorization_takes_one_node_call() {
         for used in [None, Some(FINAL + 1)] {
             let chain = used.map_or_else(ScriptedChain::default, paid_in);
             let node = chain.serve().await;
@@ -635,7 +635,7 @@ mod tests {
 
     /// The number of searches and of block headers is limited for uses from seconds to months ago.
     #[tokio::test]
-    async fn a_use_is_found_at_any_age() {
+    async fn a_used_authorization_is_found_at_any_age() {
         let rows = [
             // The block of the authorization and the block of its use: immediately, in the last valid block, or long
             // ago.
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_use_is_found_with_any_search_range() {
+    async fn a_used_authorization_is_found_with_any_search_range() {
         for range in [0, 1, 2, 10, 5_000] {
             let node = paid_in(FINAL - 19).serve().await;
             let found = states_by(&node, &[authorization(1, FINAL - 20)], range).await;
@@ -675,7 +675,7 @@ mod tests {
 
     /// Each payment is in a different block.
     #[tokio::test]
-    async fn one_hundred_payments_take_at_most_nine_calls() {
+    async fn one_hundred_payments_take_at_most_nine_node_calls() {
         let (chain, wanted) = many(100);
         let node = chain.serve().await;
         assert_eq!(states(&node, &wanted).await, all_paid(100));
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_old_payment_does_not_widen_other_searches() {
+    async fn an_old_payment_does_not_widen_the_search_for_other_payments() {
         let (chain, mut wanted) = many(3);
         wanted.push(authorization(3, 1_000));
         let node = chain.paid(&payment(3), 1_001, 3).serve().await;
@@ -693,7 +693,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn payments_in_one_transaction_have_distinct_logs() {
+    async fn payments_in_one_transaction_are_matched_to_distinct_logs() {
         // Payments between the same payer and payee, authorized twelve blocks apart.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
@@ -710,7 +710,7 @@ mod tests {
 
     /// Anybody can make the token log a zero-value transfer from any payer to any payee.
     #[tokio::test]
-    async fn transfers_of_nothing_change_nothing() {
+    async fn zero_amount_transfers_are_ignored() {
         let spammed = |chain: ScriptedChain, block, transaction| {
             let of_nothing = |chain: ScriptedChain, _| chain.transferred(&payment(1), 0, block, transaction);
             (0..20).fold(chain, of_nothing)
@@ -726,7 +726,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mismatched_or_canceled_use_is_reported() {
+    async fn a_mismatched_or_canceled_authorization_is_reported() {
         let less = ExpectedTransfer {
             amount: purser_domain::Amount::from_units(1).unwrap(),
             ..payment(1)
@@ -757,7 +757,7 @@ mod tests {
 
     /// The authorization was canceled after a day without reconciliation.
     #[tokio::test]
-    async fn late_cancellations_are_found_by_state_or_logs() {
+    async fn late_authorization_cancellations_are_found_by_state_or_logs() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
         let chain = || ScriptedChain::default().canceled(&payment(1), canceled, 1);
         let node = chain().serve().await;
@@ -775,7 +775,7 @@ mod tests {
 
     /// The search ends after at most 400 calls.
     #[tokio::test]
-    async fn a_use_without_logs_becomes_untraced() {
+    async fn a_used_authorization_without_logs_becomes_untraced() {
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
             let no_logs = |method: &str, _: &Value| (method == "eth_getLogs").then(|| Reply::Result(json!([])));
             let node = paid_in(0).serve_except(no_logs).await;
@@ -810,7 +810,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn unexpected_logs_or_two_uses_are_unknown() {
+    async fn unexpected_logs_make_an_authorization_state_unknown() {
         let ExpectedTransfer {
             token, from, to, nonce, ..
         } = payment(1);
@@ -857,7 +857,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_search_ranges_are_halved() {
+    async fn search_ranges_that_the_node_rejects_are_halved() {
         for refusal in [Reply::Refused(-32_005), Reply::Status(413), too_large()] {
             let shown = format!("{refusal:.40?}");
             let limited = move |method: &str, params: &Value| {
@@ -890,7 +890,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn searches_stop_when_the_node_refuses_all() {
+    async fn searches_stop_when_the_node_rejects_every_range() {
         let refused = |method: &str, _: &Value| (method == "eth_getLogs").then_some(Reply::Refused(-32_005));
         let (chain, wanted) = many(20);
         let node = chain.serve_except(refused).await;
@@ -900,7 +900,7 @@ mod tests {
 
     /// With receipts, the states of all payments are known.
     #[tokio::test]
-    async fn transfer_lookups_stop_after_too_many_refusals() {
+    async fn transfer_lookups_stop_after_too_many_rejections() {
         let refused = |with_receipts: bool| {
             move |method: &str, params: &Value| {
                 let is_refused = method == "eth_getLogs" && !searches_uses(params)
@@ -969,7 +969,7 @@ mod tests {
 
     /// A machine behind the endpoint returns a replaced block.
     #[tokio::test]
-    async fn a_view_of_a_replaced_block_is_unknown() {
+    async fn authorization_states_from_a_replaced_block_are_unknown() {
         let beside = |method: &str, params: &Value| {
             let is_view = method == "eth_call" && params[0].get("to").is_none();
             let words = [word(FINAL), word(0x5a)].concat();
@@ -986,7 +986,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_transfer_lookups_are_split_down_to_blocks() {
+    async fn rejected_transfer_lookups_are_split_down_to_single_blocks() {
         let one_block = |method: &str, params: &Value| {
             let refused = method == "eth_getLogs" && !searches_uses(params) && params[0]["blockHash"].is_null();
             refused.then_some(Reply::Refused(-32_005))
@@ -1000,7 +1000,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_unreadable_payment_leaves_the_others_known() {
+    async fn one_unreadable_payment_does_not_affect_other_payments() {
         // The block of one payment has more transfers than the limit.
         let bad = hash_of(FINAL - 499 + 6);
         let too_many = move |method: &str, params: &Value| {
@@ -1033,7 +1033,7 @@ mod tests {
 
     /// Each search takes a second.
     #[tokio::test(start_paused = true)]
-    async fn results_found_before_the_deadline_are_kept() {
+    async fn authorization_states_found_before_the_deadline_are_kept() {
         let wanted = [
             authorization(0, FINAL - 1_000),
             authorization(1, FINAL - 200),
@@ -1061,7 +1061,7 @@ mod tests {
 
     /// Each of these calls takes a second, and dozens of calls would be needed.
     #[tokio::test(start_paused = true)]
-    async fn when_time_is_over_nothing_more_is_asked() {
+    async fn no_node_calls_are_made_after_the_deadline() {
         for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {
             let mut wanted = vec![authorization(0, 3_000)];
             wanted.extend((1..400).map(|number| authorization(number, FINAL - 900 + number)));

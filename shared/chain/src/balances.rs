@@ -45,7 +45,7 @@ mod tests {
 
     /// The tests of `nonces.rs` cover parsing, splitting and rejected calls.
     #[tokio::test]
-    async fn balances_of_many_wallets_take_one_call() {
+    async fn balances_of_many_wallets_take_one_node_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();
         let until = Instant::now() + Duration::from_hours(1);
         let node = ScriptedChain::default().serve().await;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_word_is_no_balance() {
+    async fn malformed_balance_responses_are_rejected() {
         assert_eq!(parse_balance_word(&[0; 32]), Some(Amount::ZERO));
         assert_eq!(parse_balance_word(&[0xff; 32]), Some(Amount::MAX));
         for wrong in [&[][..], &[0], &[0; 31], &[0; 33]] {

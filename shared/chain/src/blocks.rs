@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn implausible_node_answers_yield_no_final_block() {
+    async fn implausible_node_responses_yield_no_final_block() {
         const HEADER: &str = "`eth_getBlockByNumber` was answered with";
         let header = |number: Value, time: &str| json!({"hash": hash_of(FINAL), "number": number, "timestamp": time});
         let rows = [
@@ -225,7 +225,7 @@ mod tests {
 
     /// Blocks more than `ANCESTORS` below the final block are not compared.
     #[tokio::test]
-    async fn blocks_off_the_final_chain_are_found() {
+    async fn blocks_outside_the_final_chain_are_detected() {
         let node = with_head(HEAD).await;
         let chain = chain_at(&node.url);
         let beside = |number: u64| BlockId {
@@ -270,7 +270,7 @@ mod tests {
 
     /// The result is `None` if the node does not have the block.
     #[tokio::test]
-    async fn blocks_are_found_by_number() {
+    async fn blocks_can_be_read_by_number() {
         let node = with_head(HEAD).await;
         let chain = chain_at(&node.url);
         assert_eq!(chain.read_block_id(FINAL).await.unwrap(), Some(block(FINAL)));

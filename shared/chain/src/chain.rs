@@ -389,7 +389,7 @@ mod tests {
 
     /// An unknown hash takes one call, a payment three calls, and another transaction four.
     #[tokio::test]
-    async fn proof_verification_takes_at_most_four_calls() {
+    async fn payment_verification_takes_at_most_four_node_calls() {
         const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
         let check = async |mut chain: ScriptedChain, calls: &str| {
             chain.head = DEEP;
@@ -413,7 +413,7 @@ mod tests {
 
     /// The node responds to the calls of the second round only after it received both.
     #[tokio::test(start_paused = true)]
-    async fn newest_block_and_logs_are_fetched_concurrently() {
+    async fn the_newest_block_and_the_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
         let chain = chain_in_memory(paid(), move |method| {
             let both = Arc::clone(&both);
@@ -432,7 +432,7 @@ mod tests {
 
     /// The filter has the block's hash, the payer, and the nonce or the payee.
     #[tokio::test]
-    async fn logs_are_filtered_by_block_and_payment() {
+    async fn transfer_logs_are_filtered_by_block_and_payment() {
         let node = paid().serve().await;
         evidence(&node).await;
         let calls = node.calls();
@@ -468,7 +468,7 @@ mod tests {
 
     /// The first endpoint has a replaced block, and fails to return its newest block.
     #[tokio::test]
-    async fn a_failed_over_proof_restarts_from_scratch() {
+    async fn payment_verification_restarts_after_an_endpoint_failover() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
         let mut moved = ScriptedChain::default().paid(&expected(), BLOCK + 1, 1);
         moved.head = DEEP;
@@ -632,7 +632,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receipt_that_makes_no_sense_says_nothing() {
+    async fn inconsistent_transaction_receipts_are_ignored() {
         const RECEIPT: &str = "`eth_getTransactionReceipt` was answered with";
         let receipt = json!({"transactionHash": tx_hash(1).to_b256(), "status": "0x0"});
         let cases = [
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn balances_are_one_word_capped_at_the_maximum() {
+    async fn balances_are_parsed_from_one_word_and_capped() {
         let cases = [
             (json!(word(2_500_000)), Some(2_500_000)),
             (json!(word(0)), Some(0)),
@@ -675,7 +675,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_balance_call_uses_the_pinned_token() {
+    async fn the_balance_call_uses_the_token_of_the_network() {
         let node = paid().serve().await;
         chain_at(&node.url)
             .read_balance(Address::repeat_byte(0x20))
@@ -724,7 +724,7 @@ mod tests {
 
     /// The first call repeats a failed check of the chain id.
     #[tokio::test]
-    async fn calls_await_warm_up_or_repeat_it() {
+    async fn node_calls_await_the_warm_up_or_repeat_it() {
         let node = paid().serve().await;
         let chain = chain_at(&node.url);
         let ((), balance) = tokio::join!(chain.warm_up(), chain.read_balance(expected().from));
@@ -774,7 +774,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_confirmations_are_taken_for_one() {
+    async fn zero_configured_confirmations_count_as_one() {
         let check = async |head: u64, missing: Option<u64>| {
             let not_yet = move |method: &str, params: &Value| {
                 let is_new = method == "eth_getBlockByNumber" && number(&params[0]) > head;
@@ -793,7 +793,7 @@ mod tests {
 
     /// If one witness fails, the other node is not called in its place.
     #[tokio::test]
-    async fn each_node_is_a_separate_witness() {
+    async fn each_node_endpoint_is_a_separate_witness() {
         let one = paid().serve().await;
         let other = paid_except("eth_call", Reply::Result(json!(word(0)))).await;
         let both = format!("{}\n{}", one.url, other.url);

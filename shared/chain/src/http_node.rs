@@ -260,7 +260,7 @@ mod tests {
 
     /// A complete response is never retried, regardless of its HTTP status.
     #[tokio::test]
-    async fn calls_without_complete_response_are_retried_once() {
+    async fn node_calls_without_a_complete_response_are_retried_once() {
         const STATUS: &str = "`eth_blockNumber` was answered with HTTP status";
         let rows = [
             (Reply::HangUp, "7", 2),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_on_dead_connections_use_a_new_one() {
+    async fn node_calls_on_dead_connections_open_a_new_connection() {
         let node = at_first(Reply::Result(json!(7))).await;
         let caller = over(&node);
         assert_eq!(asked(&caller).await, "7");
@@ -317,7 +317,7 @@ mod tests {
 
     /// The second attempt uses its own connection.
     #[tokio::test(start_paused = true)]
-    async fn unanswered_connections_leave_the_connection_pool() {
+    async fn unresponsive_connections_leave_the_connection_pool() {
         let poisoned = Arc::new(AtomicBool::new(false));
         let http = SharedHttpConnector::new(DeadPool(Arc::clone(&poisoned)));
         let node = HttpNode::new(http, "https://node.example", Duration::from_secs(2)).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_answer_to_the_first_attempt_counts() {
+    async fn a_slow_response_to_the_first_attempt_is_used() {
         let mut calls = 0;
         let node = ScriptedNode::start(move |_, _| {
             calls += 1;
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_hold_who_is_asked_as() {
+    fn a_node_address_may_contain_basic_credentials() {
         let check = |address: &str, url: &str, authorization: Option<&str>| {
             let node = HttpNode::new(http(), address, Duration::from_secs(1)).unwrap();
             let request = node.build_request(&json!({}), Connection::Pooled).unwrap();

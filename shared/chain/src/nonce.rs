@@ -78,7 +78,7 @@ mod tests {
     /// The derivation must never change, because it identifies the payments of open settlements. The value was computed
     /// with Python's `hmac`.
     #[test]
-    fn the_derivation_is_pinned() {
+    fn the_nonce_derivation_matches_a_fixed_vector() {
         let nonce = NonceKey::from_text(KEY)
             .unwrap()
             .derive_nonce(settlement(0x018f_2f6e_0c00_7000_8000_0000_0000_0001));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_depend_on_settlement_and_key() {
+    fn payment_nonces_depend_on_settlement_and_key() {
         let [one, other] = [KEY.to_owned(), KEY.replace('0', "z")].map(|text| NonceKey::from_text(&text).unwrap());
         assert_eq!(one.derive_nonce(settlement(1)), one.derive_nonce(settlement(1)));
         assert_ne!(one.derive_nonce(settlement(1)), one.derive_nonce(settlement(2)));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_than_one_call_holds_take_two() {
+    async fn nonces_beyond_one_multicall_take_two_multicalls() {
         let payments = payments(501);
         let node = every_third_used(&payments).serve().await;
         assert_eq!(are_used(&node, &payments).await, thirds(501));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_is_asked_for_alone() {
+    async fn a_single_nonce_is_queried_without_multicall() {
         let node = every_third_used(&payments(1)).serve().await;
         assert_eq!(are_used(&node, &payments(1)).await, [Some(true)]);
         let call = json!({"to": "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "data": data(&payment(0))});
@@ -201,7 +201,7 @@ mod tests {
 
     /// Each nonce is then read separately, and this node does not respond to these calls.
     #[tokio::test]
-    async fn malformed_multicall_answers_are_ignored() {
+    async fn malformed_multicall_responses_are_ignored() {
         let unused = || result(true, word(0));
         let rows = [
             aggregated(&[]),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_multicalls_are_split_in_halves() {
+    async fn rejected_multicalls_are_split_in_halves() {
         let payments = payments(400);
         for refusal in [Reply::Refused(-32_000), Reply::Status(413), Reply::Status(500)] {
             let shown = format!("{refusal:?}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn calls_to_a_refusing_node_are_limited() {
+    async fn calls_to_a_node_that_rejects_them_are_limited() {
         let payments = payments(1_000);
         let refused = |method: &str, _: &Value| (method == "eth_call").then_some(Reply::Refused(-32_000));
         let node = ScriptedChain::default().serve_except(refused).await;
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn throttled_or_unanswered_multicalls_are_not_split() {
+    async fn throttled_or_unresponsive_multicalls_are_not_split() {
         // A call without a response is repeated once.
         for (answer, calls) in [(Reply::Status(429), 1), (Reply::Status(503), 1), (Reply::HangUp, 2)] {
             let shown = format!("{answer:?}");

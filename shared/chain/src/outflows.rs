@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_call_per_range_searches_all_wallets() {
+    async fn one_node_call_per_range_searches_all_wallets() {
         let node = moved().serve().await;
         assert_eq!(all(&node, &wallets(4), 1_000).await, expected());
         let searches = |node: &ScriptedNode| {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refused_searches_are_split_by_blocks_and_wallets() {
+    async fn rejected_outflow_searches_are_split_by_blocks_and_wallets() {
         let few_blocks =
             |method: &str, params: &Value| (method == "eth_getLogs" && blocks_searched(params) > 100).then(too_large);
         let node = moved().serve_except(few_blocks).await;
@@ -369,7 +369,7 @@ mod tests {
 
     /// A node that rejects every search gets a limited number of calls, and the result is an error.
     #[tokio::test]
-    async fn searches_without_time_make_no_call() {
+    async fn outflow_searches_without_time_make_no_node_call() {
         let node = moved().serve().await;
         let past = Instant::now() - Duration::from_secs(1);
         let found = chain_at(&node.url)
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_wallets_flood_hides_no_other_wallets_outflows() {
+    async fn a_flood_of_one_wallet_hides_no_outflow_of_other_wallets() {
         let flooded = payment(3).from;
         let node = moved().serve_except(flood(flooded)).await;
         let chain = chain_at(&node.url);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_flood_hides_no_transfer_by_an_authorization() {
+    async fn a_flood_of_logs_hides_no_authorized_transfer() {
         let flooded = payment(2).from;
         let node = moved().serve_except(flood(flooded)).await;
         let found = searched(&node, (FINAL - 10, FINAL - 10)).await.unwrap().unwrap();
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_receipt_that_fails_fails_the_search() {
+    async fn an_unreadable_receipt_fails_the_outflow_search() {
         let refusing = flood(payment(2).from);
         let failing = move |method: &str, params: &Value| {
             let is_receipt = method == "eth_getTransactionReceipt";
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn receipts_of_one_wallet_are_bounded() {
+    async fn the_number_of_receipts_read_per_wallet_is_limited() {
         let flooded = payment(2);
         let more = u64::try_from(MAX_RECEIPTS).unwrap() + 50;
         let used = (0..more).fold(ScriptedChain::default(), |chain, number| {

@@ -493,7 +493,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn an_endpoint_of_another_chain_is_never_believed() {
+    async fn responses_of_an_endpoint_on_another_chain_are_never_used() {
         const WRONG: &str = "the RPC serves chain 8453 instead of 84532";
         let (right, wrong) = (Reply::Result(json!(1)), Reply::Result(json!(2)));
         let down = failing(Reply::Status(503)).await;
@@ -548,7 +548,7 @@ pub(crate) mod tests {
 
     /// The endpoint that failed is called earlier if the other endpoint also fails.
     #[tokio::test(start_paused = true)]
-    async fn a_failed_endpoint_rests_before_its_next_call() {
+    async fn a_failed_endpoint_is_skipped_for_a_while() {
         let (first, second) = (Switched::new(1), Switched::new(2));
         let rpc = Rpc::with_second(CHAIN, first.clone(), second.clone());
         // Makes three calls, and returns how often each endpoint was called.
@@ -574,7 +574,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_reported_before_other_failures() {
+    async fn a_node_rejection_is_reported_before_other_failures() {
         let refused = "`eth_blockNumber` was refused with JSON-RPC code -32602";
         let rows = [
             (Reply::Refused(-32_602), Reply::Status(503), refused),
@@ -593,7 +593,7 @@ pub(crate) mod tests {
 
     /// The chain id of each endpoint is checked once.
     #[tokio::test]
-    async fn endpoints_can_be_called_separately() {
+    async fn each_node_endpoint_can_be_called_separately() {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);
         let rpc = over(&first, &second);
         for _ in 0..2 {
@@ -607,7 +607,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn concurrent_calls_share_one_check_and_its_failure() {
+    async fn concurrent_calls_share_one_chain_id_check_and_its_failure() {
         let (down, right) = (failing(Reply::Status(503)).await, node(Reply::Result(json!(1))).await);
         for (node, answers) in [(&down, 0), (&right, 3)] {
             let rpc = over(node, node).clients_per_endpoint().next().unwrap();
@@ -618,7 +618,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn quantities_are_read_strictly() {
+    fn rpc_quantities_are_parsed_strictly() {
         let cases = [
             (json!("0x0"), Some(0)),
             (json!("0x14a34"), Some(84_532)),

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn signatures_recover_to_their_wallet() {
+    fn signatures_recover_to_the_signing_wallet() {
         let (network, vector) = vectors().pop().unwrap();
         let mut seen = [false; 2];
         for byte in 0..16 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_signed_for_another_wallet() {
+    fn transfers_from_another_wallet_are_not_signed() {
         let (network, vector) = vectors().pop().unwrap();
         let refused = wallet(2).sign(network, &authorization(&vector)).unwrap_err();
         let from = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8".parse().unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_the_transfer_is_signed() {
+    fn every_field_of_a_transfer_is_signed() {
         let (network, vector) = vectors().pop().unwrap();
         let same = authorization(&vector);
         let changed = [

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_call_reads_a_block_and_its_ancestors() {
+    async fn one_node_call_reads_a_block_and_its_ancestors() {
         let node = ScriptedChain::default().serve().await;
         let wanted = [
             Ancestor::Number(HEAD - 1),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_older_block_is_named_by_its_hash() {
+    async fn an_older_block_is_requested_by_its_hash() {
         let node = ScriptedChain::default().serve().await;
         let block = final_block();
         let at = json!({"blockHash": block.hash, "requireCanonical": true});
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_of_another_length_is_an_error() {
+    async fn a_response_of_the_wrong_length_is_an_error() {
         let word = |byte: u8| vec![byte; 32];
         let cases = [
             (vec![], "no number of a block"),

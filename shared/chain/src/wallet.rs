@@ -206,7 +206,7 @@ mod tests {
 
     /// BIP-32, "Test vectors" 1: m and m/0'.
     #[test]
-    fn the_standards_own_vectors_are_met() {
+    fn key_derivation_matches_the_bip32_test_vectors() {
         let root = Node::master_node(&hex::decode("000102030405060708090a0b0c0d0e0f").unwrap()).unwrap();
         assert_eq!(
             told(&root),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_thousand_wallets_are_kept() {
+    fn at_most_a_thousand_derived_wallets_are_cached() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         for index in 0..u32::try_from(MAX_DERIVED + 10).unwrap() {
             seed.derive_wallet(index).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn seeds_are_32_to_64_hexadecimal_bytes() {
+    fn wallet_seeds_are_32_to_64_hexadecimal_bytes() {
         let cases = [
             ("ab".repeat(32), true),
             ("AB".repeat(64), true),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_shows_no_secret() {
+    fn wallet_debug_output_shows_no_secret() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
         assert_eq!(format!("{seed:?}"), "WalletSeed(..)");
         let wallet = seed.derive_wallet(0).unwrap();

@@ -146,7 +146,7 @@ mod tests {
 
     /// Only the canonical form of an id is accepted.
     #[test]
-    fn person_ids_depend_on_issuer_and_subject() {
+    fn user_ids_depend_on_issuer_and_subject() {
         let ann = UserId::derive("https://a.example", "ann");
         assert_eq!(UserId::parse(ann.as_str()), Some(ann.clone()));
         for (issuer, subject) in [("https://b.example", "ann"), ("https://a.example", "bob")] {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sign_in_is_recent_for_so_long() {
+    fn a_sign_in_is_recent_for_the_configured_time() {
         assert!(LIMITS.require_recent_sign_in(at(100), at(109)).is_ok());
         let refused = LIMITS.require_recent_sign_in(at(100), at(110)).unwrap_err();
         assert!(matches!(

@@ -923,7 +923,7 @@ fn answer(changes: &[Break]) -> String {
 
 /// Each row makes its own check and all later checks fail. The expected result is the row's own error.
 #[test]
-fn the_first_failed_check_answers() {
+fn the_first_failed_check_determines_the_reason() {
     let rows: [(&str, Break); 29] = [
         ("service_not_enabled", |case| case.enabled = Some(false)),
         ("agent_frozen:owner", |case| {
@@ -1017,7 +1017,7 @@ fn the_first_failed_check_answers() {
 /// A delayed payee or price is denied until its time. A payee or price that waits for a second operator has no such
 /// time.
 #[test]
-fn delayed_pricings_are_refused_until_their_time() {
+fn delayed_prices_are_rejected_until_they_take_effect() {
     let now = Timestamp::from_secs(NOW).unwrap();
     let later = now.after(Duration::from_secs_u32(1));
     let block = |given: &Given| match given.decide() {
@@ -1070,7 +1070,7 @@ fn delayed_pricings_are_refused_until_their_time() {
 
 /// A grant contains the versions of the decision's inputs, for the record.
 #[test]
-fn a_grant_names_its_inputs() {
+fn a_grant_records_the_versions_of_its_inputs() {
     let mut given = Case::fine().given();
     (given.agent.version, given.service.version) = (3, 4);
     let Decision::Allow(grant) = given.decide() else {
@@ -1100,7 +1100,7 @@ fn a_grant_names_its_inputs() {
 /// A check records the numbers of one rule. If several rules could have these numbers, a replay still makes the same
 /// decision.
 #[test]
-fn rules_with_alike_numbers_are_replayed_apart() {
+fn rules_with_equal_numbers_are_replayed_separately() {
     let later = Timestamp::from_secs(NOW + 1).unwrap();
     let rows = [
         // Both rules have the recorded limit, and the reason names the second rule.
@@ -1215,7 +1215,7 @@ fn every_rule() -> Vec<RuleKind> {
 
 /// A parsed rule must serialize to the same document again. Otherwise the replay is impossible.
 #[test]
-fn a_rule_of_each_kind_is_read_from_its_document() {
+fn every_rule_kind_is_parsed_from_its_document() {
     for (number, kind) in (1..).zip(every_rule()) {
         let mut given = Case::fine().given();
         let id = RuleId::from_uuid(Uuid::from_u128(number));
@@ -1228,7 +1228,7 @@ fn a_rule_of_each_kind_is_read_from_its_document() {
 
 /// An operators' freeze is in no version of the decision's inputs, so it is derived from the checks.
 #[test]
-fn freezes_are_replayed() {
+fn decisions_about_frozen_agents_are_replayed() {
     for frozen in [false, true] {
         for freeze in [Freeze::Agent, Freeze::Owner, Freeze::Deployment] {
             // A disabled service is reported first, without the freeze.
@@ -1317,7 +1317,7 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
 /// An allowed payment is remembered only as far as a rule needs it. An approval waives duplicate guards that require
 /// approval.
 #[test]
-fn a_payment_is_remembered_as_the_rules_need_it() {
+fn a_grant_remembers_only_what_the_rules_use() {
     let remembered = |approval, rules: Vec<Said>| {
         let case = Case {
             rules,
@@ -1362,7 +1362,7 @@ fn a_payment_is_remembered_as_the_rules_need_it() {
 
 /// A payment counts for the rules that apply to its service, as an amount or as one payment.
 #[test]
-fn a_payment_counts_for_the_rules_of_its_service() {
+fn a_payment_counts_only_for_rules_of_its_service() {
     let (other, own) = (Some(vec![1]), Some(vec![0]));
     let case = Case {
         rules: vec![
@@ -1384,7 +1384,7 @@ fn a_payment_counts_for_the_rules_of_its_service() {
 
 /// A denial reports whether it depends on earlier payments, and whether it escalates to a user.
 #[test]
-fn a_denial_tells_what_it_depends_on() {
+fn a_denial_states_whether_it_depends_on_windows() {
     let rows: [(Break, bool, bool); 9] = [
         (|case| case.frozen = true, false, false),
         (|case| case.balance = Some(1), false, false),
@@ -1426,7 +1426,7 @@ fn a_denial_tells_what_it_depends_on() {
 
 /// Several schedules allow payments only at times that all of them allow. The decision is made at 17:46 UTC.
 #[test]
-fn schedules_open_together() {
+fn a_payment_waits_until_all_schedules_are_open() {
     let mut given = Case::fine().given();
     let mut opening = |times: &[(&str, &str)]| {
         let rules = times.iter().zip(1_u128..).map(|((from, to), id)| Rule {
@@ -1471,7 +1471,7 @@ fn schedules_open_together() {
 
 /// Later checks are reported even if an earlier one fails.
 #[test]
-fn every_check_is_reported_once_in_order() {
+fn every_policy_check_is_reported_once_in_order() {
     let changes: [Break; 3] = [
         |_| {},
         |case| case.enabled = None,
@@ -1525,7 +1525,7 @@ proptest! {
 
     /// The first error that applies is returned. If no error applies, the payment is allowed.
     #[test]
-    fn the_first_matching_table_row_decides(case in case()) {
+    fn the_evaluation_matches_the_specified_decision_table(case in case()) {
         let against = case.against();
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
@@ -1561,7 +1561,7 @@ proptest! {
     /// A replay of a recorded decision makes the same decision. If the recorded outcome of a check is changed, the
     /// replay differs, except where an input is derived from that check.
     #[test]
-    fn a_recorded_decision_is_replayed_as_it_was(case in case(), changed in any::<Index>()) {
+    fn replaying_a_recorded_decision_gives_the_same_result(case in case(), changed in any::<Index>()) {
         let given = case.given();
         // Purser reads the window of every budget, and the slugs of a service are unique.
         let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
@@ -1591,7 +1591,7 @@ proptest! {
     /// Whatever was decided with whatever windows, a backtest of the same limits makes the same decisions, whether the
     /// proposal repeats the limits or leaves them out.
     #[test]
-    fn a_backtest_of_the_same_limits_flips_nothing(cases in prop::collection::vec(case(), 1..8)) {
+    fn a_backtest_with_unchanged_limits_changes_no_decision(cases in prop::collection::vec(case(), 1..8)) {
         let mut unnamed = Backtest::new(ProposedLimits::default());
         let mut tested = 0;
         for (version, case) in (1..).zip(&cases) {

@@ -50,7 +50,7 @@ proptest! {
     }
 
     #[test]
-    fn a_bare_domain_covers_no_look_alike(domain in domain(), other in label(), how: u8) {
+    fn a_bare_domain_does_not_cover_look_alike_domains(domain in domain(), other in label(), how: u8) {
         let parent = domain.split_once('.').unwrap().1.to_owned();
         for host in [format!("{other}{domain}"), format!("{other}-{domain}"), format!("{domain}.{other}.org"), parent] {
             prop_assert!(!covers(&domain, &host, how), "{}", host);
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn a_glob_covers_exactly_one_level(domain in domain(), one in label(), two in label(), how: u8) {
+    fn a_wildcard_pattern_covers_exactly_one_subdomain_level(domain in domain(), one in label(), two in label(), how: u8) {
         let entry = format!("*.{domain}");
         let below = format!("{one}.{domain}");
         prop_assert!(covers(&entry, &below, how));
@@ -97,7 +97,7 @@ proptest! {
     }
 
     #[test]
-    fn the_single_star_covers_whatever_is_a_host(domain in domain(), address: std::net::Ipv4Addr, how: u8) {
+    fn a_single_star_covers_every_host(domain in domain(), address: std::net::Ipv4Addr, how: u8) {
         prop_assert!(covers("*", &domain, how));
         let at_address = Target::parse(&format!("http://{address}/")).unwrap();
         prop_assert!(DomainPattern::any_domain().matches(&at_address));
@@ -105,7 +105,7 @@ proptest! {
 
     /// A host name pattern matches no IP address, even if the labels of the pattern would match the digits.
     #[test]
-    fn an_address_is_covered_by_itself_alone(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
+    fn an_ip_address_pattern_covers_only_that_address(address: std::net::Ipv4Addr, other: std::net::Ipv4Addr) {
         let target = Target::parse(&format!("http://{}/", u32::from(address))).unwrap();
         prop_assert!(DomainPattern::parse(&address.to_string()).unwrap().matches(&target));
         let by_other = DomainPattern::parse(&other.to_string()).unwrap().matches(&target);

@@ -270,7 +270,7 @@ type Row<'a> = (
 );
 
 #[test]
-fn each_attack_is_stopped_or_asked_about_by_a_rule() {
+fn each_attack_is_blocked_or_escalated_by_a_rule() {
     const HOUR: u32 = 3_600;
     let services = None;
     let identical: Vec<Call> = (0..100).map(|n| call(n, PRICE, 1)).collect();
@@ -437,7 +437,7 @@ type SafeRow<'a> = (&'static str, &'a [Call], &'a [Call], usize, (&'static str, 
 /// The limits are the limits with which the dashboard creates an agent (`docs/policies/safe.yaml`), and the agent's
 /// first payment was approved. Each attack is blocked or escalated before it costs more than the daily cap.
 #[test]
-fn the_safe_limits_stop_or_ask_about_each_attack() {
+fn the_safe_limits_block_or_escalate_each_attack() {
     let identical: Vec<Call> = (1..100).map(|n| call(n * 5, PRICE, 1)).collect();
     let different: Vec<Call> = (1..300).map(|n| call(n, PRICE, n + 1)).collect();
     let mut price = PRICE;

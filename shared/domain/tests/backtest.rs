@@ -882,7 +882,7 @@ proptest! {
     /// A backtest finds the same as the reference, both if payments that only the proposal escalates are approved and
     /// if they are not.
     #[test]
-    fn a_backtest_is_the_plain_one(
+    fn a_backtest_equals_a_straightforward_simulation(
         limits in limits(),
         steps in prop::collection::vec(step(), 1..60),
         change in change(),
@@ -903,7 +903,7 @@ proptest! {
     /// Repeating the limits that decided changes no decision, even if the payments before the range and the releases
     /// are not known.
     #[test]
-    fn the_same_limits_differ_in_nothing(
+    fn unchanged_limits_produce_no_backtest_differences(
         limits in limits(),
         steps in prop::collection::vec(step().prop_map(|step| Step { edit: None, ..step }), 1..60),
         first in 0..20_usize,
@@ -930,7 +930,7 @@ proptest! {
     /// An update is compared with the current limits, whatever was recorded, and an update that changes nothing has no
     /// difference.
     #[test]
-    fn an_update_differs_where_the_current_limits_decide_differently(
+    fn an_update_preview_compares_with_the_current_limits(
         limits in limits(),
         steps in prop::collection::vec(step(), 1..60),
         current in change(),
@@ -999,7 +999,7 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
 /// A changed decision affects later windows: after the proposal denies a payment, a later payment fits that was denied
 /// in reality.
 #[test]
-fn a_flip_changes_later_windows() {
+fn a_changed_decision_affects_later_windows() {
     let recorded = record(
         limits_of(Habits::default()),
         &[call(60, 60), call(60, 50), call(60, 40)],
@@ -1046,7 +1046,7 @@ fn a_flip_changes_later_windows() {
 
 /// For a duplicate guard that the agent already had, the comparison is recorded in the decisions.
 #[test]
-fn only_new_guards_compare_the_recorded_calls() {
+fn only_new_duplicate_guards_read_the_recorded_calls() {
     let with = |rules: Vec<Rule>| Agent {
         rules,
         ..limits_of(Habits::default()).agent(1)
@@ -1076,7 +1076,7 @@ fn only_new_guards_compare_the_recorded_calls() {
 
 /// A single field that differs makes the result different.
 #[test]
-fn one_part_is_a_difference() {
+fn a_difference_in_any_single_field_is_reported() {
     assert!(Differences::default().is_empty());
     let others: [fn(&mut Differences); 3] = [|one| one.other_reasons = 1, |one| one.saved = 1, |one| one.added = 1];
     for change in others {
@@ -1088,7 +1088,7 @@ fn one_part_is_a_difference() {
 
 /// A payment that was not counted becomes known through the records of later decisions.
 #[test]
-fn a_record_shows_an_earlier_payment() {
+fn a_recorded_decision_reveals_an_earlier_payment() {
     let habits = Habits {
         guard: Some((1, false)),
         asks_for_new_payees: true,
@@ -1120,7 +1120,7 @@ fn a_record_shows_an_earlier_payment() {
 
 /// Each of two payments that the proposal makes at once replaces its own approved call.
 #[test]
-fn approved_calls_are_not_made_again() {
+fn a_backtest_does_not_repeat_approved_calls() {
     let asks = Limits {
         policies: [(true, 100, 100, 10); 2],
         ..limits_of(Habits::default())
@@ -1143,7 +1143,7 @@ fn approved_calls_are_not_made_again() {
 
 /// The payments before the tested range are counted as far back as a proposed window or rule needs them.
 #[test]
-fn a_candidate_looks_back_as_far_as_its_rules() {
+fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
     let limits = |budget, habits| Limits {
         budgets: vec![(0, 100, budget)],
         ..limits_of(habits)
@@ -1167,7 +1167,7 @@ fn a_candidate_looks_back_as_far_as_its_rules() {
 
 /// The fetched page matters if one of the policies limits the domains.
 #[test]
-fn a_call_is_judged_by_the_page_that_it_fetches() {
+fn a_backtest_evaluates_the_page_that_a_call_fetches() {
     let limits = limits_of(Habits::default());
     let judges = |fetches, domain: &str| {
         let mut service = service(0);
@@ -1188,7 +1188,7 @@ fn a_call_is_judged_by_the_page_that_it_fetches() {
 
 /// A payment that can't be tested counts in later windows.
 #[test]
-fn an_untested_payment_counts() {
+fn untestable_payments_count_in_backtest_windows() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 60), call(60, 30)]);
     let budget = Limits {
         budgets: vec![(0, 80, 24)],
@@ -1209,7 +1209,7 @@ fn an_untested_payment_counts() {
 /// A policy change applies to the current policy, or to the defaults if it enables a service. A rule keeps its id if
 /// the agent has an equal rule, or a rule with the same window that is not among the new rules.
 #[test]
-fn a_candidate_edits_what_an_agent_has() {
+fn proposed_limits_update_the_agents_current_limits() {
     let hour = |count| RuleKind::CountLimit {
         services: None,
         count,
@@ -1286,7 +1286,7 @@ fn a_candidate_edits_what_an_agent_has() {
 /// A payment may have an approval that the recorded limits did not need. The approval counts if the proposal requires
 /// one.
 #[test]
-fn an_unused_approval_is_one_where_the_candidate_asks() {
+fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
     let recorded = record(limits_of(Habits::default()), &[call(60, 20)]);
     let change = Change {
         status: None,
@@ -1307,7 +1307,7 @@ fn an_unused_approval_is_one_where_the_candidate_asks() {
 /// Of two budgets with the same amount remaining, the first is recorded. The other budget has no more remaining than
 /// the recorded budget.
 #[test]
-fn a_budget_that_is_not_recorded_has_as_little_left() {
+fn an_unrecorded_budget_has_no_more_left_than_the_recorded_budget() {
     let limits = Limits {
         policies: [(true, 100, 1_000, 1_000); 2],
         budgets: vec![(0, 100, 1), (1, 140, 48)],
@@ -1329,7 +1329,7 @@ fn a_budget_that_is_not_recorded_has_as_little_left() {
 
 /// Payments are counted by service if a proposed rule counts only the payments to some services.
 #[test]
-fn a_candidate_counts_by_service_where_a_rule_does() {
+fn a_backtest_needs_service_names_only_for_per_service_rules() {
     let count = |only| Habits {
         counts: vec![(300, 5, 1, only)],
         ..Habits::default()
@@ -1349,7 +1349,7 @@ fn a_candidate_counts_by_service_where_a_rule_does() {
 
 /// One read unit covers 8,192 bytes of decisions, or one call for a duplicate guard. Each agent adds ten units.
 #[test]
-fn the_read_units_of_a_backtest_grow_with_its_decisions() {
+fn the_estimated_reads_of_a_backtest_grow_with_its_decisions() {
     let plain = TestedLimits::default();
     let guarded = TestedLimits {
         rules: Some(vec![guard(GUARD, 1, None).kind]),
@@ -1365,7 +1365,7 @@ fn the_read_units_of_a_backtest_grow_with_its_decisions() {
 
 /// A run adds the result of each agent once, in order.
 #[test]
-fn a_run_tests_one_agent_after_another() {
+fn a_backtest_run_tests_agents_one_after_another() {
     let agents = [1, 2, 3].map(|number| AgentId::from_uuid(Uuid::from_u128(number)));
     let mut run = BacktestRun {
         id: BacktestId::from_uuid(Uuid::nil()),
@@ -1403,7 +1403,7 @@ fn a_run_tests_one_agent_after_another() {
 
 /// A result has at most the maximum number of groups of changed decisions, and one more group for all others.
 #[test]
-fn further_kinds_of_flips_are_one_kind() {
+fn excess_kinds_of_changed_decisions_are_grouped() {
     let kind = |reason: &str| ChangedDecisionKind {
         recorded: DecisionResult::Allow,
         tested: DecisionResult::Block,

@@ -136,7 +136,7 @@ fn uncurated_and_disabled_services_are_not_found() {
 
 /// A name that contradicts the call is rejected.
 #[test]
-fn names_only_narrow_the_operation_of_a_call() {
+fn operation_names_only_narrow_the_matching_operations() {
     const UNKNOWN: &str = "service_not_found";
     let of = |n: u128, slug: &str, operations: &[(&str, &str, &str)]| {
         let one = service(n, slug, "", true, TrustStatus::Listed);

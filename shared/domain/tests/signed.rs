@@ -343,7 +343,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8_192))]
 
     #[test]
-    fn signed_transfers_pay_the_called_operation_only(case in case()) {
+    fn signed_transfers_pay_only_the_called_operation(case in case()) {
         let (catalog, intent, agent) = (case.catalog(), case.intent(), case.agent());
         let called = case.called();
         let Ok(matched) = CatalogMatch::find_in_catalog(&intent, &catalog) else { return Ok(()) };

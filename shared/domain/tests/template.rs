@@ -181,7 +181,7 @@ fn keys_merge_from_general_to_special() {
 
 /// Returns the limits of an agent that starts with the template, each with the services that they apply to.
 #[test]
-fn an_agent_starts_with_the_limits_of_its_services() {
+fn a_new_agent_starts_with_the_template_limits_of_its_services() {
     let all = catalog();
     let template = terms(vec![
         (TemplateKey::Service(id(3)), change(Some(1), None)),
@@ -198,7 +198,7 @@ fn an_agent_starts_with_the_limits_of_its_services() {
 
 /// A template created from an agent's limits does not differ from the agent, and gives another agent the same limits.
 #[test]
-fn a_template_of_an_agent_has_its_limits() {
+fn a_template_created_from_an_agent_has_its_limits() {
     let mut present: Vec<EnabledService> = [1, 2, 3]
         .map(|number| starting().default_policy(id(number)).unwrap())
         .to_vec();
@@ -260,7 +260,7 @@ fn a_template_is_applied_without_operations_that_left_the_catalog() {
 
 /// A merge takes over every field of a policy that the template sets, including whether the service is enabled.
 #[test]
-fn all_members_are_merged() {
+fn all_policy_fields_are_merged_with_the_template() {
     let slugs = ["a.b"].map(|slug| OperationSlug::parse(slug).unwrap());
     let domains = ["example.org", "example.com"].map(|domain| DomainPattern::parse(domain).unwrap());
     let all = PolicyChange {
@@ -311,7 +311,7 @@ fn all_members_are_merged() {
 }
 
 #[test]
-fn a_name_is_a_word() {
+fn a_template_name_is_a_lower_case_word() {
     let longest = "a".repeat(50);
     for name in ["a", "9-_z", &longest] {
         let parsed = TemplateName::parse(name).unwrap();
@@ -323,7 +323,7 @@ fn a_name_is_a_word() {
 }
 
 #[test]
-fn a_stored_key_is_the_key() {
+fn template_keys_survive_storage() {
     let category = TemplateKey::Category(Category::Ai);
     for key in [TemplateKey::Service(id(1)), category, TemplateKey::Every] {
         assert_eq!(TemplateKey::parse(&key.to_string()), Some(key));
@@ -350,7 +350,7 @@ fn a_stored_key_is_the_key() {
 
 /// Rules name services by slug. An id instead of a slug is rejected, although an id has a valid format.
 #[test]
-fn a_rule_names_slugs() {
+fn template_rules_name_services_by_slug() {
     let problems = |slug: &str| {
         let services = Some(vec![ServiceSlug::parse(slug).unwrap()]);
         RuleKind::NewPayee { services }.validation_errors(&catalog()).len()
@@ -362,7 +362,7 @@ fn a_rule_names_slugs() {
 }
 
 #[test]
-fn only_one_service_is_enabled_by_its_key() {
+fn only_single_service_keys_enable_a_service() {
     let problems = |key: TemplateKey| TemplateTerms::limit_errors(&key, &switch(true), &catalog()).len();
     assert_eq!(problems(TemplateKey::Service(id(1))), 0);
     assert_eq!(problems(TemplateKey::Every), 1);
@@ -374,7 +374,7 @@ fn only_one_service_is_enabled_by_its_key() {
 
 /// An update gives the template the list's next version. Choosing a default does not change the template's version.
 #[test]
-fn a_list_counts_the_edits() {
+fn a_template_list_counts_its_updates() {
     let [a, b] = ["a", "b"].map(|name| TemplateName::parse(name).unwrap());
     let [early, late] = [1, 2].map(|secs| Timestamp::from_secs(secs).unwrap());
     let entry = |version, edited_at| TemplateEntry { version, edited_at };
@@ -420,7 +420,7 @@ fn a_list_counts_the_edits() {
 
 /// A version is fully applied once its services and rules are applied and no other application has begun since.
 #[test]
-fn an_agent_follows_the_versions_that_it_may_have() {
+fn an_agent_lists_its_possibly_applied_template_versions() {
     let name = TemplateName::parse("t").unwrap();
     let apply = |version, before: &FollowedTemplate| {
         let template = PolicyTemplate {
@@ -449,7 +449,7 @@ fn an_agent_follows_the_versions_that_it_may_have() {
 }
 
 #[test]
-fn the_members_of_a_template_are_its_limits_and_rules() {
+fn the_audit_fields_of_a_template_are_its_limits_and_rules() {
     let names = |template: &TemplateTerms| {
         template
             .audit_fields()
@@ -545,7 +545,7 @@ fn rules(
 }
 
 #[test]
-fn rules_follow_the_template_unless_a_person_set_them() {
+fn rules_follow_the_template_unless_a_user_set_them() {
     use Overrides::{Keep, Overwrite};
     struct Row {
         base: Option<Vec<RuleKind>>,
@@ -670,7 +670,7 @@ proptest! {
     /// After each application, a limit has the template's value unless a user set the limit or the template does not
     /// contain it. A repeated application changes nothing. Interrupted applications do not affect this.
     #[test]
-    fn limits_follow_the_template_unless_a_person_set_them(steps in steps()) {
+    fn limits_follow_the_template_unless_a_user_set_them(steps in steps()) {
         let mut present: Vec<EnabledService> = [1, 2, 3].map(|number| starting().default_policy(id(number)).unwrap()).to_vec();
         let mut setters = [[Setter::Start; 2]; 3];
         let mut bases: BTreeMap<u64, TemplateTerms> = BTreeMap::new();

@@ -311,7 +311,7 @@ mod tests {
     static_assertions::assert_not_impl_any!(StatementKey: Serialize, PartialEq, Clone, fmt::Display);
 
     #[test]
-    fn the_key_of_a_seed_is_that_of_another_implementation() {
+    fn key_derivation_matches_another_implementation() {
         let vectors: serde_json::Value = serde_json::from_str(include_str!("../tests/vectors.json")).unwrap();
         let seed = vectors["keys"]["ES256"]["private_d"].as_str().unwrap();
         let seed = URL_SAFE_NO_PAD.decode(seed).unwrap().try_into().unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_no_private_key_are_rejected() {
+    fn invalid_private_key_numbers_are_rejected() {
         let key = |bytes| StatementKey::new(&Seed::new(Zeroizing::new(bytes)));
         assert!(key([0; 32]).is_err());
         assert!(key([0xff; 32]).is_err());

@@ -247,7 +247,7 @@ async fn entries(objects: &ObjectStore) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
+async fn an_early_signed_statement_is_committed_unchanged() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let facts: Vec<PendingChange> = (1..=6)
@@ -288,7 +288,7 @@ async fn a_statement_that_was_signed_ahead_is_committed_as_it_is() {
 
 /// If a run commits only a part of an object, the next run uses the rest. The object is deleted when it is old.
 #[tokio::test]
-async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
+async fn early_signed_statements_are_kept_until_committed_or_old() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let facts: Vec<PendingChange> = (1..=4)
@@ -316,7 +316,7 @@ async fn what_was_signed_ahead_is_kept_until_it_is_committed_or_old() {
 
 /// A run commits only what fits in memory. The next runs commit the rest, once and in order.
 #[tokio::test]
-async fn a_run_leaves_what_is_too_much_to_the_next() {
+async fn a_log_run_leaves_excess_changes_to_the_next_run() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let large = |n: u8| {
@@ -353,7 +353,7 @@ async fn a_run_leaves_what_is_too_much_to_the_next() {
 }
 
 #[tokio::test]
-async fn interrupted_runs_lose_and_double_nothing() {
+async fn interrupted_log_runs_lose_and_duplicate_no_entry() {
     for writes in 0.. {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
@@ -378,7 +378,7 @@ async fn interrupted_runs_lose_and_double_nothing() {
 
 /// Two concurrent runs, which are also interrupted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_runs_do_not_fork_the_log() {
+async fn concurrent_log_runs_do_not_fork_the_log() {
     for writes in 0..60 {
         let folder = Folder::new();
         let objects = pending(&folder.0).await;
@@ -433,7 +433,7 @@ async fn prove_all(objects: &ObjectStore, heads: &[TreeHead]) {
 /// A partial tile or bundle is deleted once the full one exists, because the full one proves the same entries for
 /// readers with an older checkpoint.
 #[tokio::test]
-async fn partial_tiles_are_deleted_once_there_are_full_ones() {
+async fn partial_tiles_are_deleted_after_full_tiles_exist() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let mut heads = Vec::new();
@@ -455,7 +455,7 @@ async fn partial_tiles_are_deleted_once_there_are_full_ones() {
 
 /// Wherever a run stops while tiles become full, the next run continues, and each entry is proven.
 #[tokio::test]
-async fn runs_that_stop_while_partial_tiles_are_deleted_lose_nothing() {
+async fn interrupted_deletion_of_partial_tiles_loses_nothing() {
     let mut left = BTreeSet::new();
     for writes in 0..20 {
         let folder = Folder::new();
@@ -556,7 +556,7 @@ async fn lines(archive: &ObjectStore) -> Vec<Value> {
 
 /// Every step of archiving is interrupted while a second run is not. Then more entries follow.
 #[tokio::test]
-async fn the_archive_has_each_entry_once() {
+async fn the_archive_contains_each_log_entry_once() {
     for writes in 0.. {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
@@ -610,7 +610,7 @@ async fn the_archive_has_each_entry_once() {
 /// An unreadable or missing index object stops neither the archive nor the daily check, nor the search for a subject
 /// that a different object has.
 #[tokio::test]
-async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
+async fn an_unreadable_or_missing_index_object_blocks_nothing() {
     for is_missing in [false, true] {
         let [folder, place] = [Folder::new(), Folder::new()];
         let objects = pending(&folder.0).await;
@@ -651,7 +651,7 @@ async fn an_unreadable_or_missing_index_object_holds_up_nothing() {
 }
 
 #[tokio::test]
-async fn a_changed_archive_is_found_when_it_is_written_again() {
+async fn a_changed_archive_is_detected_when_it_is_written_again() {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = pending(&folder.0).await;
     log(objects.clone())
@@ -684,7 +684,7 @@ async fn a_changed_archive_is_found_when_it_is_written_again() {
 /// Archive lines have the columns of the archive's schema, from payloads with the fields that the statements' schema
 /// names.
 #[tokio::test]
-async fn archived_lines_have_the_columns_of_their_schema() {
+async fn archive_lines_have_the_columns_of_their_schema() {
     /// Signs payloads that have a value for every column.
     struct Columns;
     impl Stating for Columns {
@@ -772,7 +772,7 @@ async fn archived_lines_have_the_columns_of_their_schema() {
 }
 
 #[tokio::test]
-async fn a_changed_entry_has_no_proof_and_stops_the_log() {
+async fn a_changed_log_entry_has_no_proof_and_stops_the_log() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     log(objects.clone())
@@ -798,7 +798,7 @@ async fn a_changed_entry_has_no_proof_and_stops_the_log() {
 }
 
 #[tokio::test]
-async fn a_missing_statement_has_a_reason() {
+async fn a_missing_statement_is_reported_with_a_reason() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     let reader = LogReader::new(objects.clone());
@@ -817,7 +817,7 @@ async fn a_missing_statement_has_a_reason() {
 }
 
 #[tokio::test]
-async fn conditional_writes_keep_a_newer_object() {
+async fn conditional_writes_never_replace_a_newer_object() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     assert!(objects.put_if_version("a/b", b"1", None).await.unwrap());
@@ -877,7 +877,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
 
 /// One fact can't be stated, for each of the possible reasons. The same run states the other facts.
 #[tokio::test]
-async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
+async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
     let rows: [(OutcomeOf, &str); 2] = [
         (unreadable, "`checks` can't be read"),
@@ -911,7 +911,7 @@ async fn a_fact_that_cannot_be_stated_is_set_aside_and_holds_up_no_other() {
 
 /// Pending objects that `history` would not have written.
 #[tokio::test]
-async fn an_unreadable_object_of_pending_facts_is_set_aside() {
+async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     let folder = Folder::new();
     let objects = pending(&folder.0).await;
     objects.put("pending/shardId-1/0", b"no JSON").await.unwrap();
@@ -928,7 +928,7 @@ async fn an_unreadable_object_of_pending_facts_is_set_aside() {
 
 /// A fact whose row can't be read now is stated once by a later run, and is set aside after a day.
 #[tokio::test]
-async fn a_fact_that_cannot_be_read_now_is_tried_again() {
+async fn a_temporarily_unreadable_change_is_retried() {
     let fails = |n: u8| {
         let error = || Error::temporarily_unavailable("reading an item", "throttled");
         (n == 4 || n == 51).then(|| Outcome::Later(error()))
@@ -963,7 +963,7 @@ async fn a_fact_that_cannot_be_read_now_is_tried_again() {
 
 /// If a shard has more facts than a run can state, each of the other shards still gets its share of the run.
 #[tokio::test]
-async fn each_shard_has_a_share_of_a_run() {
+async fn each_shard_gets_a_share_of_a_log_run() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     for number in 0..600_u32 {
@@ -995,7 +995,7 @@ async fn each_shard_has_a_share_of_a_run() {
 /// A flood of one agent's facts, with statements of maximum length, does not delay a later fact of a different agent.
 /// All facts are stated once, and the facts of an agent are stated in order, although runs skip some facts of a shard.
 #[tokio::test]
-async fn a_flood_of_one_agent_delays_no_other() {
+async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let folder = Folder::new();
     let objects = ObjectStore::open_folder(&folder.0);
     let (flood, other) = (0..200_u8, 200..203_u8);

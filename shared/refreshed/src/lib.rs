@@ -178,7 +178,7 @@ mod tests {
 
     /// If a fetch fails, the old value is served until it is too old.
     #[tokio::test]
-    async fn stale_values_are_refreshed_or_briefly_served() {
+    async fn stale_cached_values_are_refreshed_or_briefly_served() {
         let kept = RefreshingCache::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_many_requests_at_once_one_fetches() {
+    async fn concurrent_requests_share_one_fetch_of_a_cached_value() {
         let kept = RefreshingCache::new("fetching", AGES, |_| ());
         let fetched = AtomicU32::new(0);
         let ask = || {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_have_every_matching_row_once_in_order() {
+    async fn list_pages_contain_every_matching_row_once_in_order() {
         for count in [0, 1, 24, 25, 26, 99, 100, 101, 250] {
             for step in [1, 2, 7] {
                 for (last, limit) in [(0, 1), (0, 25), (0, 99), (0, 100), (20, 25)] {
@@ -156,7 +156,7 @@ mod tests {
 
     /// A list that just fills a page takes one read, and a page of rare rows takes several.
     #[tokio::test]
-    async fn pages_are_read_until_full_or_exhausted() {
+    async fn list_pages_are_read_until_full_or_exhausted() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);
         assert_eq!(all(26, 1, 0, 25).await.1, 2);
         // Only rows 0, 5,000 and 10,000 of 10,001 match; each page reads a thousand rows.

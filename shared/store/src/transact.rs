@@ -325,7 +325,7 @@ mod tests {
     use aws_smithy_types::body::SdkBody;
 
     #[test]
-    fn throttling_conflicts_and_failed_conditions_are_told_apart() {
+    fn throttling_conflicts_and_failed_conditions_are_distinguished() {
         let rows: [(&[&str], bool, &str); 10] = [
             (&["TransactionConflict", "None"], false, "contended"),
             (&["None", "TransactionConflict"], false, "contended"),
@@ -373,7 +373,7 @@ mod tests {
 
     /// An attempt with an unknown result is sent again. An attempt that can't have been applied is an error.
     #[test]
-    fn an_attempt_without_an_answer_may_have_committed() {
+    fn a_transaction_without_a_response_may_have_committed() {
         let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());
         let coded = |code: &str| {
             let error = TransactWriteItemsError::generic(ErrorMetadata::builder().code(code).build());

@@ -27,7 +27,7 @@ fn allocations(facts: &EvaluationInputs<'_>) -> u64 {
 }
 
 #[test]
-fn an_allow_allocates_nothing() {
+fn an_allow_decision_allocates_no_memory() {
     let case = Case::allow(100);
     let eager = case.facts();
     let kinds: std::collections::BTreeSet<&str> = case.world.agent.rules.iter().map(|rule| rule.kind.name()).collect();
@@ -98,7 +98,7 @@ fn worst_case_decisions_allocate_no_memory() {
 }
 
 #[test]
-fn finding_what_is_bought_allocates_nothing() {
+fn finding_the_purchased_operation_allocates_no_memory() {
     let mut case = Case::allow(100);
     let found = |case: &Case| allocation_counter::measure(|| assert!(case.purchase().operation.is_some())).count_total;
     assert_eq!(found(&case), 0, "by name");

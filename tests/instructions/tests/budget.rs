@@ -21,28 +21,28 @@ const BUDGETS: [(&str, u64); 4] = [
 const TOLERANCE_PERCENT: u64 = 3;
 
 #[test]
-fn allow_stays_within_its_budget() {
+fn an_allow_decision_stays_within_its_instruction_budget() {
     judge("allow");
 }
 
 #[test]
-fn replay_stays_within_its_budget() {
+fn a_replay_stays_within_its_instruction_budget() {
     judge("replay");
 }
 
 #[test]
-fn block_stays_within_its_budget() {
+fn a_block_decision_stays_within_its_instruction_budget() {
     judge("block");
 }
 
 #[test]
-fn complete_stays_within_its_budget() {
+fn a_completion_stays_within_its_instruction_budget() {
     judge("complete");
 }
 
 /// A rule of each kind that counts or remembers payments costs no more than the decision itself.
 #[test]
-fn limits_at_most_double_a_decision() {
+fn limits_at_most_double_the_instructions_of_a_decision() {
     if !is_counting() {
         return;
     }

@@ -252,7 +252,7 @@ async fn an_agent_keeps_services_open_at_its_creation() {
 
 /// A local tester needs this when the token of `.local/stack.json` no longer counts as a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_local_stack_signs_its_owner_in_anew() {
+async fn the_local_stack_can_sign_its_owner_in_again() {
     let world = World::still().await;
     let file = purser_local::StackFile::new(&world.stack);
     assert_eq!(

@@ -220,7 +220,7 @@ async fn an_approval_shows_and_waives_each_limit_that_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flooding_agent_hides_no_other_approvals() {
+async fn an_agent_with_many_approvals_hides_no_other_approvals() {
     let home = asking(World::still().await).await;
     let (world, kim) = (&home.world, &home.kim);
     let quiet = world.agent_of(kim, "quiet one").await;
@@ -269,7 +269,7 @@ async fn a_flooding_agent_hides_no_other_approvals() {
 
 /// Two users share one account, each with a separate session.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_one_of_two_concurrent_decisions_succeeds() {
+async fn only_one_of_two_concurrent_approval_decisions_succeeds() {
     let home = asking(World::conflicted().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let other = world.person(&KIM);
@@ -341,7 +341,7 @@ async fn approvals_can_be_decided_within_one_day() {
 
 /// The shared approval allows one payment.
 #[tokio::test(flavor = "multi_thread")]
-async fn identical_open_requests_share_one_approval() {
+async fn identical_open_payment_requests_share_one_approval() {
     const RACERS: usize = 16;
     let home = asking(World::conflicted().await).await;
     let (world, agent) = (&home.world, &home.agent);

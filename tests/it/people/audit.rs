@@ -40,7 +40,7 @@ fn changed(row: &Value) -> (Value, Value) {
 
 /// A row shows the caller, the source, and the values before and after; for a rejected update, the error.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_edit_writes_exactly_one_audit_row() {
+async fn every_update_writes_exactly_one_audit_row() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
     // The agent and its key.

@@ -11,7 +11,7 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backtest_runs_over_all_agents_and_is_kept() {
+async fn a_backtest_runs_over_all_agents_and_its_result_is_stored() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()
@@ -120,7 +120,7 @@ async fn a_backtest_runs_over_all_agents_and_is_kept() {
 /// The previous owner's decisions are neither tested nor counted in a window, in previews and in backtests, from the
 /// acceptance on, even before the version of the acceptance is stored.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_owner_tests_no_decision_of_the_one_before() {
+async fn a_new_owner_cannot_backtest_a_previous_owners_decisions() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()

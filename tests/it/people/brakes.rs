@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// An agent that loops, or whose key was stolen, pays in minutes what it usually pays in days. No cap is reached.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_burst_at_a_hundred_times_the_usual_hour_is_braked() {
+async fn a_burst_of_a_hundred_times_the_usual_spending_freezes_the_agent() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()

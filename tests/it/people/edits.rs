@@ -107,7 +107,7 @@ fn narrowings() -> Vec<Narrowing> {
 /// The most critical case, made deterministic: the decision is on its way to the database when the update gets its
 /// response.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_flight_payments_obey_a_completed_edit() {
+async fn in_flight_payments_obey_a_completed_update() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     for edit in narrowings() {
@@ -148,7 +148,7 @@ async fn in_flight_payments_obey_a_completed_edit() {
 
 /// The same case for a policy without a row, because the first payment is about to write the row.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_flight_first_payments_obey_a_completed_edit() {
+async fn in_flight_first_payments_obey_a_completed_update() {
     let mut home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     for (number, edit) in narrowings().into_iter().enumerate() {
         home.agent = home.world.agent_of(&home.kim, &format!("agent {number}")).await;
@@ -185,7 +185,7 @@ async fn in_flight_approved_payments_obey_a_completed_freeze() {
 /// The record was written, but not the version checks on the windows. A retry of the update has nothing to change, and
 /// gets its response only after the version checks are written.
 #[tokio::test(flavor = "multi_thread")]
-async fn retried_edits_apply_after_a_partial_failure() {
+async fn retried_updates_apply_after_a_partial_failure() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
@@ -235,7 +235,7 @@ async fn retried_edits_apply_after_a_partial_failure() {
 /// The response to the write is permanently lost, and another user updates the agent before the retry. The retry finds
 /// the added rule and does not add it again.
 #[tokio::test(flavor = "multi_thread")]
-async fn retried_rules_are_added_once_despite_other_edits() {
+async fn retried_rules_are_added_once_despite_other_updates() {
     let home = Household::in_world(World::proxied(ProxyConfig::default()).await).await;
     let (world, agent) = (&home.world, &home.agent);
     let proxy = world.proxy.as_ref().unwrap();
@@ -420,7 +420,7 @@ async fn no_payment_is_committed_after_a_freeze() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_blocked_payment_is_committed_after_a_rule() {
+async fn no_blocked_payment_is_committed_after_a_rule_is_added() {
     let home = Household::in_world(World::conflicted().await).await;
     let rule = json!({"kind": "category_block", "categories": ["finance"]});
     let rule = home.edit(Method::POST, "/rules", rule).await.created();

@@ -24,7 +24,7 @@ fn changed(list: &Value) -> Vec<(u64, Vec<Change<'_>>)> {
 /// current version and is validated like any update. No other user sees versions, and a later owner does not see
 /// earlier versions.
 #[tokio::test(flavor = "multi_thread")]
-async fn limits_have_versions_that_can_be_restored() {
+async fn earlier_versions_of_limits_can_be_restored() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()
@@ -138,7 +138,7 @@ async fn limits_have_versions_that_can_be_restored() {
 /// The reason of an update is in its version and in the audit log, with the user and the entry. An update without a
 /// reason has none, and an invalid reason is rejected before anything is written.
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_have_the_person_and_the_reason_of_their_edit() {
+async fn versions_record_the_user_and_reason_of_their_update() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()

@@ -111,7 +111,7 @@ async fn key_secrets_appear_only_in_the_creation_response() {
 
 /// A rejected call does not count as a use.
 #[tokio::test(flavor = "multi_thread")]
-async fn last_key_use_is_recorded_per_minute() {
+async fn the_last_use_of_a_key_is_recorded_per_minute() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let unused = home.edit(Method::POST, "/keys", json!({})).await.created();
@@ -148,7 +148,7 @@ async fn last_key_use_is_recorded_per_minute() {
 
 /// At the end of the overlap the old key expires, and it never works again.
 #[tokio::test(flavor = "multi_thread")]
-async fn rotated_keys_work_until_their_overlap_ends() {
+async fn rotated_agent_keys_work_until_their_overlap_ends() {
     let home = Household::in_world(World::still().await).await;
     let (world, old) = (&home.world, &home.agent);
     let end = world.now().after(Duration::from_secs_u32(3_600));
@@ -199,7 +199,7 @@ async fn rotated_keys_work_until_their_overlap_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_has_twenty_working_keys_at_most() {
+async fn an_agent_has_at_most_twenty_working_keys() {
     let home = Household::in_world(World::still().await).await;
     let (world, first) = (&home.world, &home.agent);
     for _ in 1..Agent::MAX_KEYS {

@@ -183,7 +183,7 @@ async fn a_limit_counts_the_payments_before_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn counts_and_intervals_end_with_time() {
+async fn count_and_interval_limits_end_with_time() {
     let home = household().await;
     let terms = json!({"kind": "count_limit", "services": ["lab-search"], "count": 2, "window_seconds": 60});
     let rule = home.with_rule(&terms).await;
@@ -226,7 +226,7 @@ async fn counts_and_intervals_end_with_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_call_is_not_paid_twice_within_the_time() {
+async fn the_duplicate_guard_blocks_a_repeated_call() {
     let mut home = household().await;
     let terms = json!({"kind": "duplicate_guard", "within_seconds": 600, "action": "block"});
     let rule = home.with_rule(&terms).await;
@@ -272,7 +272,7 @@ async fn the_same_call_is_not_paid_twice_within_the_time() {
 
 /// A fragment is never sent, and a GET has no body.
 #[tokio::test(flavor = "multi_thread")]
-async fn spellings_of_one_call_are_duplicates() {
+async fn equivalent_spellings_of_a_call_are_duplicates() {
     let home = household().await;
     let terms = json!({"kind": "duplicate_guard", "within_seconds": 600, "action": "block"});
     let rule = home.with_rule(&terms).await;
@@ -287,7 +287,7 @@ async fn spellings_of_one_call_are_duplicates() {
 
 /// Authorizations that are never paid make no payee or price count as known.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_payments_change_what_is_usual() {
+async fn only_confirmed_payments_change_the_usual_price() {
     let home = household().await;
     let terms = json!({"kind": "price_above_usual", "percent": 20, "over": "median", "of": 3, "action": "ask"});
     let price = home.with_rule(&terms).await;
@@ -312,7 +312,7 @@ async fn only_payments_change_what_is_usual() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_payees_and_unusual_prices_are_asked_about() {
+async fn new_payees_and_unusual_prices_require_approval() {
     let home = household().await;
     let rule = home.with_rule(&json!({"kind": "new_payee"})).await;
     let first = home.body(PRICE);
@@ -350,7 +350,7 @@ async fn new_payees_and_unusual_prices_are_asked_about() {
 
 /// Kathmandu's clock is 5:45 ahead of UTC all year.
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_wait_for_the_next_opening() {
+async fn payments_wait_for_the_next_scheduled_opening() {
     let mut home = household().await;
     let days = [
         "monday",

@@ -463,7 +463,7 @@ async fn invalid_list_parameters_are_reported_by_name() {
 
 /// A function's response is limited in size. The rest is in further files, with each settlement in exactly one file.
 #[tokio::test(flavor = "multi_thread")]
-async fn full_export_files_link_to_the_next_file() {
+async fn full_csv_exports_link_to_the_next_file() {
     const AGENTS: usize = 2;
     const EACH: usize = 6_000;
     let home = Household::in_world(World::start().await).await;
@@ -492,7 +492,7 @@ async fn full_export_files_link_to_the_next_file() {
 /// For two minutes after a batch that came more than ten seconds late, a list contains the time up to which it is
 /// complete.
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_say_when_the_journal_is_behind() {
+async fn lists_report_when_the_decision_history_is_behind() {
     let home = Household::in_world(World::still().await).await;
     let (world, kim) = (&home.world, &home.kim);
     let complete = async || world.person_gets(kim, "/decisions").await.ok()["complete_until"].clone();

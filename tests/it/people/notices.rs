@@ -52,7 +52,7 @@ fn is_mail_installed() -> bool {
 /// `aws-ses-v2-local`, which uses the real SES protocol, checks the mail. The official library checks the webhook of
 /// the same approval.
 #[tokio::test(flavor = "multi_thread")]
-async fn approval_requests_reach_email_and_a_webhook() {
+async fn approval_requests_are_sent_by_email_and_webhook() {
     if !is_mail_installed() {
         return;
     }
@@ -118,7 +118,7 @@ async fn tool(world: &World, agent: &TestAgent, name: &str, arguments: Value) ->
 /// Names and notes with hidden characters, stored before new ones were rejected, and an agent's texts: none of these
 /// characters reaches a mail, a webhook, an MCP tool's result or a log line unescaped.
 #[tokio::test(flavor = "multi_thread")]
-async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
+async fn hidden_characters_are_escaped_in_mails_webhooks_tools_and_logs() {
     if !is_mail_installed() {
         return;
     }
@@ -212,7 +212,7 @@ async fn hidden_characters_reach_no_mail_webhook_tool_or_log() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn notice_settings_are_personal_versioned_and_hide_secrets() {
+async fn notification_settings_are_per_user_versioned_and_hide_secrets() {
     let world = World::start().await;
     let (kim, lee) = (world.person(&KIM), world.person(&LEE));
     let before = world.rows_of("WebhooksTable").await;
@@ -270,7 +270,7 @@ async fn notice_settings_are_personal_versioned_and_hide_secrets() {
 
 /// A change of the kinds of mail needs no recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
-async fn slack_urls_are_public_and_need_recent_authentication() {
+async fn slack_urls_must_be_public_and_need_a_recent_sign_in() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let edit = async |body: Value| world.person_edits(&kim, Method::PUT, "/notices", &body).await;
@@ -296,7 +296,7 @@ async fn slack_urls_are_public_and_need_recent_authentication() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn test_notices_reach_the_enabled_channels() {
+async fn test_notifications_reach_the_enabled_channels() {
     let world = World::start().await;
     let kim = world.person(&KIM);
     let test = async || {

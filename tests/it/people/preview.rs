@@ -40,7 +40,7 @@ impl Household {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_of_a_policy_tells_what_it_changes_and_saves_nothing() {
+async fn a_policy_preview_shows_changed_decisions_and_saves_nothing() {
     let home = home().await;
     let limits = json!({"max_per_call_units": dollars(5), "max_per_day_units": dollars(20), "require_approval_above_units": dollars(50)});
     let saved = home.set_policy(limits.clone()).await;
@@ -98,7 +98,7 @@ async fn a_preview_of_a_policy_tells_what_it_changes_and_saves_nothing() {
 /// An update that changes nothing has no difference after an earlier update, and an unrelated rule has none of that
 /// update's effects.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_has_no_effects_of_earlier_updates() {
+async fn a_preview_is_independent_of_earlier_updates() {
     let home = home().await;
     let limits = json!({"max_per_call_units": dollars(5), "max_per_day_units": dollars(20), "require_approval_above_units": dollars(50)});
     home.set_policy(limits).await;
@@ -136,7 +136,7 @@ async fn a_preview_has_no_effects_of_earlier_updates() {
 
 /// The days before a preview's first day count in its budgets, and only the preview's days are tested.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_of_a_rule_counts_what_was_spent_before() {
+async fn a_rule_preview_counts_earlier_spending() {
     let mut home = home().await;
     home.asks_for(&[4]).await;
     for _ in 0..2 {

@@ -57,7 +57,7 @@ impl Household {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agents_request_for_a_raise_is_granted_and_ends() {
+async fn a_requested_limit_increase_is_granted_and_ends() {
     let mut home = limited(World::still().await).await;
     let refusal = home.refusal().await;
     let body = home.request(&refusal);
@@ -137,7 +137,7 @@ async fn an_agents_request_for_a_raise_is_granted_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
+async fn a_limit_increase_ends_by_its_owner_or_an_ownership_transfer() {
     let mut home = limited(World::still().await).await;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let at = |act| Household::below(&asked, act);
@@ -177,7 +177,7 @@ async fn a_raise_is_ended_by_its_person_and_left_by_a_handover() {
 /// changes the owner and fails before it writes the version checks on the windows, so the second acceptance must write
 /// them.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_flight_payments_use_no_raise_after_a_completed_handover() {
+async fn in_flight_payments_use_no_limit_increase_after_a_transfer() {
     let home = limited(World::proxied(ProxyConfig::default()).await).await;
     let (world, proxy) = (&home.world, home.world.proxy.as_ref().unwrap());
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
@@ -200,7 +200,7 @@ async fn in_flight_payments_use_no_raise_after_a_completed_handover() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raise_is_asked_only_of_the_caps_that_refused() {
+async fn a_limit_increase_covers_only_the_caps_that_blocked() {
     let home = limited(World::still().await).await;
     let refusal = home.refusal().await;
     let body = home.request(&refusal);
@@ -241,7 +241,7 @@ async fn a_raise_is_asked_only_of_the_caps_that_refused() {
 
 /// The sum of the payments does not show the requested caps, so a bulk approval grants no limit increase.
 #[tokio::test(flavor = "multi_thread")]
-async fn several_approvals_at_once_grant_no_limit_increase() {
+async fn bulk_approvals_grant_no_limit_increase() {
     let home = limited(World::still().await).await;
     let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
     let before = home.read("/services/lab-search").await;

@@ -39,7 +39,7 @@ impl Household {
 
 /// Later updates of the policy, the rules, the API keys and the agent change no replay, and other users see no replay.
 #[tokio::test(flavor = "multi_thread")]
-async fn decisions_replay_with_the_versions_of_their_time() {
+async fn decisions_are_replayed_with_the_versions_of_their_time() {
     let options = Options {
         streams: Streaming::On,
         ..Options::default()

@@ -96,7 +96,7 @@ fn assert_lacks(answer: Answer, missing: &str, about: &str) {
 
 /// A rejection names the missing permission, service or network.
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_are_limited_to_their_scope() {
+async fn agent_keys_are_limited_to_their_scope() {
     let home = Household::in_world(World::start().await).await;
     let world = &home.world;
     let Routes(routes) = Routes::new(&home).await;
@@ -199,7 +199,7 @@ async fn replays_require_a_key_that_may_pay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rotated_keys_keep_their_scope_and_expiry() {
+async fn rotated_agent_keys_keep_their_scope_and_expiry() {
     let home = Household::in_world(World::still().await).await;
     let world = &home.world;
     let expiry = world.now().after(Duration::from_secs_u32(3_600));
@@ -258,7 +258,7 @@ async fn rotated_keys_keep_their_scope_and_expiry() {
 
 /// All validation errors of the scope are reported together.
 #[tokio::test(flavor = "multi_thread")]
-async fn invalid_scopes_create_no_key() {
+async fn invalid_key_scopes_create_no_key() {
     let home = Household::in_world(World::still().await).await;
     let before = home.world.rows().await;
     let wrong = json!({

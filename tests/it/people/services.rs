@@ -20,7 +20,7 @@ async fn newcomer(home: &Household) -> String {
 
 /// A write without a version replaces the whole policy.
 #[tokio::test(flavor = "multi_thread")]
-async fn enabled_services_use_defaults_for_omitted_members() {
+async fn enabled_services_use_defaults_for_omitted_fields() {
     let home = Household::in_world(World::still().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let id = newcomer(&home).await;
@@ -176,7 +176,7 @@ async fn enabled_services_use_defaults_for_omitted_members() {
 
 /// An update that sets the stored values writes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn policy_edits_change_only_the_named_members() {
+async fn policy_updates_change_only_the_given_fields() {
     let home = Household::in_world(World::start().await).await;
     let before = home.read("/services/lab-search").await;
     let rows = [
@@ -206,7 +206,7 @@ async fn policy_edits_change_only_the_named_members() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn disabled_services_refuse_payments_and_keep_their_policy() {
+async fn disabled_services_block_payments_and_keep_their_policy() {
     let home = Household::in_world(World::start().await).await;
     let (world, agent) = (&home.world, &home.agent);
     let policy = home.set_policy(json!({"max_per_call_units": dollars(2)})).await["policy"].clone();
@@ -385,7 +385,7 @@ async fn payments_count_once_in_each_of_ten_budgets() {
 
 /// One call limits every service without limits. A service with limits keeps them, and missing amounts are rejected.
 #[tokio::test(flavor = "multi_thread")]
-async fn services_without_limits_are_limited_at_once() {
+async fn one_request_limits_all_services_without_limits() {
     let home = Household::in_world(World::still().await).await;
     home.set_policy(json!({"max_per_day_units": dollars(3)})).await;
     // The other limits have defaults that suit most agents.

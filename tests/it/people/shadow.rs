@@ -44,7 +44,7 @@ impl Household {
 
 /// A shadow policy is evaluated for the decisions from its attachment on, and changes no decision.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shadow_judges_without_effect_until_it_is_promoted() {
+async fn a_shadow_policy_has_no_effect_until_it_is_promoted() {
     let home = home().await;
     let world = &home.world;
     home.has_none().await;
@@ -132,7 +132,7 @@ async fn a_shadow_judges_without_effect_until_it_is_promoted() {
 
 /// Applying wider limits needs a recent sign-in. Without it nothing is updated, not even a narrower limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_promotion_that_widens_needs_a_recent_sign_in() {
+async fn promoting_a_wider_shadow_policy_needs_a_recent_sign_in() {
     let home = home().await;
     home.set_policy(json!({"max_per_call_units": dollars(2), "max_per_day_units": dollars(20)}))
         .await;
@@ -161,7 +161,7 @@ async fn a_promotion_that_widens_needs_a_recent_sign_in() {
 
 /// A shadow policy ends with the ownership transfer of its agent, even if the owner gets the agent back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handover_removes_the_shadow() {
+async fn an_ownership_transfer_removes_the_shadow_policy() {
     let home = home().await;
     let world = &home.world;
     home.attach(json!({"rules": []})).await.ok();

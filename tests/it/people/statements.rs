@@ -90,7 +90,7 @@ fn compare(value: &Value, schema: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statements_verify_offline_and_recompute() {
+async fn statements_verify_and_can_be_recomputed_offline() {
     let home = home().await;
     let (world, agent) = (&home.world, &home.agent);
     home.set_policy(json!({"max_per_call_units": dollars(5)})).await;
@@ -293,7 +293,7 @@ async fn the_largest_request_has_a_statement() {
 /// For a version that is not stored yet, the statement uses the current row; for a policy without a row, the default
 /// policy of the default services.
 #[tokio::test(flavor = "multi_thread")]
-async fn statements_use_current_rows_for_unstored_versions() {
+async fn statements_use_current_records_if_no_version_is_stored() {
     let home = Household::in_world(World::still().await).await;
     let world = &home.world;
     let mut body = body_of(world.offer(dollars(2)));
@@ -310,7 +310,7 @@ async fn statements_use_current_rows_for_unstored_versions() {
 
 /// Anyone can read the log's hash tiles at the paths of c2sp.org/tlog-tiles, and no one can read its entries.
 #[tokio::test(flavor = "multi_thread")]
-async fn tiles_of_hashes_are_public_and_entries_are_not() {
+async fn hash_tiles_are_public_and_log_entries_are_not() {
     let home = Household::in_world(World::still().await).await;
     let world = &home.world;
     let mut body = body_of(world.offer(dollars(2)));
@@ -437,7 +437,7 @@ async fn evidence_of_each_result_verifies_with_its_checks_and_inputs() {
 /// The owner and the agent can read the statement of an approval decision with the decision that required the approval,
 /// and the decision's evidence file verifies it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_decision_is_stated_with_the_decision_that_required_it() {
+async fn approval_statements_name_the_decision_that_required_approval() {
     let home = home().await;
     let (world, agent) = (&home.world, &home.agent);
     home.set_policy(json!({"max_per_call_units": dollars(5), "require_approval_above_units": 1}))

@@ -15,7 +15,7 @@ const LIMIT: u32 = 20;
 const ASKED: u32 = 5;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn throttling_affects_only_the_requesting_person() {
+async fn throttling_affects_only_the_requesting_user() {
     let world = World::still_with(Options {
         throttle_per_minute: LIMIT,
         ..Options::default()

@@ -93,7 +93,7 @@ impl Household {
 
 /// Enabling a service replaces the whole record and needs no version.
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_require_the_current_version() {
+async fn updates_require_the_current_version() {
     let home = Household::in_world(World::start().await).await;
     for (method, below, body, of) in writes(&home).await {
         let shown = format!("{method} {below}");
@@ -136,7 +136,7 @@ async fn edits_require_the_current_version() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_asterisk_is_whatever_version_is_there() {
+async fn an_if_match_asterisk_accepts_any_version() {
     let home = Household::in_world(World::start().await).await;
     for (method, below, body, of) in writes(&home).await {
         let version = home.version(of).await;
@@ -148,7 +148,7 @@ async fn an_asterisk_is_whatever_version_is_there() {
 
 /// If several users update the same version concurrently, one succeeds and the others get a conflict.
 #[tokio::test(flavor = "multi_thread")]
-async fn only_one_concurrent_edit_of_a_version_succeeds() {
+async fn only_one_concurrent_update_of_a_version_succeeds() {
     const RACERS: u64 = 16;
     let home = Household::in_world(World::conflicted().await).await;
     let race = async |method: Method, below: &str, body: fn(u64) -> Value| {
@@ -178,7 +178,7 @@ async fn only_one_concurrent_edit_of_a_version_succeeds() {
 
 /// Updates of any version do not conflict: all are made, one after the other.
 #[tokio::test(flavor = "multi_thread")]
-async fn edits_of_whatever_is_there_are_all_made() {
+async fn concurrent_updates_without_a_version_all_succeed() {
     const RACERS: usize = 8;
     let home = Household::in_world(World::conflicted().await).await;
     let requests = (0..RACERS).map(|_| World::send(home.write(&Method::POST, "/keys", Some("*"), &json!({}))));

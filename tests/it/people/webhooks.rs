@@ -85,7 +85,7 @@ async fn edit(world: &World, person: &Person, method: Method, path: &str, body: 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_webhook_is_made_tested_rotated_and_removed() {
+async fn a_webhook_can_be_created_tested_rotated_and_removed() {
     let program = Program::start().await;
     let world = World::with(program.options()).await;
     let (kim, lee) = (world.person(&KIM), world.person(&LEE));
@@ -188,7 +188,7 @@ async fn a_webhook_is_made_tested_rotated_and_removed() {
 /// A content type can be set at the creation, can be updated, and is rejected unless it is one of the two supported
 /// types.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_have_the_content_type_of_their_webhook() {
+async fn webhook_calls_have_the_configured_content_type() {
     let program = Program::start().await;
     let world = World::with(program.options()).await;
     let kim = world.person(&KIM);
@@ -373,7 +373,7 @@ async fn the_local_receiver_verifies_webhook_signatures() {
 
 /// Narrowing, disabling and deleting a webhook do not require a recent sign-in.
 #[tokio::test(flavor = "multi_thread")]
-async fn widening_webhook_edits_require_a_recent_sign_in() {
+async fn webhook_updates_that_widen_require_a_recent_sign_in() {
     let world = World::still().await;
     let kim = world.person(&KIM);
     let url = "https://hooks.example.invalid/purser";
@@ -413,7 +413,7 @@ async fn widening_webhook_edits_require_a_recent_sign_in() {
 
 /// The limit also holds for concurrent requests.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_person_has_at_most_ten_webhooks() {
+async fn each_user_has_at_most_ten_webhooks() {
     let world = World::start().await;
     let kim = world.person(&KIM);
     let requests = (0..14).map(|n| {

@@ -152,7 +152,7 @@ async fn unreliable_or_disputed_balances_change_nothing() {
 
 /// An interrupted check continues where it ended.
 #[tokio::test(flavor = "multi_thread")]
-async fn concurrent_wallet_checks_report_once_and_resume() {
+async fn concurrent_wallet_checks_report_low_balances_once() {
     let world = world(&[]).await;
     let mut agents = Vec::new();
     for _ in 0..6 {
@@ -185,7 +185,7 @@ async fn concurrent_wallet_checks_report_once_and_resume() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_limit_nothing_is_looked_at() {
+async fn no_wallet_balance_is_read_without_a_limit() {
     let world = world(&[("LOW_WALLET_UNITS", "0")]).await;
     let paying = world.agent(SpendPolicy::permissive(), vec![]).await;
     steal(&world, &paying.wallet, dollars(10_000)).await;

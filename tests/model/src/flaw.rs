@@ -1,4 +1,4 @@
-//! Planted errors. `every_planted_error_breaks_its_law` shows that a model finds each of them, by the law that names it.
+//! Planted errors. `every_planted_error_breaks_its_invariant` shows that a model finds each of them, by the law that names it.
 
 macro_rules! flaws {
     ($($(#[$doc:meta])+ $name:ident,)+) => {

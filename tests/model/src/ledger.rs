@@ -530,7 +530,7 @@ impl Write {
 }
 
 /// The function that implements each transition: its name here, its file, its name there.
-/// `every_transition_names_its_function` looks for each in the source.
+/// `every_model_transition_names_its_store_function` looks for each in the source.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     (
         "Default",

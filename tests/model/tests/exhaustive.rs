@@ -26,14 +26,14 @@ fn every_state(bound: Bound) {
 }
 
 #[test]
-fn no_reachable_state_breaks_a_law() {
+fn no_reachable_state_breaks_an_invariant() {
     every_state(Bound::Small);
 }
 
 /// `make test-all` runs it, by `cargo nextest run --workspace --run-ignored only -E 'package(purser-model)'`.
 #[test]
 #[ignore = "it takes minutes"]
-fn no_state_of_large_models_breaks_a_law() {
+fn no_state_of_large_models_breaks_an_invariant() {
     every_state(Bound::Large);
 }
 
@@ -253,7 +253,7 @@ fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
 }
 
 #[test]
-fn every_planted_error_breaks_its_law() {
+fn every_planted_error_breaks_its_invariant() {
     let planted: BTreeSet<Flaw> = PLANTED.iter().map(|(flaw, ..)| *flaw).collect();
     assert_eq!(planted.len(), Flaw::ALL.len(), "an error without a row");
     let missed: Vec<_> = PLANTED
@@ -265,7 +265,7 @@ fn every_planted_error_breaks_its_law() {
 
 /// Each transition names the function that implements it, and that function is there.
 #[test]
-fn every_transition_names_its_function() {
+fn every_model_transition_names_its_store_function() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let named = purser_model::ledger::IMPLEMENTATIONS.iter();
     let named = named.chain(&purser_model::usage::IMPLEMENTATIONS);

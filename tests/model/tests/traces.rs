@@ -863,7 +863,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_and_edits_replay_on_the_store() {
+async fn model_traces_of_payments_and_updates_replay_on_the_store() {
     let mut made = 0;
     for model in purser_model::scenarios::reserves(purser_model::scenarios::Bound::Small) {
         let evicts = |act: &Act| matches!(act, Act::Evict(_));
@@ -893,7 +893,7 @@ async fn payments_and_edits_replay_on_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settlements_replay_on_the_store() {
+async fn model_traces_of_settlements_replay_on_the_store() {
     let mut made = 0;
     for model in purser_model::scenarios::settles(purser_model::scenarios::Bound::Small) {
         let model = Settle {
@@ -929,7 +929,7 @@ async fn settlements_replay_on_the_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payouts_replay_on_the_store() {
+async fn model_traces_of_withdrawals_replay_on_the_store() {
     let mut made = 0;
     for model in purser_model::scenarios::payouts(purser_model::scenarios::Bound::Small) {
         for seed in 0..8 {
@@ -1007,7 +1007,7 @@ fn ends(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn handovers_replay_on_the_store() {
+async fn model_traces_of_ownership_transfers_replay_on_the_store() {
     let mut made = 0;
     let models = purser_model::scenarios::handovers(purser_model::scenarios::Bound::Small);
     // The store makes a question by the owner that it reads with it.

@@ -30,7 +30,7 @@ async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
 
 /// Also tests the commands that read receipts, services and policies.
 #[tokio::test(flavor = "multi_thread")]
-async fn pay_respects_the_cap_and_awaits_approval() {
+async fn the_pay_command_respects_the_cap_and_awaits_approval() {
     let world = World::start().await;
     let policy = SpendPolicy {
         max_per_day: units(2 * PRICE),
@@ -145,7 +145,7 @@ async fn pay_respects_the_cap_and_awaits_approval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_failure_has_its_code() {
+async fn every_failure_has_its_own_exit_code() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
@@ -289,7 +289,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
 
 /// A call that is not in the catalog has no policy and is allowed.
 #[tokio::test(flavor = "multi_thread")]
-async fn free_calls_are_checked_against_the_policy() {
+async fn unpaid_calls_are_checked_against_the_policy() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
@@ -311,7 +311,7 @@ async fn free_calls_are_checked_against_the_policy() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn four_workers_make_forty_purchases_with_one_command() {
+async fn four_parallel_pay_commands_make_forty_separate_purchases() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
@@ -333,7 +333,7 @@ async fn four_workers_make_forty_purchases_with_one_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_answers_are_retried_with_the_same_payment() {
+async fn lost_provider_responses_are_retried_with_the_same_payment() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     world.enable(&agent, "lab-weather-v1", SpendPolicy::permissive()).await;
@@ -356,7 +356,7 @@ async fn lost_answers_are_retried_with_the_same_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pay_uses_the_newest_offer_after_late_approval() {
+async fn the_pay_command_uses_the_newest_price_after_late_approval() {
     let world = World::start().await;
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
@@ -466,7 +466,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stored_key_is_its_owners_alone() {
+async fn a_stored_agent_key_is_readable_only_by_its_owner() {
     let world = World::start().await;
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::without_key(&world);
@@ -498,7 +498,7 @@ async fn a_stored_key_is_its_owners_alone() {
 
 /// The command shows each field of the agent's policies and each of the agent's rules, as the API returns them.
 #[tokio::test(flavor = "multi_thread")]
-async fn enabled_shows_each_limit_of_the_agent() {
+async fn the_enabled_command_shows_each_limit_of_the_agent() {
     let world = World::start().await;
     let agent = limited_agent(&world).await;
     let path = format!("/agents/{}/services/{LIMITED_SERVICE}/policy", agent.id);

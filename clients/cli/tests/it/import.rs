@@ -69,7 +69,7 @@ fn item(resource: &str, units: u64, description: &str) -> Value {
 
 /// A second import changes nothing. Operations with a payee and curated services stay unchanged.
 #[tokio::test(flavor = "multi_thread")]
-async fn imported_services_are_discovered_and_cannot_be_paid() {
+async fn imported_services_are_listed_but_cannot_be_paid() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     let items = Arc::new(Mutex::new(vec![
@@ -232,7 +232,7 @@ async fn imported_services_are_discovered_and_cannot_be_paid() {
 
 /// A listed item becomes an operation. A call over MCP (stdio) has the parameters in the listed locations.
 #[tokio::test(flavor = "multi_thread")]
-async fn imported_operations_are_called_with_their_parameters() {
+async fn imported_operations_can_be_called_with_their_parameters() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     let provider = Recorder::start(|_| None).await;
@@ -358,7 +358,7 @@ impl Mcp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hostile_bazaar_is_bounded() {
+async fn imports_from_a_hostile_bazaar_are_limited_in_size() {
     // The body limit for operators from the template.
     let limit = ("BODY_LIMIT_BYTES".to_owned(), "1048576".to_owned());
     let options = Options {

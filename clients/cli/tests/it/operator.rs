@@ -86,7 +86,7 @@ async fn catalog_apply_shows_differences_before_writing_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raised_price_that_waits_is_no_difference() {
+async fn a_pending_price_increase_is_not_a_difference() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     let mut operation = operation_entry("news.read", "https://newcomer.example/news");
@@ -110,7 +110,7 @@ async fn a_raised_price_that_waits_is_no_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_problem_of_every_file_is_told() {
+async fn all_validation_errors_of_all_catalog_files_are_reported() {
     let world = World::start().await;
     let home = Home::of_operator(&world);
     home.run(&["catalog", "export", "all"]).await.done();

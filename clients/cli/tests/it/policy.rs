@@ -157,7 +157,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
 
 /// Unit tests cover precedence between keys and policies, and kinds of rules. This test covers the writes to the API.
 #[tokio::test(flavor = "multi_thread")]
-async fn policies_are_written_up_to_the_first_refusal() {
+async fn policy_files_are_applied_up_to_the_first_rejection() {
     let world = World::still().await;
     let person = world.person(&DEMO_STRANGER);
     let home = home_of(&world, &person);
@@ -264,7 +264,7 @@ policies:
 
 /// The safe starting limits of an agent equal the template in the documentation.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_safe_starting_limits_are_the_safe_template() {
+async fn the_safe_starting_limits_equal_the_safe_template() {
     let world = World::start().await;
     let person = world.person(&DEMO_STRANGER);
     let body = json!({"name": "buyer", "limits": "safe"});
@@ -276,7 +276,7 @@ async fn the_safe_starting_limits_are_the_safe_template() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_with_problems_changes_nothing() {
+async fn an_invalid_policy_file_changes_nothing() {
     let world = World::start().await;
     let person = world.person(&DEMO_STRANGER);
     let home = home_of(&world, &person);
@@ -369,7 +369,7 @@ async fn interposed(world: &Arc<World>, person: &Person, id: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_concurrent_edit_is_not_overwritten() {
+async fn a_concurrent_policy_update_is_not_overwritten() {
     let world = Arc::new(World::start().await);
     let person = world.person(&DEMO_STRANGER);
     let id = agent(&world, &person, "buyer", &json!({})).await;

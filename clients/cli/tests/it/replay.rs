@@ -23,7 +23,7 @@ async fn replay(home: &Home, file: &Value, trust: &Value) -> (i32, String, Value
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_published_decisions_are_replayed_offline() {
+async fn published_decisions_can_be_replayed_offline() {
     let (home, trust) = (Home::at(""), sample("trust.json"));
     for name in ["receipt.json", "block.json", "escalation.json"] {
         let mut file = sample(name);
@@ -74,7 +74,7 @@ fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
 
 /// A signed decision that differs from the evaluation is detected.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_that_was_made_otherwise_is_found_offline() {
+async fn offline_replay_detects_a_wrong_decision() {
     let (home, block) = (Home::at(""), sample("block.json"));
     let statement = block["decision"]["statement"].as_str().unwrap();
     let payload = URL_SAFE_NO_PAD.decode(statement.split('.').nth(1).unwrap()).unwrap();

@@ -120,7 +120,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
 /// `evidence` writes a file that `verify` accepts. The file contains the provider's signed objects, and other users
 /// can't read the file.
 #[tokio::test(flavor = "multi_thread")]
-async fn evidence_is_one_file_that_verifies() {
+async fn the_evidence_file_of_a_payment_verifies() {
     let (statements, read, trust) = answers("https://provider.example/weather?city=Oslo");
     let own = format!("/x402/settlements/{SETTLEMENT}");
     let answer = |body: Value| get(move || async move { Json(body) });
@@ -257,7 +257,7 @@ async fn serve(routes: Router) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_lists_each_step() {
+async fn the_verify_command_lists_each_step() {
     let home = home();
     let log = ["inclusion", "checkpoint"];
     let with = |outcome: &str, chain: &str| {
@@ -293,7 +293,7 @@ async fn verify_lists_each_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_tells_refused_from_unreadable() {
+async fn the_verify_command_distinguishes_invalid_from_unreadable_files() {
     let home = home();
     let edit = |name: &str, old: &str, new: &str| {
         let text = std::fs::read_to_string(home.folder().join(name)).unwrap();
@@ -329,7 +329,7 @@ async fn verify_tells_refused_from_unreadable() {
 
 /// A rejected payment has no receipt, so the decision's statement is the evidence.
 #[tokio::test(flavor = "multi_thread")]
-async fn evidence_of_a_decision_is_one_file_that_verifies() {
+async fn the_evidence_file_of_a_decision_verifies() {
     let (mut statements, _, trust) = answers_of("block", "https://provider.example/");
     statements["settlement_id"] = Value::Null;
     let own = format!("/x402/decisions/{TRANSACTION}/statement");
@@ -354,7 +354,7 @@ async fn evidence_of_a_decision_is_one_file_that_verifies() {
 
 /// A provider's `did:web` document is fetched only from the host of the resource.
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_of_providers_are_fetched_from_the_host_of_the_resource() {
+async fn provider_keys_are_fetched_from_the_host_of_the_resource() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -436,7 +436,7 @@ fn entries(count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watched_log_that_is_cut_or_forked_is_found() {
+async fn watching_detects_a_truncated_or_forked_log() {
     let (home, log) = (home(), ServedLog::default());
     let url = log.serve().await;
     let watch = async || {
@@ -480,7 +480,7 @@ async fn a_watched_log_that_is_cut_or_forked_is_found() {
 
 /// After a fork, a proof verifies by itself, but is not consistent with a checkpoint from before the fork.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_proof_is_compared_with_a_kept_checkpoint() {
+async fn a_proof_is_compared_with_a_stored_checkpoint() {
     let (home, log) = (home(), ServedLog::default());
     let statement = std::fs::read_to_string(home.folder().join("statement")).unwrap();
     // The proof in [`home`] is from a log with one entry.

@@ -5,7 +5,7 @@ use purser_tests::Recorder;
 
 /// No server listens at these addresses, so a received request has come through the proxy.
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
+async fn commands_send_a_user_agent_and_use_the_configured_proxy() {
     const PURSER: &str = "http://127.0.0.1:9";
     let proxy = Recorder::start(|_| None).await;
     let home = || {
@@ -46,7 +46,7 @@ async fn commands_name_themselves_and_use_the_proxy_of_the_environment() {
 
 /// The provider's certificate is verified with the certificate authorities from the environment.
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_use_the_authorities_of_the_environment() {
+async fn commands_trust_the_certificate_authorities_of_the_environment() {
     let home = Home::at("http://127.0.0.1:9").with("PURSER_KEY", "gak_pub_1:gak_sec_2");
     let certificate = home.folder().join("certificate.pem");
     let provider = Recorder::start_tls(&certificate).await;

@@ -118,7 +118,7 @@ const ACTIVE: AgentStatus = AgentStatus::Active;
 /// The freeze updates the agent with an audit row, and the user is notified of the reason. After the user unfreezes the
 /// agent, the agent can spend as much as in any other hour before it is frozen again.
 #[tokio::test]
-async fn a_burst_freezes_the_agent_once_for_its_hour() {
+async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     let world = World::with_brake(10).await;
     let (burst, last) = (
         midnight().after(sample::secs(HOUR)),
@@ -201,7 +201,7 @@ type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 /// A burst counts whole across a full hour, also across midnight. The comparison uses exactly the fourteen days before
 /// the last hour, and the busiest hour per day.
 #[tokio::test]
-async fn hours_are_compared_with_those_of_fourteen_days() {
+async fn an_hour_is_compared_with_the_hours_of_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
     let before = |secs| midnight().before(sample::secs(secs));
     let rows: [Row<'_>; 10] = [
@@ -242,7 +242,7 @@ async fn hours_are_compared_with_those_of_fourteen_days() {
 
 /// A released payment counts neither in the checked hour nor in earlier hours.
 #[tokio::test]
-async fn released_payments_do_not_count() {
+async fn released_payments_do_not_count_for_an_automatic_freeze() {
     let world = World::with_brake(2).await;
     let past = world.paid_at(100, "past", midnight()).await;
     world.release(past).await;
@@ -261,7 +261,7 @@ async fn released_payments_do_not_count() {
 /// The brake does not change a freeze by a user and stores no hour for it. After the user unfreezes the agent, the
 /// brake is evaluated again.
 #[tokio::test]
-async fn a_frozen_or_archived_agent_is_left_alone() {
+async fn frozen_and_archived_agents_are_not_frozen_automatically() {
     for archived in [false, true] {
         let world = World::with_brake(2).await;
         world.pays(&[(midnight(), 60)]).await;
@@ -281,7 +281,7 @@ async fn a_frozen_or_archived_agent_is_left_alone() {
 
 /// An agent without a brake is not frozen, and neither is an agent whose brake was removed since.
 #[tokio::test]
-async fn only_a_brake_in_force_freezes() {
+async fn only_an_active_rule_freezes_an_agent_automatically() {
     let world = World::start().await;
     world.pays(&[(midnight(), 60)]).await;
     world.pass_all().await;
@@ -290,7 +290,7 @@ async fn only_a_brake_in_force_freezes() {
 
 /// Concurrent calls evaluate the same hour.
 #[tokio::test]
-async fn concurrent_batches_freeze_once() {
+async fn concurrent_stream_batches_freeze_an_agent_once() {
     let world = World::with_brake(2).await;
     world
         .pays(&[(midnight(), 30), (midnight().after(sample::secs(1)), 30)])
@@ -309,7 +309,7 @@ async fn concurrent_batches_freeze_once() {
 /// Kills the call at the n-th moment and repeats the batch. The agent is frozen once and its hour is stored, so the
 /// user can unfreeze the agent.
 #[tokio::test]
-async fn a_brake_survives_a_kill_at_any_step() {
+async fn an_automatic_freeze_survives_a_kill_at_any_step() {
     let mut killed_at = 0;
     loop {
         let world = World::with_brake(2).await;

@@ -48,7 +48,7 @@ impl World {
 
 /// Entries have the order of the decisions, whenever the states of their payments changed.
 #[tokio::test]
-async fn entries_are_in_the_order_of_time_with_the_present_state() {
+async fn history_entries_are_ordered_by_time_with_their_current_state() {
     let world = World::start().await;
     let first = world.paid_at(10, "first", at(0)).await;
     assert_eq!(world.folded().await, [(10, "authorized")]);
@@ -98,7 +98,7 @@ async fn entries_are_in_the_order_of_time_with_the_present_state() {
 }
 
 #[tokio::test]
-async fn an_entry_counts_on_the_day_of_its_decision() {
+async fn a_payment_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
     // Two payments at most one second from a midnight.
     let midnight = Day::containing(at(0)).days_later(1).start_time();
@@ -116,7 +116,7 @@ async fn an_entry_counts_on_the_day_of_its_decision() {
 
 /// Rejections, escalations and reverted confirmations are also in a separate list.
 #[tokio::test]
-async fn refusals_are_in_both_parts() {
+async fn denials_are_in_both_parts_of_the_history() {
     let world = World::start().await;
     world.live().await;
     world.folded().await;
@@ -154,7 +154,7 @@ impl World {
 
 /// If an owner's sums can't be read, the batch and the other owners' sums are still processed.
 #[tokio::test]
-async fn unreadable_sums_of_an_owner_stop_no_other_owner() {
+async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
     let world = World::start().await;
     let change = world.many(1).await;
     let bob = UserId::derive("https://issuer.example", "bob");
@@ -216,7 +216,7 @@ fn copy(change: &HistoryChange, agent: AgentId, n: u32) -> HistoryChange {
 
 /// A filtered page reads at most 160 entries, so an empty page may still have a next page.
 #[tokio::test]
-async fn pages_have_every_matching_entry_once_in_order() {
+async fn history_pages_contain_every_matching_entry_once_in_order() {
     let world = World::start().await;
     world.many(500).await;
     let all: Vec<u64> = (1..=500).rev().collect();
@@ -271,7 +271,7 @@ async fn pages_have_every_matching_entry_once_in_order() {
 }
 
 #[tokio::test]
-async fn a_day_names_its_biggest_agents_and_all_services() {
+async fn daily_sums_list_the_largest_agents_and_all_services() {
     let world = World::start().await;
     let change = world.many(0).await;
     let agents: BTreeSet<AgentId> = (1..=12).map(sample::agent_id).collect();
@@ -325,7 +325,7 @@ async fn a_day_names_its_biggest_agents_and_all_services() {
 
 /// Replays use other batch boundaries, and one replay arrives three days later.
 #[tokio::test]
-async fn replayed_records_of_a_shard_are_folded_once() {
+async fn replayed_stream_records_are_aggregated_once() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -359,7 +359,7 @@ async fn replayed_records_of_a_shard_are_folded_once() {
 
 /// The records of a batch arrive in any order, singly or together, and either table's stream may come first.
 #[tokio::test]
-async fn batches_of_different_shards_come_in_any_order() {
+async fn batches_of_different_shards_can_arrive_in_any_order() {
     for ledger_first in [false, true] {
         for size in [1, 3, 100] {
             let world = World::start().await;
@@ -385,7 +385,7 @@ async fn batches_of_different_shards_come_in_any_order() {
 
 /// A tumbling window may end without records.
 #[tokio::test]
-async fn a_window_that_ends_without_records_writes_nothing() {
+async fn an_empty_stream_window_writes_nothing() {
     let world = World::start().await;
     world.live().await;
     let mut event = journal_event(&world.records()[0], SHARD);
@@ -426,7 +426,7 @@ impl World {
 
 /// The parent shard is replayed after its child shards have started, wherever the shard was split.
 #[tokio::test]
-async fn records_of_split_shards_are_folded_once() {
+async fn records_of_split_shards_are_aggregated_once() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -445,7 +445,7 @@ async fn records_of_split_shards_are_folded_once() {
 
 /// Aggregates the batches of both tables several times and concurrently, while the same batches are published.
 #[tokio::test]
-async fn batches_at_once_are_folded_once() {
+async fn concurrent_batches_are_aggregated_once() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -465,7 +465,7 @@ async fn batches_at_once_are_folded_once() {
 
 /// Two shards have different agents of the same owner, and the sums of both agents are in the same items.
 #[tokio::test]
-async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
+async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
     let world = World::start().await;
     let change = world.many(0).await;
     // The last digits of the agent ids are equal, so the sums of all agents are in one item.
@@ -508,7 +508,7 @@ async fn batches_of_one_owner_at_once_are_all_in_the_sums() {
 
 /// A batch has the payments of 150 owners. Each call is killed after more of its writes, until all writes are done.
 #[tokio::test]
-async fn a_large_batch_that_is_killed_is_folded_once() {
+async fn a_killed_large_batch_is_aggregated_once() {
     let world = World::start().await;
     let change = world.many(0).await;
     let owner_of = |n: u32| UserId::derive("https://issuer.example", &format!("owner {n}"));
@@ -593,7 +593,7 @@ impl World {
 
 /// Kills the function at the n-th moment of its calls, and delivers all records again.
 #[tokio::test]
-async fn events_and_the_journal_survive_a_kill_at_any_step() {
+async fn events_and_history_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
     loop {
         let world = World::start().await;
@@ -760,7 +760,7 @@ enum Step {
 /// the history of the agent's owner at the time of the decision. The entry shows the current state, and each owner's
 /// sums equal the sums of the owner's entries.
 #[tokio::test]
-async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers() {
+async fn every_decision_is_in_one_owners_history_after_any_transfers() {
     use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
     const STEPS: [Step; 8] = [Authorize, Authorize, Block, Confirm, Release, Transfer, Fold, Fold];
     for seed in 0..24_u64 {
@@ -842,7 +842,7 @@ async fn every_decision_is_in_exactly_one_history_after_any_order_of_transfers()
 
 /// A batch whose oldest record is more than ten seconds old writes a row that is read for two minutes.
 #[tokio::test]
-async fn a_late_batch_reports_how_far_the_journal_is_complete() {
+async fn a_late_batch_reports_how_far_the_history_is_complete() {
     let world = World::start().await;
     world.paid(10, "paid").await;
     let now = Timestamp::from_micros(world.clock.load(SeqCst)).unwrap();
@@ -890,7 +890,7 @@ async fn a_late_batch_reports_how_far_the_journal_is_complete() {
 
 /// If an entry of the decision history can't be read, the list fails instead of leaving the entry out.
 #[tokio::test]
-async fn an_unreadable_entry_fails_the_list() {
+async fn an_unreadable_history_entry_fails_the_list() {
     let world = World::start().await;
     world.live().await;
     world.folded().await;

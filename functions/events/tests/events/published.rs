@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// The same changes are also aggregated into the decision history.
 #[tokio::test]
-async fn each_fact_is_published_once_without_secrets() {
+async fn each_change_event_is_published_once_without_secrets() {
     let world = World::start().await;
     world.live().await;
     assert_eq!(world.deliver().await, 0);
@@ -82,7 +82,7 @@ async fn all_events_are_published_after_bus_failures() {
 }
 
 #[tokio::test]
-async fn what_the_bus_refused_is_what_comes_again() {
+async fn a_retry_starts_with_the_event_that_the_bus_rejected() {
     let world = World::start().await;
     world.live().await;
     world.bus.set_fault(Fault::Refuses(3));
@@ -106,7 +106,7 @@ async fn what_the_bus_refused_is_what_comes_again() {
 
 /// While writes fail, no change is published or aggregated.
 #[tokio::test]
-async fn a_database_failure_delays_events_and_the_journal() {
+async fn a_database_failure_delays_events_and_history() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -129,7 +129,7 @@ async fn a_database_failure_delays_events_and_the_journal() {
 
 /// All other rows are published and aggregated.
 #[tokio::test]
-async fn an_unreadable_row_is_set_aside() {
+async fn an_unreadable_row_is_quarantined() {
     let world = World::start().await;
     let text = |text: &str| AttributeValue::S(text.to_owned());
     for (table, pk) in [
@@ -170,7 +170,7 @@ async fn an_unreadable_row_is_set_aside() {
 
 /// A request that is rejected after its approval is withdrawn. A pending request that is rejected is only decided.
 #[tokio::test]
-async fn withdrawing_an_unused_approval_is_an_event_of_its_own() {
+async fn withdrawing_an_unused_approval_publishes_its_own_event() {
     let world = World::start().await;
     let (Answer::Waits(withdrawn), Answer::Waits(rejected)) =
         (world.pay(150, "withdrawn").await, world.pay(160, "rejected").await)
@@ -253,7 +253,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
 
 /// There are more unreadable reminders (invalid keys and invalid approvals) than a page holds.
 #[tokio::test]
-async fn unreadable_reminders_do_not_block_others() {
+async fn an_unreadable_reminder_does_not_block_other_reminders() {
     let world = World::start().await;
     world.live().await;
     let Answer::Waits(unused) = world.pay(160, "unused").await else {
@@ -381,7 +381,7 @@ async fn freeze_events_reach_the_affected_owner() {
 
 /// A changed name publishes no event, and a service that is no longer curated publishes its closing.
 #[tokio::test]
-async fn catalog_edits_publish_openings_payees_and_prices() {
+async fn catalog_updates_publish_openings_payees_and_prices() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let mut service = sample::service(sample::service_id(2), "shop");
@@ -451,7 +451,7 @@ fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
 
 /// A withdrawn change is not published, and a later update publishes no second event.
 #[tokio::test]
-async fn delayed_changes_are_published_once_effective() {
+async fn delayed_changes_are_published_when_they_take_effect() {
     let world = World::start().await;
     let catalog = world.emulator.catalog();
     let put = async |service: &purser_domain::Service| {
@@ -524,7 +524,7 @@ async fn delayed_changes_are_published_once_effective() {
 /// function. The batch's agent is in no ledger, so a separately running function reports it as unreadable. In this test
 /// the agent's owner is known.
 #[tokio::test]
-async fn a_recorded_batch_is_told_as_it_was() {
+async fn a_recorded_stream_batch_publishes_the_recorded_events() {
     let recorded = include_str!("../../../../events/history/ledger-stream.json");
     let recorded: Value = serde_json::from_str(recorded).unwrap();
     let world = World::start().await;

@@ -96,7 +96,7 @@ impl World {
 
 /// The rows select which entries and sums are lost: every third entry, every second entry, all sums, or everything.
 #[tokio::test]
-async fn a_rebuild_restores_lost_entries_and_sums() {
+async fn a_rebuild_restores_lost_history_entries_and_sums() {
     for (entries, sums) in [(3, 100), (2, 2), (100, 1), (1, 1)] {
         let world = World::start().await;
         world.live().await;
@@ -124,7 +124,7 @@ async fn a_rebuild_restores_lost_entries_and_sums() {
 
 /// Previous names and labels are replaced in every row of the decision history, and no amount changes.
 #[tokio::test]
-async fn former_names_are_replaced() {
+async fn a_rebuild_replaces_former_agent_names() {
     const FORMER: &str = "Ann's assistant";
     let world = World::start().await;
     let former = Agent {
@@ -169,7 +169,7 @@ async fn former_names_are_replaced() {
 
 /// The expiry time of an entry depends only on the time of the decision, however often the entry is written.
 #[tokio::test]
-async fn entries_end_a_fixed_time_after_their_decision() {
+async fn history_entries_expire_a_fixed_time_after_their_decision() {
     let world = World::start().await;
     let paid = world.paid(10, "paid").await;
     let first = world.records();
@@ -196,7 +196,7 @@ async fn entries_end_a_fixed_time_after_their_decision() {
 
 /// An entry has an outdated state because the records of later changes were lost.
 #[tokio::test]
-async fn a_rebuild_updates_outdated_entries() {
+async fn a_rebuild_updates_outdated_history_entries() {
     let world = World::start().await;
     let [confirmed, released] = [world.paid(10, "confirmed").await, world.paid(20, "released").await];
     world.fold_all(&world.records()).await;
@@ -225,7 +225,7 @@ async fn a_rebuild_updates_outdated_entries() {
 
 /// The streams still have the records of the last day and will deliver them.
 #[tokio::test]
-async fn a_rebuild_leaves_the_last_day_to_the_streams() {
+async fn a_rebuild_does_not_change_the_last_day() {
     let world = World::start().await;
     world.live().await;
     let batches = world.records();
@@ -257,7 +257,7 @@ async fn a_rebuild_leaves_the_last_day_to_the_streams() {
 /// The old payments were aggregated and some of their entries lost. The records of newer payments arrive while the
 /// rebuild runs.
 #[tokio::test]
-async fn a_rebuild_may_run_while_records_are_folded() {
+async fn a_rebuild_can_run_while_records_are_aggregated() {
     for delay in [0, 4, 16, 64] {
         let world = World::start().await;
         world.live().await;
@@ -293,7 +293,7 @@ async fn a_rebuild_may_run_while_records_are_folded() {
 
 /// Two operators may run a rebuild at the same time, or one operator twice.
 #[tokio::test]
-async fn rebuilds_at_once_have_one_result() {
+async fn concurrent_rebuilds_have_the_same_result() {
     let world = World::start().await;
     world.live().await;
     world.fold_all(&world.records()).await;
@@ -305,7 +305,7 @@ async fn rebuilds_at_once_have_one_result() {
 
 /// The rebuild is killed at the n-th moment of its calls, and runs again.
 #[tokio::test]
-async fn a_killed_rebuild_runs_again() {
+async fn a_killed_rebuild_can_be_repeated() {
     let mut killed_at = 0;
     loop {
         let world = World::start().await;
@@ -332,7 +332,7 @@ async fn a_killed_rebuild_runs_again() {
 }
 
 #[tokio::test]
-async fn a_rebuild_counts_unreadable_rows() {
+async fn a_rebuild_reports_the_number_of_unreadable_rows() {
     let world = World::start().await;
     world.live().await;
     let text = |text: String| AttributeValue::S(text);

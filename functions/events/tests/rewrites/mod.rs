@@ -335,7 +335,7 @@ fn table(found: &Found) -> String {
 
 /// Every change raises an alarm, except for the changes that the table names.
 #[tokio::test]
-async fn rewritten_and_removed_rows_are_found() {
+async fn rewritten_and_removed_rows_raise_an_alarm() {
     let folder = Folder::new();
     let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;
@@ -424,7 +424,7 @@ async fn rewritten_and_removed_rows_are_found() {
 
 /// In a busy minute, a row is signed as it is in the stream. A later rewrite is found like a rewrite of a stated row.
 #[tokio::test]
-async fn rows_that_are_rewritten_after_they_were_signed_ahead_are_found() {
+async fn rows_rewritten_after_early_signing_raise_an_alarm() {
     let folder = Folder::new();
     let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;
@@ -553,7 +553,7 @@ impl Kept {
 /// Each object of the log is changed, removed and replaced by its older version. Then all objects are, and the log is
 /// forked. After each change the log continues.
 #[tokio::test]
-async fn rewritten_removed_and_restored_objects_are_found() {
+async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
     let folder = Folder::new();
     let lines = Lines::start();
     let stating = Stating::start(&folder.0).await;

@@ -170,7 +170,7 @@ impl Witnessed {
 }
 
 #[tokio::test]
-async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
+async fn cosigned_checkpoints_satisfy_a_witness_quorum() {
     let deployment = Witnessed::start().await;
     for (number, key) in (1_u64..).zip(["a", "b", "c", "d", "e"]) {
         deployment.pay(key).await;
@@ -213,7 +213,7 @@ async fn checkpoints_are_cosigned_and_their_proofs_pass_a_quorum() {
 
 /// The log continues, and requests the missing cosignatures again.
 #[tokio::test]
-async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_other() {
+async fn a_faulty_witness_blocks_neither_the_log_nor_other_witnesses() {
     let deployment = Witnessed::start().await;
     let [first, _] = &deployment.witnesses;
     for (behaviour, key) in [
@@ -237,7 +237,7 @@ async fn a_witness_that_fails_forges_or_hangs_stops_neither_the_log_nor_the_othe
 /// A witness does not cosign a log that lost entries which the witness has seen, nor a different checkpoint of that
 /// size.
 #[tokio::test]
-async fn a_witness_cosigns_no_log_that_was_cut() {
+async fn a_witness_does_not_cosign_a_truncated_log() {
     let deployment = Witnessed::start().await;
     deployment.pay("a").await;
     let kept = deployment.folder.files();
@@ -254,7 +254,7 @@ async fn a_witness_cosigns_no_log_that_was_cut() {
 }
 
 #[test]
-fn malformed_witnesses_are_rejected_at_the_start() {
+fn malformed_witness_settings_stop_the_function_at_startup() {
     let vkey = signer("one.example", 1).verifier_key().to_string();
     let other = signer("two.example", 2).verifier_key().to_string();
     let log = NoteSigner::new("one.example", KeyType::Ed25519, &Seed::new(Zeroizing::new([1; 32]))).unwrap();

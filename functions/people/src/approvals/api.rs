@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_status_is_asked_for_by_its_name() {
+    fn approvals_are_filtered_by_status_name() {
         for known in STATUSES {
             assert_eq!(parse_status(known.name()), Some(known));
         }

@@ -361,7 +361,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_selection_has_from_one_to_fifty_approvals() {
+    fn a_bulk_decision_selects_one_to_fifty_approvals() {
         let id = |n| {
             ApprovalId::derive(
                 AgentId::from_uuid(Uuid::from_u128(1)),

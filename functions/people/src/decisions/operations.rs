@@ -279,7 +279,7 @@ mod tests {
     use purser_domain::Timestamp;
 
     #[test]
-    fn ids_of_adjacent_instants_are_distinguished() {
+    fn ids_of_adjacent_microseconds_are_distinguished() {
         let at = |micros, random| {
             let at = Timestamp::from_micros(micros).unwrap();
             SettlementId::new_at(at, random).uuid()

@@ -240,7 +240,7 @@ mod tests {
     /// Each version shows its differences from the previous version or from the version that it is compared with. This
     /// also applies to the last version on a page. The first version has no differences.
     #[test]
-    fn a_version_shows_what_it_changed() {
+    fn each_version_shows_its_changed_fields() {
         const HALVES: Compare<u64> = Compare {
             members: |record| vec![("half".to_owned(), json!(record)), ("name".to_owned(), json!("x"))],
             widens: |now, before| now > before,

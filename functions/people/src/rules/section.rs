@@ -592,7 +592,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn every_kind_is_read() {
+    fn every_rule_kind_is_parsed_from_its_form() {
         let wallet = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
         let slug = |text| ServiceSlug::parse(text).unwrap();
         let amount = |units| Amount::from_units(units).unwrap();
@@ -711,7 +711,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_rule_form_problems_are_reported_together() {
+    fn all_rule_form_errors_are_reported_together() {
         let rows: [(&str, &[&str]); 17] = [
             ("kind=anomaly_brake&times=1&least=", &["times", "least"]),
             ("kind=anomaly_brake&times=100&least=0", &["least"]),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_form_problems_are_reported_together() {
+    fn all_policy_form_errors_are_reported_together() {
         let good = "max_per_call=0.5&max_per_day=20&require_approval_above=&require_approval_above_no_limit=yes\
                     &operations=some&operation=weather.current&operation=weather.history\
                     &allowed_domains=example.com%0D%0A*.example.org";
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_of_a_removed_service_stay_unchanged() {
+    fn a_policy_form_keeps_the_operations_of_a_removed_service() {
         let body = "max_per_call=1&max_per_day=1&require_approval_above=1&allowed_domains=*&operations=all";
         let mut form = Form::parse(FormName::Enable, body.as_bytes());
         let body = policy_body(&mut form, None);

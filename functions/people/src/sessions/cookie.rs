@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_value_that_fits_becomes_a_cookie() {
+    fn only_valid_short_values_become_cookies() {
         let origin = origin("https://purser.example");
         for value in ["a;b", "a b", "a\r\nSet-Cookie: x=y", "\u{e9}", &"a".repeat(3_901)] {
             assert!(

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_led_away() {
+    fn sign_in_destinations_stay_within_the_dashboard() {
         let rows = [
             ("/dashboard", "/dashboard"),
             ("/dashboard/approvals", "/dashboard/approvals"),

@@ -120,7 +120,7 @@ mod tests {
     /// The test finds no four equal digits in the same position of the two values. A token that shows through its mask
     /// would have equal digits there.
     #[test]
-    fn two_answers_have_no_part_of_the_token_in_common() {
+    fn two_responses_mask_the_form_token_differently() {
         let mask = |seed: u8| {
             std::array::from_fn(|n| {
                 seed.wrapping_mul(31)

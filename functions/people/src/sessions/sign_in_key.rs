@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_this_key_signed_is_read() {
+    fn only_texts_signed_with_the_sign_in_key_are_accepted() {
         let [ours, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
         let signed = ours.sign("a.b");
         assert_eq!(ours.verify(&signed), Some("a.b"));

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_fetched_from_elsewhere() {
+    fn dashboard_assets_load_nothing_from_other_hosts() {
         for text in [STYLE.text, SCRIPT.text] {
             assert!(!text.contains("http:") && !text.contains("https:") && !text.contains("@import"));
         }

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bar_shares_are_thousandths_capped_at_the_whole() {
+    fn usage_bars_are_measured_in_thousandths_up_to_the_cap() {
         let amount = |units| Amount::from_units(units).unwrap();
         let rows = [
             (0, 100, 0),

@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_is_lifted_by_its_box_alone() {
+    fn only_the_checkbox_removes_a_cap() {
         let no_limit = Amount::from_units(10_000_000_000_000).unwrap();
         assert_eq!(
             form("a=&a_no_limit=yes").parse_cap("a", "Cap", no_limit),
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_a_plain_number() {
+    fn a_form_version_is_a_plain_number() {
         for (body, version) in [
             ("version=7", Some(7)),
             ("version=%2B7", None),

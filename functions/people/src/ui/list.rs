@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_beyond_the_end_show_the_last_page() {
+    fn page_numbers_beyond_the_end_show_the_last_page() {
         let all = || (0..60).collect::<Vec<usize>>();
         for (page, first, count, previous, next) in [
             (0, 0, 25, false, true),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_counted_from_one() {
+    fn list_pages_are_numbered_from_one() {
         let of = |query: &str| parse_page_number(&mut Query::from_uri(&format!("/?{query}").parse().unwrap()));
         assert_eq!(
             [of(""), of("page=0"), of("page=1"), of("page=3"), of("page=x")],

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_notice_is_found_by_its_code() {
+    fn every_page_message_is_found_by_its_code() {
         for notice in PageMessage::ALL.iter().copied() {
             assert_eq!(PageMessage::from_code(notice.code()), Some(notice));
         }

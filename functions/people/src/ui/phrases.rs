@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_links_to_the_limit_that_refused() {
+    fn a_denied_payment_links_to_the_limit_that_denied_it() {
         let page = paths::agent_path(AgentId::from_uuid(Uuid::from_u128(1)));
         let service = format!("#service-{}", ServiceId::from_uuid(Uuid::from_u128(2)));
         let rows = [
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_explained_in_a_few_words() {
+    fn a_required_approval_is_explained_in_a_few_words() {
         let units = |units| Amount::from_units(units).unwrap();
         let id = RuleId::from_uuid(Uuid::nil());
         let limit = |rule, above, kind| AskingLimit {

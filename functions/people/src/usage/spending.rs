@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spending_is_ranked_without_released_amounts() {
+    fn spending_rankings_exclude_released_amounts() {
         let units = |units| Amount::from_units(units).unwrap();
         let totals = |authorized, released| UsageTotals {
             authorized: units(authorized),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_end_with_today() {
+    fn spending_periods_end_with_today() {
         let day = |n: u32| Day::parse("2026-11-01").unwrap().days_later(n);
         let sums = |n: u32| DaySums {
             total: UsageTotals {

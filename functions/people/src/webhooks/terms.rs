@@ -151,7 +151,7 @@ mod tests {
 
     /// The test enters agent ids as text, one per line.
     #[test]
-    fn checkboxes_are_ignored_when_all_is_selected() {
+    fn event_checkboxes_are_ignored_when_all_events_are_selected() {
         let agent = "00000000-0000-0000-0000-000000000001";
         let boxes = format!("kind=purser.approval.asked.v1&kind=purser.agent.frozen.v1&agent={agent}");
         let url = "url=https%3A%2F%2Fhooks.example%2Fx";
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_chosen_is_a_mistake_and_never_everything() {
+    fn selecting_no_events_is_an_error() {
         assert_eq!(read("").unwrap_err(), ["kinds", "agents", "url"]);
         let url = "url=https%3A%2F%2Fhooks.example%2Fx";
         assert_eq!(

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn an_unavailable_balance_is_reported_as_unknown() {
+async fn an_unavailable_wallet_balance_is_reported_as_unknown() {
     let world = World::start().await;
     let id = world.agent(OWNER).await;
     let wallet = world.get(OWNER, &format!("/agents/{id}/wallet")).await.ok();
@@ -18,7 +18,7 @@ async fn an_unavailable_balance_is_reported_as_unknown() {
 }
 
 #[tokio::test]
-async fn a_freeze_wins_against_every_other_edit() {
+async fn a_freeze_succeeds_despite_concurrent_updates() {
     let world = World::behind(ProxyConfig {
         hold: Some(Duration::from_millis(4)),
         lost_answers: 2,

@@ -72,7 +72,7 @@ fn ids(agents: &[String]) -> Value {
 }
 
 #[tokio::test]
-async fn labels_are_replaced_as_a_whole() {
+async fn an_update_replaces_all_labels_of_an_agent() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}");
@@ -181,7 +181,7 @@ async fn archived_agents_are_frozen_until_restored_and_unfrozen() {
 }
 
 #[tokio::test]
-async fn agents_are_listed_by_name_label_and_state() {
+async fn agents_can_be_filtered_by_name_label_and_state() {
     let world = World::start().await;
     let agents = world.named(12).await;
     world
@@ -226,7 +226,7 @@ async fn agents_are_listed_by_name_label_and_state() {
 /// A page reads a bounded number of records regardless of the number of agents, and the cursor leads to the remaining
 /// agents.
 #[tokio::test]
-async fn filtered_pages_read_a_hundred_records() {
+async fn a_filtered_agent_page_reads_at_most_a_hundred_records() {
     let world = World::start().await;
     let agents = world.named(205).await;
     world.patch(&agents[150], json!({"labels": {"team": "search"}})).await;
@@ -259,7 +259,7 @@ async fn filtered_pages_read_a_hundred_records() {
 }
 
 #[tokio::test]
-async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
+async fn a_bulk_operation_updates_each_agent_independently() {
     let world = World::start().await;
     let agents = world.named(4).await;
     let theirs = world.agent("bob").await;
@@ -321,7 +321,7 @@ async fn each_agent_of_a_bulk_act_is_edited_on_its_own() {
 /// Limits that an agent already has are kept, and a repeated call changes nothing. A recent sign-in is not required,
 /// because no limit is widened.
 #[tokio::test]
-async fn safe_limits_are_set_where_agents_have_none() {
+async fn a_bulk_operation_sets_safe_limits_on_agents_without_limits() {
     let world = World::start().await;
     let agents = world.named(3).await;
     let edit = async |method, path: &str, body: Value| {
@@ -379,7 +379,7 @@ async fn safe_limits_are_set_where_agents_have_none() {
 /// A rule that is looser than a safe rule, or that covers only one service, does not replace the safe rule. A stricter
 /// rule does.
 #[tokio::test]
-async fn safe_limits_are_added_to_looser_rules() {
+async fn safe_limits_are_added_only_to_agents_with_looser_rules() {
     let world = World::start().await;
     let agents = world.named(2).await;
     let loose = [

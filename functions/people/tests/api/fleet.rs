@@ -46,7 +46,7 @@ fn link(html: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_table_is_searched_filtered_sorted_and_paged() {
+async fn the_agent_table_is_searched_filtered_sorted_and_paged() {
     let world = World::start().await;
     let agents = world.table(31).await;
     world
@@ -105,7 +105,7 @@ async fn the_table_is_searched_filtered_sorted_and_paged() {
 
 /// A page reads at most 100 records, and offers to continue the search.
 #[tokio::test]
-async fn a_search_continues_after_a_hundred_agents() {
+async fn an_agent_search_continues_after_a_hundred_agents() {
     let world = World::start().await;
     let agents = world.table(101).await;
     world.set(&agents[0], json!({"name": "Agent <777>"})).await;
@@ -163,7 +163,7 @@ const COUNT: u32 = 7_654;
 /// Opens every page with every notice and every report in the URL. A page reports an action only after the redirect of
 /// a form in the same session.
 #[tokio::test]
-async fn links_report_no_act() {
+async fn forged_links_cannot_show_a_bulk_report() {
     let world = World::start().await;
     let agents = world.table(1).await;
     let mut owner = world.browser(OWNER).await;
@@ -232,7 +232,7 @@ async fn links_report_no_act() {
 
 /// A link cannot make "Freeze all" start after some agents.
 #[tokio::test]
-async fn freeze_all_begins_with_the_first_agent() {
+async fn freezing_all_agents_begins_with_the_first_agent() {
     let world = World::start().await;
     let agents = world.table(101).await;
     let mut owner = world.browser(OWNER).await;
@@ -248,7 +248,7 @@ async fn freeze_all_begins_with_the_first_agent() {
 }
 
 #[tokio::test]
-async fn a_freeze_from_a_row_can_be_undone() {
+async fn a_freeze_from_the_agent_table_can_be_undone() {
     let world = World::start().await;
     let agents = world.table(2).await;
     let mut owner = world.browser(OWNER).await;
@@ -349,7 +349,7 @@ async fn selected_agents_are_frozen_labelled_and_archived_together() {
 
 /// Each step is a form post that a redirect repeats, so the browser continues without JavaScript.
 #[tokio::test]
-async fn all_agents_are_frozen_in_two_clicks() {
+async fn two_clicks_freeze_all_agents() {
     let world = World::start().await;
     let agents = world.table(205).await;
     world.set(&agents[0], json!({"status": "frozen"})).await;
@@ -394,7 +394,7 @@ async fn all_agents_are_frozen_in_two_clicks() {
 
 /// If the label is invalid, no agent is frozen.
 #[tokio::test]
-async fn all_agents_with_a_label_are_frozen_and_unfrozen_again() {
+async fn all_agents_with_a_label_can_be_frozen_and_unfrozen() {
     let world = World::start().await;
     let agents = world.table(4).await;
     for agent in &agents[..2] {
@@ -432,7 +432,7 @@ async fn all_agents_with_a_label_are_frozen_and_unfrozen_again() {
 }
 
 #[tokio::test]
-async fn an_agents_page_edits_labels_and_archives() {
+async fn the_agent_page_updates_labels_and_archives_agents() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");

@@ -142,7 +142,7 @@ fn slot_updates(calls: &[Call]) -> usize {
 /// A user whose slots are all in use gets 429 for every long operation, without an audit row. Stopping agents, and
 /// other users' requests, need none of these slots. A slot becomes free when its operation ends or its lease expires.
 #[tokio::test]
-async fn a_users_long_operations_leave_instances_for_others() {
+async fn one_users_long_operations_leave_instances_for_other_users() {
     let world = World::start().await;
     let owner = User::new(&world, OWNER, 2).await;
     let neighbor = User::new(&world, STRANGER, 2).await;
@@ -197,7 +197,7 @@ async fn a_users_long_operations_leave_instances_for_others() {
 
 /// The pages' forms and CSV files need the same slots as the JSON API. "Freeze all" needs no slot.
 #[tokio::test]
-async fn long_operations_of_pages_need_a_slot() {
+async fn long_page_requests_need_a_free_slot() {
     let world = World::start().await;
     let owner = User::new(&world, OWNER, 2).await;
     let mut browser = world.browser(OWNER).await;
@@ -227,7 +227,7 @@ async fn long_operations_of_pages_need_a_slot() {
 
 /// Each request that makes many database calls takes a slot, and another user's list requests make few calls.
 #[tokio::test]
-async fn requests_with_many_database_calls_need_a_slot() {
+async fn requests_with_many_database_calls_need_a_free_slot() {
     let world = World::start().await;
     let owner = User::new(&world, OWNER, 25).await;
     let (mut most, mut few) = (0, 0);
@@ -304,7 +304,7 @@ fn forms(agent: &str) -> Vec<(bool, String, Fields)> {
 /// in a browser, but nothing else. These requests have a separate limit, which also counts requests for unknown agents
 /// and for other users' agents.
 #[tokio::test]
-async fn a_users_other_requests_keep_out_no_freeze() {
+async fn a_users_other_requests_do_not_block_a_freeze() {
     let limit = PER_MINUTE.to_string();
     let world = World::with(&[("THROTTLE_PER_MINUTE", &limit)]).await;
     let owner = User::new(&world, OWNER, 2).await;

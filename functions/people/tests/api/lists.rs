@@ -54,7 +54,7 @@ async fn cursors(world: &World, list: &str) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn agents_are_listed_oldest_first_page_by_page() {
+async fn agent_pages_are_listed_oldest_first() {
     let world = World::start().await;
     let agents = world.fleet(7).await;
     let ids = |pages: Vec<Vec<Value>>| -> Vec<String> {
@@ -95,7 +95,7 @@ async fn agents_are_listed_oldest_first_page_by_page() {
 /// A page of 56 agents takes no more database calls than a page of 25 agents, and a cursor gives another user no
 /// access.
 #[tokio::test]
-async fn fleet_lists_return_every_row_exactly_once() {
+async fn lists_of_many_agents_return_every_row_exactly_once() {
     let world = World::start().await;
     let mut agents = world.fleet(25).await;
     let mut paid = BTreeSet::new();
@@ -150,7 +150,7 @@ async fn fleet_lists_return_every_row_exactly_once() {
 /// A search finds a payment by both of its ids, a blocked payment, an agent by its id and by a part of its name, a
 /// service by its name, and a payee. A search finds nothing that belongs to another user.
 #[tokio::test]
-async fn a_search_finds_only_what_is_the_callers() {
+async fn a_search_finds_only_data_of_the_caller() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let Told::Allowed(settlement) = world.pay(&agent, 5, "small").await else {

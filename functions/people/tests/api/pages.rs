@@ -84,7 +84,7 @@ async fn pages_send_security_headers_and_are_not_cached() {
 
 /// Forms for another user's agent return 404 and change nothing.
 #[tokio::test]
-async fn missing_and_foreign_pages_look_the_same() {
+async fn pages_of_missing_and_foreign_agents_are_identical() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut bob = world.browser("bob").await;
@@ -350,7 +350,7 @@ async fn invalid_policy_forms_save_nothing() {
 
 /// One form limits all services without limits. The version page shows the current version, and another user gets 404.
 #[tokio::test]
-async fn all_services_without_limits_are_limited_by_one_form() {
+async fn one_form_limits_all_services_without_limits() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
@@ -493,7 +493,7 @@ async fn pending_payment_changes_are_shown_until_effective() {
 }
 
 #[tokio::test]
-async fn rules_are_added_changed_and_removed_by_form() {
+async fn rules_can_be_added_changed_and_removed_by_form() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
@@ -550,7 +550,7 @@ async fn rules_are_added_changed_and_removed_by_form() {
 }
 
 #[tokio::test]
-async fn a_freeze_needs_no_version_and_shows() {
+async fn a_freeze_needs_no_version_and_is_shown_on_the_page() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");
@@ -889,7 +889,7 @@ async fn selected_approvals_are_decided_together() {
 
 /// No single approval is large, but their sum is.
 #[tokio::test]
-async fn a_large_sum_requires_a_recent_sign_in() {
+async fn approving_a_large_sum_requires_a_recent_sign_in() {
     let world = World::with(&[("RECENT_SIGN_IN_ABOVE_UNITS", "45")]).await;
     let (agent, first) = world.waiting().await;
     let second = world.asked_for(&agent, &[30]).await.remove(0);
@@ -943,7 +943,7 @@ async fn a_large_sum_requires_a_recent_sign_in() {
 }
 
 #[tokio::test]
-async fn an_approval_shows_what_else_is_known() {
+async fn the_approval_page_shows_balance_and_payee_history() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     let page = format!("/dashboard/approvals/{agent}/{approval}");
@@ -968,7 +968,7 @@ async fn an_approval_shows_what_else_is_known() {
 
 /// This makes two writes: first the policy or the rule, then the approval.
 #[tokio::test]
-async fn approving_can_raise_the_limit_that_asked() {
+async fn an_approval_can_raise_the_limit_that_required_it() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     let page = |approval: &str| format!("/dashboard/approvals/{agent}/{approval}");
@@ -1078,7 +1078,7 @@ async fn an_unused_approval_can_be_withdrawn() {
 }
 
 #[tokio::test]
-async fn what_was_decided_is_told_page_by_page() {
+async fn decided_approvals_are_listed_page_by_page() {
     let world = World::start().await;
     let (agent, first) = world.waiting().await;
     let mut approvals = vec![first];
@@ -1121,7 +1121,7 @@ async fn expired_approval_requests_cannot_be_approved() {
 
 /// With an invalid filter, no rows are shown.
 #[tokio::test]
-async fn decisions_are_filtered_and_invalid_filters_are_reported() {
+async fn decision_pages_apply_filters_and_report_invalid_filters() {
     let world = World::start().await;
     let (agent, _) = world.waiting().await;
     world.pay(&agent, 5, "small").await;
@@ -1213,7 +1213,7 @@ async fn the_audit_log_is_shown_and_exported() {
 }
 
 #[tokio::test]
-async fn handovers_are_accepted_only_after_recent_sign_in() {
+async fn ownership_transfers_are_accepted_only_after_a_recent_sign_in() {
     let world = World::start().await;
     let (agent, approval) = world.waiting().await;
     let sessions = world.get("ann", "/sessions").await.ok();
@@ -1301,7 +1301,7 @@ async fn operator_freezes_are_shown_with_their_reason() {
 }
 
 #[tokio::test]
-async fn approvals_for_frozen_agents_promise_no_payment() {
+async fn approval_pages_of_frozen_agents_promise_no_payment() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let (agent, approval) = world.waiting().await;
@@ -1321,7 +1321,7 @@ async fn approvals_for_frozen_agents_promise_no_payment() {
 
 /// The page also explains invalid input, an operator freeze and unavailable withdrawals.
 #[tokio::test]
-async fn payout_addresses_become_usable_after_their_delay() {
+async fn withdrawal_addresses_become_usable_after_their_delay() {
     let world = World::with(&[("FACILITATOR_URL", "https://facilitator.example")]).await;
     let agent = world.agent(OWNER).await;
     let person = world.get(OWNER, "/sessions").await.ok()["person"].clone();
@@ -1406,7 +1406,7 @@ fn has<'a>(html: &str, texts: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn lists_of_a_fleet_are_shown_for_all_agents_and_one() {
+async fn decision_lists_show_all_agents_or_one_agent() {
     let world = World::start().await;
     for n in 0..30 {
         let agent = world.agent(OWNER).await;
@@ -1472,7 +1472,7 @@ async fn lists_of_a_fleet_are_shown_for_all_agents_and_one() {
 }
 
 #[tokio::test]
-async fn settlements_are_filtered_by_agent_state_and_day() {
+async fn settlement_pages_filter_by_agent_state_and_day() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let other = world.agent(OWNER).await;

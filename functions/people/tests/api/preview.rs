@@ -4,7 +4,7 @@ use crate::support::World;
 use purser_testkit::sample::{OWNER, service_id};
 
 #[tokio::test]
-async fn a_form_is_previewed_before_it_is_saved() {
+async fn a_policy_form_can_be_previewed_before_saving() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let page = format!("/dashboard/agents/{agent}");

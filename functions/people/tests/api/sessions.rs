@@ -12,7 +12,7 @@ const SIGN_IN: &str = "/dashboard/sign-in";
 
 /// A session's id from the list cannot be used as the session.
 #[tokio::test]
-async fn ended_sessions_are_refused_immediately_in_every_environment() {
+async fn ended_sessions_are_rejected_immediately_by_every_instance() {
     let world = World::start().await;
     let other = world.elsewhere(&[]).await;
     let mut ann = world.browser("ann").await;
@@ -156,7 +156,7 @@ async fn sign_in_requires_the_entitlement_claim() {
 }
 
 #[tokio::test]
-async fn subjects_of_different_issuers_are_different_people() {
+async fn equal_subjects_of_different_issuers_are_different_users() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let foreign = crate::support::Issuer::start(std::sync::Arc::default()).await;
@@ -247,7 +247,7 @@ fn widening() -> Vec<(&'static str, &'static str, Value)> {
 
 /// Updates that only restrict an agent never require a recent sign-in.
 #[tokio::test]
-async fn widening_json_edits_require_a_recent_sign_in() {
+async fn json_updates_that_widen_limits_require_a_recent_sign_in() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let path = |below: &str| format!("/agents/{agent}{below}");
@@ -328,7 +328,7 @@ async fn widening_json_edits_require_a_recent_sign_in() {
 
 /// A new sign-in returns to the page and replaces the old session.
 #[tokio::test]
-async fn widening_forms_redirect_to_a_new_sign_in() {
+async fn forms_that_widen_limits_redirect_to_a_new_sign_in() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let page = format!("/dashboard/agents/{agent}");
@@ -405,7 +405,7 @@ async fn large_approvals_require_a_recent_sign_in() {
 }
 
 #[tokio::test]
-async fn an_access_token_is_no_session() {
+async fn an_access_token_is_not_accepted_as_a_session() {
     let world = World::start().await;
     for claims in [
         json!({"token_use": "access"}),

@@ -15,7 +15,7 @@ fn typed(version: &str) -> [(&str, &str); 6] {
 }
 
 #[tokio::test]
-async fn a_form_is_tried_in_shadow_and_promoted() {
+async fn a_policy_form_can_start_a_shadow_policy_and_promote_it() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;
@@ -72,7 +72,7 @@ async fn a_form_is_tried_in_shadow_and_promoted() {
 }
 
 #[tokio::test]
-async fn a_form_is_backtested_and_the_pages_show_it() {
+async fn a_policy_form_can_start_a_backtest_with_a_result_page() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;

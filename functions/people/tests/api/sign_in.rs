@@ -103,7 +103,7 @@ async fn sign_in_responses_are_bound_to_the_browser() {
 
 /// The tabs can finish in any order, and after a response that belongs to none of the browser's sign-ins.
 #[tokio::test]
-async fn two_tabs_sign_in_at_once() {
+async fn two_browser_tabs_can_sign_in_concurrently() {
     let world = World::start().await;
     for order in [[0, 1], [1, 0]] {
         let mut browser = world.stranger();
@@ -123,7 +123,7 @@ async fn two_tabs_sign_in_at_once() {
 
 /// The newest sign-ins are kept, and cookies that Purser did not set are removed.
 #[tokio::test]
-async fn pending_sign_ins_of_one_browser_are_bounded() {
+async fn pending_sign_ins_per_browser_are_limited() {
     let world = World::start().await;
     let mut browser = world.stranger();
     browser
@@ -165,7 +165,7 @@ async fn pending_sign_ins_of_one_browser_are_bounded() {
 
 /// A link from another site leads to the page with the button, so no user is signed in without a click.
 #[tokio::test]
-async fn links_from_elsewhere_start_no_sign_in() {
+async fn links_from_other_sites_start_no_sign_in() {
     let world = World::start().await;
     let mut browser = world.stranger();
     for (site, query, leads) in [
@@ -195,7 +195,7 @@ async fn links_from_elsewhere_start_no_sign_in() {
 }
 
 #[tokio::test]
-async fn an_answer_is_used_once() {
+async fn a_sign_in_response_can_be_used_only_once() {
     let world = World::start().await;
     let mut browser = world.stranger();
     let question = asked(&mut browser, "").await;
@@ -205,7 +205,7 @@ async fn an_answer_is_used_once() {
 }
 
 #[tokio::test]
-async fn a_session_ends_by_signing_out() {
+async fn signing_out_ends_the_session() {
     let world = World::start().await;
     let mut ann = world.browser("ann").await;
     ann.get("/dashboard").await.is(200, "ann");
@@ -221,7 +221,7 @@ async fn a_session_ends_by_signing_out() {
 }
 
 #[tokio::test]
-async fn a_cookie_that_is_no_session_is_none() {
+async fn an_invalid_session_cookie_is_treated_as_absent() {
     let world = World::start().await;
     let token = world.browser("ann").await.cookies["purser-session"].clone();
     let mut browser = world.stranger();
@@ -238,7 +238,7 @@ async fn a_cookie_that_is_no_session_is_none() {
 }
 
 #[tokio::test]
-async fn a_form_from_elsewhere_does_nothing() {
+async fn a_form_from_another_site_has_no_effect() {
     let world = World::start().await;
     let agent = world.agent("ann").await;
     let page = format!("/dashboard/agents/{agent}");

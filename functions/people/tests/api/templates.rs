@@ -87,7 +87,7 @@ fn budget(units: u64) -> Value {
 }
 
 #[tokio::test]
-async fn templates_are_created_edited_and_removed() {
+async fn templates_can_be_created_updated_and_removed() {
     let world = World::start().await;
     let body = json!({"services": {"*": {"max_per_day_units": 5}, "lab": {"enabled": true}}, "rules": [budget(9)]});
     assert_eq!(world.get(OWNER, PATH).await.status, 404);
@@ -160,7 +160,7 @@ async fn templates_are_created_edited_and_removed() {
 }
 
 #[tokio::test]
-async fn wrong_templates_are_refused_by_path() {
+async fn invalid_templates_are_rejected_with_field_paths() {
     let world = World::start().await;
     let rows = [
         (json!({"services": {"nowhere": {}}}), "/services/nowhere"),
@@ -227,7 +227,7 @@ async fn wrong_templates_are_refused_by_path() {
 
 /// An agent has at most one automatic freeze rule, so each list of rules may contain only one.
 #[tokio::test]
-async fn a_second_brake_is_rejected_in_every_list_of_rules() {
+async fn a_second_automatic_freeze_rule_is_rejected_in_every_list() {
     let world = World::start().await;
     let agent = id(&world.new_agent(json!({"name": "a"})).await);
     let brake = |times: u32| json!({"kind": "anomaly_brake", "times": times, "at_least_units": 5_000_000});
@@ -256,7 +256,7 @@ async fn a_second_brake_is_rejected_in_every_list_of_rules() {
 /// A limit that a user set is kept, unless the user requests to overwrite it. All other limits follow the template,
 /// regardless of other updates in between.
 #[tokio::test]
-async fn followers_take_edits_and_keep_overrides() {
+async fn agents_follow_template_updates_and_keep_overrides() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}");
@@ -307,7 +307,7 @@ async fn followers_take_edits_and_keep_overrides() {
 }
 
 #[tokio::test]
-async fn an_edit_of_a_template_keeps_windows_and_overrides() {
+async fn a_template_update_keeps_windows_and_overrides() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     world.limited(&agent, "lab", json!({"max_per_call_units": 77})).await;
@@ -344,7 +344,7 @@ async fn an_edit_of_a_template_keeps_windows_and_overrides() {
 
 /// A removed rule stays removed until the template is applied with `overwrite`.
 #[tokio::test]
-async fn overrides_are_overwritten_on_demand() {
+async fn template_overrides_are_overwritten_on_demand() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let path = format!("/agents/{agent}");
@@ -395,7 +395,7 @@ async fn overrides_are_overwritten_on_demand() {
 }
 
 #[tokio::test]
-async fn an_application_that_widens_requires_a_recent_sign_in() {
+async fn applying_a_template_that_widens_requires_a_recent_sign_in() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     world
@@ -432,7 +432,7 @@ async fn an_application_that_widens_requires_a_recent_sign_in() {
 
 /// A new agent has its template's limits in its first record, so no payment above these limits is ever allowed.
 #[tokio::test]
-async fn a_new_agent_starts_with_its_template() {
+async fn a_new_agent_starts_with_the_default_templates_limits() {
     let world = World::start().await;
     world
         .template(
@@ -501,7 +501,7 @@ async fn a_new_agent_starts_with_its_template() {
 
 /// Another user's agent gives the same error as an agent that does not exist.
 #[tokio::test]
-async fn nobody_applies_a_template_to_agents_of_others() {
+async fn a_template_cannot_be_applied_to_other_users_agents() {
     let world = World::start().await;
     world
         .template(json!({"*": {"max_per_day_units": 5}}), Value::Null)
@@ -539,7 +539,7 @@ async fn nobody_applies_a_template_to_agents_of_others() {
 
 /// The database fails at each write in turn. A repeated call continues, without losing or inventing an override.
 #[tokio::test]
-async fn an_interrupted_application_is_continued() {
+async fn an_interrupted_template_application_is_continued() {
     for failing in 0..6 {
         let world = World::start().await;
         let agent = world.agent(OWNER).await;
@@ -591,7 +591,7 @@ async fn an_interrupted_application_is_continued() {
 
 /// The pages work without JavaScript: a template is created, followed from the table, applied and removed.
 #[tokio::test]
-async fn pages_make_apply_and_remove_templates() {
+async fn templates_can_be_created_applied_and_removed_by_form() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let mut owner = world.browser(OWNER).await;
@@ -678,7 +678,7 @@ async fn pages_make_apply_and_remove_templates() {
 
 /// A template can be created from an agent's limits, and a new agent starts with the default template.
 #[tokio::test]
-async fn pages_offer_an_agents_limits_and_the_default_template() {
+async fn a_template_form_can_start_from_an_agents_limits() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     world.limited(&agent, "lab", json!({"max_per_call_units": 77})).await;

@@ -51,7 +51,7 @@ async fn only(world: &World) -> (String, Value) {
 
 /// A form that is submitted again is rejected and creates neither a webhook nor a secret.
 #[tokio::test]
-async fn webhook_secrets_are_shown_once() {
+async fn webhook_secrets_are_shown_only_once() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     owner.get(PAGE).await.is(200, "There are no webhooks yet.");
@@ -161,7 +161,7 @@ async fn webhooks_can_be_edited_disabled_and_removed() {
 }
 
 #[tokio::test]
-async fn another_s_webhook_is_not_there() {
+async fn another_users_webhook_returns_not_found() {
     let (world, sqs) = world_with_queue().await;
     let mut owner = world.browser(OWNER).await;
     create(&mut owner, &ALL).await;
@@ -266,7 +266,7 @@ async fn the_delivery_log_shows_results_and_allows_redelivery() {
 }
 
 #[tokio::test]
-async fn webhooks_that_answered_410_can_be_re_enabled() {
+async fn webhooks_that_responded_410_can_be_re_enabled() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let hostile = [
@@ -328,7 +328,7 @@ async fn failing_webhooks_are_shown_until_an_update() {
 
 /// The form contains the stored value. A form without the value keeps the default.
 #[tokio::test]
-async fn the_content_type_is_chosen_in_the_form() {
+async fn the_webhook_form_selects_the_content_type() {
     let world = World::start().await;
     let mut owner = world.browser(OWNER).await;
     let json = [&ALL[..], &[("content_type", "application/json")]].concat();
@@ -357,7 +357,7 @@ async fn the_content_type_is_chosen_in_the_form() {
 
 /// Each line names one agent. The form's content can be submitted again.
 #[tokio::test]
-async fn webhook_agents_are_entered_by_name_or_id() {
+async fn webhook_agents_can_be_entered_by_name_or_id() {
     let world = World::start().await;
     let agent = world.agent(OWNER).await;
     let named = world.agent(OWNER).await;

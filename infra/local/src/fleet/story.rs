@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_alone_determines_the_plan_and_agents_exist_before_they_act() {
+    fn the_demo_plan_depends_only_on_its_size() {
         for (agents, days) in [
             (FleetSize::FEWEST_AGENTS, 1),
             (50, 3),
@@ -477,7 +477,7 @@ mod tests {
 
     /// The default size: a thousand agents and a month.
     #[test]
-    fn a_month_has_payments_refusals_and_approvals_of_all_kinds() {
+    fn the_demo_month_has_payments_denials_and_approvals_of_all_kinds() {
         let (_, days) = plan(1_000, 30);
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for (_, act) in days.into_iter().flatten() {

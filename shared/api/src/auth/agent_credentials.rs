@@ -66,7 +66,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn missing_keys_and_malformed_headers_are_different_errors() {
+    fn missing_agent_keys_and_malformed_headers_are_different_errors() {
         let agent = AgentId::from_uuid(Uuid::from_u128(1));
         let key = format!("Bearer {}", NewKey::from_random(agent, [7; 40], Timestamp::EPOCH).text);
         let good = key.as_bytes();

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_key_triggers_a_rate_limited_fetch() {
+    async fn an_unknown_issuer_key_triggers_a_rate_limited_fetch() {
         let (old, new, stranger) = (Signer::es256("old"), Signer::es256("new"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&old]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_at_the_same_time_share_one_question() {
+    async fn concurrent_callers_share_one_fetch_of_issuer_keys() {
         let signer = Signer::es256("es");
         let issuer = TestIssuer::start(&[&signer]).await;
         let token = token(&signer, &issuer);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_keys_do_not_wait_for_a_fetch() {
+    async fn known_issuer_keys_do_not_wait_for_a_fetch() {
         let (known, stranger) = (Signer::es256("known"), Signer::es256("stranger"));
         let issuer = TestIssuer::start(&[&known]).await;
         let sessions = sessions_of(&issuer, at(0)).await;
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_for_other_purposes_are_left_aside() {
+    async fn issuer_keys_for_other_purposes_are_ignored() {
         let (es, rs) = (Signer::es256("k"), Signer::rs256("k"));
         let issuer = TestIssuer::start(&[]).await;
         let changed = |signer: &Signer, name: &str, value: Value| {

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_token_identifies_its_operator() {
+    async fn each_internal_token_identifies_one_operator() {
         let (manager, secrets) = Manager::start(&[("ada", A), ("bob", B)]).await;
         let tokens = load(&secrets).await;
         let (longer, digest) = (format!("{B}b"), SecretDigest::from_secret(B).to_hex());
@@ -309,7 +309,7 @@ mod tests {
 
     /// A token that is too short or contains spaces is rejected, even if the secret lists it.
     #[tokio::test]
-    async fn weak_tokens_are_refused() {
+    async fn weak_operator_tokens_are_rejected() {
         for token in ["a".repeat(31), "changeme".to_owned(), format!("{A} {A}")] {
             let (_, secrets) = Manager::start(&[("ada", &token)]).await;
             assert!(!is_good(&load(&secrets).await, &token, at(0)).await, "{token}");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn malformed_secrets_fail_at_startup_without_being_shown() {
+    async fn malformed_operator_secrets_fail_at_startup_without_being_shown() {
         let digest = "ab".repeat(32);
         for text in [
             A.to_owned(),
@@ -345,7 +345,7 @@ mod tests {
 
     /// A token added meanwhile is valid after the reload.
     #[tokio::test]
-    async fn unknown_tokens_reload_the_secret_every_30_seconds() {
+    async fn unknown_operator_tokens_reload_the_secret_every_30_seconds() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         assert_eq!(manager.reads(), 1);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn removed_tokens_are_refused_within_a_minute() {
+    async fn removed_operator_tokens_are_rejected_within_a_minute() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.store(&[("ada", B)]);
@@ -380,7 +380,7 @@ mod tests {
 
     /// A malformed secret does not lock operators out.
     #[tokio::test]
-    async fn known_tokens_work_while_secrets_manager_is_down() {
+    async fn known_operator_tokens_work_while_secrets_manager_is_down() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.store(&[("ada", B)]);
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_at_the_same_time_share_one_read() {
+    async fn concurrent_callers_share_one_read_of_operator_tokens() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;
         let tokens = load(&secrets).await;
         manager.store(&[("ada", B)]);
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn valid_tokens_are_accepted_from_throttled_addresses() {
+    async fn valid_operator_tokens_are_accepted_from_throttled_addresses() {
         let (_manager, secrets) = Manager::start(&[("ada", A)]).await;
         let (tokens, refusals) = (load(&secrets).await, RejectionLimit::new(2));
         let call = async |token: &'static str, secs| {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_limited_per_source_and_minute() {
+    fn rejected_requests_are_limited_per_source_and_minute() {
         let limit = RejectionLimit::new(2);
         let rows = [
             (1, 0, "invalid_internal_token"),
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_beyond_those_that_are_counted_waits() {
+    fn sources_beyond_the_counting_limit_are_throttled() {
         let limit = RejectionLimit::new(2);
         for number in 0..10_000 {
             assert_eq!(told(&limit, number, 0), "invalid_internal_token");

@@ -581,7 +581,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn valid_es256_and_rs256_tokens_identify_their_person() {
+    async fn valid_es256_and_rs256_tokens_identify_their_user() {
         let bench = Bench::new().await;
         let expected = IdToken {
             person: Person {
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_an_id_token_is_a_session() {
+    async fn only_id_tokens_are_accepted_as_sessions() {
         let bench = Bench::new().await;
         let rows = [
             (json!({"typ": "at+jwt"}), json!({}), Some("kind")),
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_entitlement_claim_equals_or_contains_the_value() {
+    async fn the_entitlement_claim_may_equal_or_contain_the_value() {
         let es = Signer::es256("es");
         let issuer = TestIssuer::start(&[&es]).await;
         let settings = SessionSettings {
@@ -681,7 +681,7 @@ mod tests {
 
     /// Without the setting, no user is an operator.
     #[tokio::test]
-    async fn operators_need_the_configured_claim() {
+    async fn operators_need_the_configured_token_claim() {
         let es = Signer::es256("es");
         let issuer = TestIssuer::start(&[&es]).await;
         let plain = sessions_of(&issuer, now()).await;
@@ -802,7 +802,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_verified_address_is_taken() {
+    async fn only_verified_email_addresses_are_used() {
         let bench = Bench::new().await;
         let address = MailClaim::Verified(MailAddress::parse("a@b.test").unwrap());
         let rows = [
@@ -859,7 +859,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_signature_of_the_issuer_counts() {
+    async fn only_id_tokens_signed_by_the_issuer_are_accepted() {
         let bench = Bench::new().await;
         let claims = claims(&bench.issuer, &json!({}));
         let (header, es, rs) = (json!({"alg": "ES256", "kid": "es"}), &bench.es, &bench.rs);
@@ -942,7 +942,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_token_is_bounded_in_length() {
+    async fn overlong_id_tokens_are_rejected() {
         let bench = Bench::new().await;
         let of_length = |length: usize| {
             // Base64 encodes three bytes as four letters, so not every length can be reached.
@@ -982,7 +982,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuer_is_https_or_on_this_machine() {
+    fn the_issuer_url_is_https_or_local() {
         let rows = [
             ("https://issuer.example", true),
             ("https://cognito-idp.eu-central-1.amazonaws.com/eu-central-1_x", true),

@@ -285,7 +285,7 @@ mod tests {
 
     /// An assertion for another key, agent, method, path or time is ignored.
     #[tokio::test]
-    async fn assertions_are_bound_to_one_request_and_time() {
+    async fn client_ip_assertions_are_bound_to_one_request_and_time() {
         let manager = SecretsManager::new([("arn:key", KEY)]);
         let router = router(&manager).await;
         for secs in [NOW, NOW - VALID_SECS, NOW + VALID_SECS] {

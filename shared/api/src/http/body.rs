@@ -498,7 +498,7 @@ mod tests {
 
     /// The first missing field determines the error slug.
     #[test]
-    fn every_problem_is_reported_with_a_json_pointer() {
+    fn every_validation_error_has_a_json_pointer() {
         let rows = [
             (json!([]), "invalid_request", vec![""]),
             (
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn nullable_members_distinguish_absent_from_null() {
+    fn nullable_fields_distinguish_absent_from_null() {
         let rows = [
             (json!({}), Nullable::Absent),
             (json!({"again": null}), Nullable::Null),
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_what_is_described() {
+    fn parsed_fields_match_the_generated_schema() {
         let (schema, others) = Schemas::for_type::<Thing>("SomeThing");
         let text = |most| json!({"type": "string", "minLength": 1, "maxLength": most, "pattern": "^[^\\x00-\\x1f\\x7f-\\x9f]*$"});
         let call = "#/components/schemas/Call";

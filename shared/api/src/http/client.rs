@@ -158,7 +158,7 @@ mod tests {
 
     /// Within the idle limit connections are reused, except for requests with `Connection: close`.
     #[tokio::test]
-    async fn connections_are_not_reused_after_a_pause() {
+    async fn http_connections_are_not_reused_after_a_pause() {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::at_fixed_time(Arc::clone(&micros))));

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_counts_whole_and_ipv6_by_its_network() {
+    fn throttling_uses_full_ipv4_addresses_and_ipv6_networks() {
         let rows = [
             ("203.0.113.7", "203.0.113.7"),
             ("::ffff:203.0.113.7", "203.0.113.7"),
@@ -146,12 +146,12 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_tells_its_own_name() {
+    fn the_gateway_event_contains_the_gateways_host_name() {
         assert_eq!(domain_name(&extensions("203.0.113.7")), Some("purser.example"));
     }
 
     #[test]
-    fn without_a_gateway_there_is_no_address() {
+    fn requests_without_a_gateway_have_no_client_address() {
         assert_eq!(client_ip(&Extensions::new()), None);
         assert_eq!(domain_name(&Extensions::new()), None);
         assert_eq!(ThrottleScope::for_request(&Extensions::new()), ThrottleScope::Unknown);

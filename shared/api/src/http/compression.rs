@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn long_texts_are_compressed_as_the_caller_accepts() {
+    async fn long_responses_are_compressed_if_the_client_accepts_it() {
         let rows = [
             ("/page", "gzip, deflate, br", Some("br")),
             ("/page", "gzip", Some("gzip")),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn compressed_content_is_revalidated() {
+    async fn compressed_responses_can_be_revalidated() {
         let accepted = ("accept-encoding", "br");
         let first = send("GET", "/cached", &[accepted]).await;
         let tag = first.headers["etag"].as_str();
@@ -197,13 +197,13 @@ mod tests {
 
     /// `If-Match` compares strongly, so the tag must identify the bytes that were sent.
     #[tokio::test]
-    async fn answers_with_a_version_are_sent_as_they_are() {
+    async fn responses_with_a_version_etag_are_not_compressed() {
         let answer = send("GET", "/record", &[("accept-encoding", "br")]).await;
         assert_eq!((coding(&answer), &*answer.headers["etag"]), (None, "\"7\""));
     }
 
     #[tokio::test]
-    async fn head_states_the_uncompressed_length() {
+    async fn head_responses_state_the_uncompressed_length() {
         let answer = send("HEAD", "/page", &[("accept-encoding", "br")]).await;
         assert_eq!((coding(&answer), answer.body.as_str()), (None, ""));
         assert_eq!(answer.headers["content-length"], "4096");

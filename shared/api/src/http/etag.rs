@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn another_body_has_another_tag() {
+    fn different_bodies_have_different_etags() {
         assert_ne!(weak_tag(b"{}"), weak_tag(b"{ }"));
     }
 }

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_counted_in_characters() {
+    fn text_lengths_are_counted_in_characters() {
         for (text, fits) in [
             ("\u{1f4a1}".repeat(8), true),
             ("\u{1f4a1}".repeat(9), false),

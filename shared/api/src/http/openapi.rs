@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_become_one_document_of_openapi_3_1() {
+    fn function_descriptions_are_merged_into_one_openapi_document() {
         let document = parts();
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["servers"], json!([{"url": "/"}]));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_schema_reference_resolves() {
         let document = parts();
         let text = document.to_string();
         let names = text

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_public_internet_is_called() {
+    fn only_public_ip_addresses_may_be_called() {
         let public = [
             "1.1.1.1",
             "8.8.8.8",
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_address_is_judged_in_every_spelling() {
+    fn ip_addresses_in_urls_are_checked_in_every_notation() {
         let refused = [
             "http://127.0.0.1/",
             "http://127.1/",
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_without_public_addresses_are_refused() {
+    async fn host_names_without_public_addresses_are_rejected() {
         assert_eq!(
             resolve_public_addresses("localhost").await,
             Err(RejectedHostName::NotPublic)
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_this_machine_are_known() {
+    fn local_host_names_are_recognized() {
         for name in ["localhost", "LOCALHOST", "localhost.", "a.localhost", "a.b.LocalHost."] {
             assert!(is_local_name(name), "{name}");
         }

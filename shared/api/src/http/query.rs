@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_read() {
+    fn query_parameters_are_parsed_by_type() {
         assert_eq!(check("limit=500&category=ai"), Ok((500, Some(Category::Ai))));
         assert_eq!(check(""), Ok((100, None)));
         assert_eq!(check("category=%61i"), Ok((100, Some(Category::Ai))));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_an_integer_in_its_range() {
+    fn the_limit_parameter_must_be_an_integer_in_range() {
         for limit in [
             "0",
             "501",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_at_once() {
+    fn all_query_errors_are_reported_together() {
         let wrong = [
             ("/category".to_owned(), "must be a category".to_owned()),
             ("/limit".to_owned(), "must be given at most once".to_owned()),

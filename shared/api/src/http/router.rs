@@ -368,7 +368,7 @@ mod tests {
     const CLOSED: &str = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
     #[tokio::test]
-    async fn every_answer_carries_the_same_headers() {
+    async fn every_response_has_the_common_headers() {
         for (path, status) in [("/ok", 200), ("/nowhere", 404), ("/panics", 500), ("/broken", 500)] {
             let response = send(in_lambda(request("GET", path, ""), Duration::from_secs(10))).await;
             assert_eq!(response.status().as_u16(), status);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_keeps_what_it_has_set_itself() {
+    async fn pages_keep_headers_that_they_set_themselves() {
         const HTML: &str = "text/html; charset=utf-8";
         let rows = [
             ("/page", 200, HTML, "private", "default-src 'none'", "<p>yes</p>"),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn oversized_bodies_are_refused_before_json_parsing() {
+    async fn oversized_bodies_are_rejected_before_json_parsing() {
         let rows = [
             (r#"{"a":"12345678"}"#, 200, Value::Null),
             (r#"{"a":"123456789"}"#, 413, json!("request_too_large")),
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_are_answered_before_the_lambda_timeout() {
+    async fn requests_get_a_response_before_the_lambda_timeout() {
         let late = in_lambda(request("GET", "/late", ""), Duration::from_millis(400));
         assert!(time_left(late.extensions()).unwrap() <= Duration::from_millis(100));
         let response = send(late).await;
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_costs_one_request_and_tells_nothing() {
+    async fn a_panic_fails_one_request_without_revealing_details() {
         let app = app();
         for (path, status) in [("/panics", 500), ("/ok", 200)] {
             let response = app.clone().oneshot(request("GET", path, "")).await.unwrap();

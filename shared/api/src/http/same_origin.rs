@@ -28,7 +28,7 @@ mod tests {
     use axum::http::HeaderValue;
 
     #[test]
-    fn only_our_own_pages_may_send_forms() {
+    fn only_forms_from_the_same_origin_are_accepted() {
         const OURS: &str = "https://purser.example";
         let rows: [(&[&str], &[&str], bool); 16] = [
             (&["same-origin"], &[OURS], true),

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_there_fails_here() {
+    async fn a_failed_background_task_fails_its_caller() {
         for background in [Background::Thread, Background::Inline] {
             let failed = background.spawn(async { Err::<(), BootError>("no seed".into()) }).await;
             assert_eq!(failed.unwrap_err().to_string(), "no seed");

@@ -246,7 +246,7 @@ mod tests {
     use crate::test_clients::TestLog;
 
     #[test]
-    fn a_cold_start_is_told_and_counted() {
+    fn a_cold_start_is_logged_and_counted() {
         let logged = TestLog::start();
         let env: Env = [("AWS_LAMBDA_FUNCTION_NAME", "purser-PaymentsFunction-1")]
             .into_iter()

@@ -62,7 +62,7 @@ mod tests {
 
     /// The time is never before the epoch or after the latest timestamp.
     #[test]
-    fn a_still_clock_only_moves_when_set() {
+    fn a_fixed_clock_only_moves_when_set() {
         let hand = Arc::new(AtomicI64::new(7));
         let (clock, clone) = (
             Clock::at_fixed_time(Arc::clone(&hand)),

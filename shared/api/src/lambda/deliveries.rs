@@ -202,7 +202,7 @@ mod tests {
 
     /// A request contains only ids.
     #[test]
-    fn webhook_requests_with_events_are_refused() {
+    fn webhook_requests_that_contain_events_are_rejected() {
         for again in [None, Some(id(1))] {
             let request = WebhookRequest {
                 person: person(),

@@ -318,7 +318,7 @@ mod tests {
 
     /// Neither the response nor the log contains parts of the request.
     #[tokio::test]
-    async fn unknown_direct_requests_are_refused_without_echo() {
+    async fn unknown_direct_requests_are_rejected_without_echo() {
         let with = |pointer: &str, value: Value| {
             let mut event = asked();
             *event.pointer_mut(pointer).unwrap() = value;
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_callers_ids_are_logged_beside_ones_own() {
+    async fn the_callers_request_ids_are_logged_with_the_functions_ids() {
         let logged = TestLog::start();
         answered(asked()).await;
         let lines = logged.take();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_an_unset_one() {
+    fn empty_environment_variables_count_as_unset() {
         let rows = [[
             ("LEDGER_TABLE", "t"),
             ("NETWORK", "base"),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_has_the_variable_that_the_environment_lacks() {
+    fn stage_variables_supply_missing_environment_variables() {
         let rows = [
             (r#"{"stageVariables": {"CLIENT": "c1", "STACK": "other"}}"#, Some("c1")),
             (r#"{"stageVariables": {"STACK": "other"}}"#, None),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn all_invalid_variables_are_reported_without_their_values() {
+    fn all_invalid_environment_variables_are_reported_without_values() {
         let wrong = [
             ("LEDGER_TABLE", ""),
             ("NETWORK", "hunter2"),

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_arrives_as_it_was_sent() {
+    async fn a_gateway_event_becomes_the_original_http_request() {
         let more = json!({"rawQueryString": "a=1&a=2", "cookies": ["x=1", "y=2"], "body": "{}"});
         assert_eq!(
             echoed("/echo/7", more).await,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_null_member_is_an_absent_one() {
+    async fn null_fields_of_gateway_events_count_as_absent() {
         let optional = ["rawQueryString", "headers", "cookies", "body", "isBase64Encoded"];
         let nulls: Value = optional.map(|name| (name, Value::Null)).into_iter().collect();
         let absent = echoed("/echo/7", json!({})).await;
@@ -319,7 +319,7 @@ mod tests {
 
     /// The response is 400, and neither the response nor the log contains text of the event.
     #[tokio::test]
-    async fn unknown_event_formats_are_refused_without_being_echoed() {
+    async fn unknown_event_formats_are_rejected_without_echo() {
         let logged = TestLog::start();
         let scheduled = json!({"source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {"hunter2": 1}});
         let first_format = json!({"httpMethod": "GET", "path": "/echo/hunter2", "headers": null, "requestContext": {}});
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_address_breaks_the_function() {
+    async fn malformed_paths_never_break_the_function() {
         let rows = [
             ("/echo/a b", "", "a b", Value::Null),
             ("/echo/\u{e9}", "", "\u{e9}", Value::Null),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn cookies_stay_apart_and_other_headers_are_joined() {
+    async fn set_cookie_headers_stay_separate_and_others_are_joined() {
         let answer = send("/headers", json!({"requestContext": {"http": {"method": "GET"}}})).await;
         assert_eq!(answer.cookies, ["a=1", "b=2"]);
         assert_eq!(answer.headers["vary"], "a, b");

@@ -169,7 +169,7 @@ mod tests {
     use purser_domain::{EventData, EventId, EventKind, EventSource, EventSubject, Timestamp};
 
     #[test]
-    fn notice_messages_round_trip_as_text() {
+    fn notification_messages_round_trip_as_text() {
         let person = UserId::derive("https://issuer.example", "ann");
         let kind = EventKind::DeploymentFrozen;
         let event = Event::new(

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_arrives_as_it_was() {
+    fn withdrawal_rejections_round_trip_between_functions() {
         let settlement = SettlementId::from_uuid(Uuid::max());
         let at = Timestamp::from_micros(1_795_223_340_000_001).unwrap();
         let refusals = || {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn who_acts_arrives_as_it_was() {
+    fn the_acting_user_round_trips_between_functions() {
         let id = UserId::derive("https://issuer.example", "someone");
         for session in [None, Some(SessionId::from_secret("secret"))] {
             let acting = Acting {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payout_arrives_as_it_was() {
+    fn withdrawals_round_trip_between_functions() {
         for submission in [None, Some(Submission::Accepted), Some(Submission::Unanswered)] {
             let reserved = ReservedWithdrawal {
                 settlement: SettlementId::from_uuid(Uuid::max()),

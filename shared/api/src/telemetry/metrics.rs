@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_with_its_span() {
+    fn a_log_line_ends_with_the_fields_of_its_span() {
         let logged = TestLog::start();
         let ends = |logged: &TestLog, span: &str| {
             let line = logged.take();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stack_counts_in_its_own_namespace() {
+    fn each_stack_has_its_own_metrics_namespace() {
         let logged = TestLog::start_in("Purser/dev");
         warn!("rpc.failed");
         let line: Value = serde_json::from_str(&logged.take()).unwrap();
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_the_table_is_counted() {
+    fn only_events_in_the_metrics_table_are_counted() {
         let logged = TestLog::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);

@@ -54,7 +54,7 @@ mod tests {
     const ROOT: &str = "1-68a8f5c0-000000000000000000000087";
 
     #[test]
-    fn a_tracing_header_names_its_root() {
+    fn a_tracing_header_contains_the_root_trace_id() {
         let rows = [
             (format!("Root={ROOT}"), true),
             (format!("Root={ROOT};Parent=53995c3f42cd8ad8;Sampled=1"), true),
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn untraced_calls_get_unique_trace_ids() {
+    fn requests_without_a_trace_get_unique_trace_ids() {
         let now = Timestamp::from_secs(0x68a8_f5c0).unwrap();
         let [one, other] = [TraceId::random(now), TraceId::random(now)];
         assert_ne!(one, other);

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_date_is_included_to_its_end() {
+    fn a_date_filter_includes_the_whole_last_day() {
         let filter = |query: &str| {
             let mut query = Query::from_uri(&format!("/audit-log?{query}").parse().unwrap());
             let filter = parse_audit_filter(&mut query);

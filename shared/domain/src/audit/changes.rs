@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told() {
+    fn audit_changes_contain_only_differing_fields() {
         let before = Some(members(&[("a", json!(1)), ("b", json!(2)), ("gone", json!(3))]));
         let after = Some(members(&[("a", json!(1)), ("b", json!(5)), ("new", json!(null))]));
         let changes = AuditChanges::between(before.clone(), after.clone());

@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_bounded_readable_and_trimmed() {
+    fn an_update_reason_is_short_readable_and_trimmed() {
         let longest = "é".repeat(EditReason::MAX);
         let rows = [
             ("", Ok(None)),

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_written_as_it_was_read() {
+    fn endpoints_survive_formatting_and_parsing() {
         let rows = [
             ("https://a.example", "https://a.example/"),
             ("https://A.example:443/x?q=1", "https://a.example/x?q=1"),
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_stands_for_one_segment() {
+    fn a_path_parameter_matches_one_segment() {
         let template = "https://a.example/v1/companies/{id}";
         let rows = [
             ("https://a.example/v1/companies/5", true),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_share_the_digest_of_matching_urls() {
+    fn endpoints_have_the_same_digest_as_matching_urls() {
         let url = Url::parse("https://a.example/v1/x/5").unwrap();
         for text in [
             "https://a.example/v1/x/5/",

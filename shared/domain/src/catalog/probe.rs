@@ -390,7 +390,7 @@ mod tests {
 
     /// A price difference persists while the provider is down.
     #[test]
-    fn payment_differences_are_reported_with_start_time() {
+    fn differing_probed_payments_are_reported_with_their_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
             (&[], None),
             (&[DOWN], None),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_passes_when_all_of_it_answers() {
+    fn a_service_passes_when_all_its_operations_respond() {
         let endpoints = ["https://lab.example/a", "https://lab.example/b"];
         let both = || vec![operation(1, endpoints[0], None), operation(2, endpoints[1], None)];
         for status in TrustStatus::ALL.iter().copied() {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn results_for_unknown_operations_are_dropped() {
+    fn probe_results_for_unknown_operations_are_dropped() {
         let entry = one(HTTPS, None);
         let record = after(&entry, &[Ok(paid(10, 1))]).with_results(&entry, [(id(9), FREE)], at(99));
         assert_eq!((record.version, record.operations.len()), (2, 1));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_elsewhere_says_nothing_here() {
+    fn probe_results_of_a_former_endpoint_are_not_used() {
         let mut entry = one(HTTPS, Some(payment(10, 1)));
         let record = after(&entry, &[Ok(paid(11, 1))]);
         let day = Duration::DAY;
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_due_when_new_old_or_requested() {
+    fn probes_are_due_for_new_outdated_or_requested_operations() {
         let entry = one(HTTPS, None);
         let mut record = after(&entry, &[DOWN]);
         let operation = &entry.operations[0];
@@ -497,7 +497,7 @@ mod tests {
 
     /// If no payment requirements can be paid, the obstacle of the most suitable requirements is reported.
     #[test]
-    fn requirements_are_read_the_way_authorize_does() {
+    fn probes_parse_payment_requirements_like_authorize() {
         let entry = |change: fn(&mut Value)| {
             let token = Network::BaseSepolia.token();
             let mut entry = json!({
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn every_obstacle_has_a_word_of_its_own() {
+    fn every_probe_obstacle_has_a_distinct_name() {
         let statuses = [0, 404, 500, u16::MAX].map(Obstacle::Status);
         let mut words = Vec::new();
         for obstacle in Obstacle::WORDS.iter().map(|(obstacle, _)| *obstacle).chain(statuses) {

@@ -567,7 +567,7 @@ mod tests {
         /// The index returns the same operations as a full search, in the same order: the most literal operations that
         /// match the address.
         #[test]
-        fn an_index_finds_what_a_search_finds(
+        fn the_catalog_index_finds_the_same_operations_as_a_search(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
             asked in addresses(CALLED),
             closed in prop::collection::vec(any::<bool>(), 8),
@@ -602,7 +602,7 @@ mod tests {
 
     /// The service of the named operation is second, and the first service of the host is third.
     #[test]
-    fn unmatched_calls_are_attributed_by_address_first() {
+    fn unmatched_calls_are_attributed_to_a_service_by_address_first() {
         let slug = |text: &str| OperationSlug::parse(text).unwrap();
         let mut services: Vec<Service> = [
             ["https://a.example/report"],
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn aggregates_prefer_payments_over_probes_and_estimates() {
+    fn price_aggregates_prefer_payments_over_probes_and_estimates() {
         let mut lab = service(0, &["https://a.example/1"; 5]);
         let units = |units| Amount::from_units(units).unwrap();
         let payment = |amount| CatalogPayment {

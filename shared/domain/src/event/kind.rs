@@ -327,7 +327,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn no_member_is_named_twice() {
+    fn event_fields_have_unique_names() {
         for kind in EventKind::ALL {
             let names: Vec<_> = kind.fields().map(|field| field.name).collect();
             let distinct: BTreeSet<_> = names.iter().collect();

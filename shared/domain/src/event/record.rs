@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn events_survive_serialization_and_parsing() {
         let event = test_event();
         assert_eq!(Event::parse(event.to_json().to_string().as_bytes()), Ok(event));
         let frozen = made(
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn events_contain_exactly_the_members_of_their_kind() {
+    fn events_contain_exactly_the_fields_of_their_kind() {
         let test = |data| {
             made(
                 EventKind::WebhookTest,
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_its_facts() {
+    fn equal_changes_have_equal_event_ids() {
         let id = |kind, parts: &[&dyn fmt::Display]| EventId::derive(kind, parts);
         let released = id(EventKind::PaymentReleased, &[&"a", &"b"]);
         assert_eq!(released, id(EventKind::PaymentReleased, &[&"a", &"b"]));

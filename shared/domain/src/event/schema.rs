@@ -91,7 +91,7 @@ mod tests {
 
     /// If this test fails, replace the content of the file with the schema that the test prints.
     #[test]
-    fn the_schema_in_the_documentation_is_this_one() {
+    fn the_documented_event_schema_matches_the_code() {
         let written: Value = serde_json::from_str(include_str!("../../../../docs/events.schema.json")).unwrap();
         let schema = event_schema();
         assert_eq!(written, schema, "docs/events.schema.json must be:\n{schema:#}");

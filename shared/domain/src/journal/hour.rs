@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hours_belong_to_their_days() {
+    fn each_hour_belongs_to_its_utc_day() {
         let at = |text| Hour::containing(Timestamp::parse(text).unwrap());
         let last = at("2026-11-21T23:59:59.999999Z");
         let day = Day::parse("2026-11-21").unwrap();

@@ -148,7 +148,7 @@ mod tests {
 
     /// The subject of a message about a single event describes that event.
     #[test]
-    fn many_events_form_a_bounded_digest() {
+    fn many_events_are_combined_into_a_message_of_limited_length() {
         let one = message(1);
         assert!(
             one.subject.starts_with("“A & <b>'s” asked for approval to pay $12.50"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_its_person_comes_first() {
+    fn approval_requests_come_first_in_a_message() {
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {
             data.text("settlement_id", Uuid::nil())
         });
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_escaped_and_link_only_to_purser() {
+    fn notifications_are_escaped_and_link_only_to_purser() {
         let message = message(2);
         let (html, slack, text) = (
             message.to_html(ORIGIN),

@@ -135,7 +135,7 @@ mod tests {
 
     /// While one flush uses the channel, other flushes wait for at most a minute.
     #[test]
-    fn messages_of_a_channel_are_minutes_apart() {
+    fn messages_on_one_channel_are_minutes_apart() {
         let new = NotificationPace::default();
         assert_eq!(new.time_until_next(at(1_000)), None);
         let taken = new.reserve_flush("m1", at(1_000));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_pauses_grow_until_a_success() {
+    fn pauses_after_failed_messages_grow_until_a_success() {
         let mut pace = NotificationPace::default();
         let mut pauses = Vec::new();
         for _ in 0..9 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_waker_stays_until_it_has_returned() {
+    fn a_wake_up_stays_scheduled_until_its_message_returns() {
         let taken = NotificationPace::default().reserve_flush("m1", at(1_000));
         let failed = taken.clone().after_failure(at(1_001), CallResult::Timeout, None, 0);
         let sent = taken.clone().after_message(at(1_001));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_elsewhere_puts_nothing_off() {
+    fn a_failure_at_a_former_destination_delays_nothing() {
         let [here, there] = ["here", "there"].map(Fingerprint::for_text);
         let mut pace = NotificationPace::default()
             .with_destination(here)

@@ -99,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_approval_request_is_closed_by_its_outcome() {
+    fn an_approval_decision_closes_the_pending_notification() {
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let key = format!("A#{}", Uuid::from_u128(1));
         assert_eq!(pending_key(&asked), key);
@@ -118,7 +118,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn notices_expire_after_a_day_or_the_deadline() {
+    fn pending_notifications_expire_after_a_day_or_the_deadline() {
         let at = |secs| Timestamp::from_secs(secs).unwrap();
         let asked = of_approval(EventKind::ApprovalAsked, 1, |data| data);
         let used = of_approval(EventKind::ApprovalUsed, 1, |data| {

@@ -235,7 +235,7 @@ mod tests {
 
     /// Without an address no mail is sent.
     #[test]
-    fn email_is_enabled_by_default_for_usual_kinds() {
+    fn email_is_enabled_by_default_for_the_default_event_kinds() {
         let nobody = NotificationSettings::new(ann());
         assert_eq!(nobody.channels_for(EventKind::ApprovalAsked).count(), 0);
         let ann = NotificationSettings {
@@ -255,7 +255,7 @@ mod tests {
 
     /// A disabled channel receives no events.
     #[test]
-    fn each_channel_selects_its_own_event_kinds() {
+    fn each_notification_channel_selects_its_own_event_kinds() {
         let frozen = kinds(&[EventKind::AgentFrozen]);
         let both = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn new_recipients_or_kinds_widen_notice_terms() {
+    fn new_recipients_or_kinds_widen_notification_settings() {
         let frozen = || kinds(&[EventKind::AgentFrozen]);
         let old = slack(1, frozen());
         let off = slack(
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn edits_and_new_addresses_reset_an_ended_channel() {
+    fn updates_and_new_addresses_reset_an_ended_channel() {
         let settings = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
             ..NotificationSettings::new(ann())
@@ -317,7 +317,7 @@ mod tests {
 
     /// The audit fields contain the host of the webhook. Settings without any event kind are rejected.
     #[test]
-    fn audit_entries_contain_no_email_address() {
+    fn audit_rows_of_notification_settings_contain_no_email_address() {
         let settings = NotificationSettings {
             address: MailAddress::parse("ann@example.com"),
             ..NotificationSettings::new(ann()).with_settings(slack(1, kinds(&[])))

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_notices_describe_the_request_and_link_it() {
+    fn approval_notifications_describe_and_link_the_request() {
         let asked = of_approval(EventKind::ApprovalAsked, 5, |data| data);
         let notice = Notification::for_event(&asked, &names("Researcher"));
         assert_eq!(
@@ -453,7 +453,7 @@ mod tests {
 
     /// The result has at most 60 characters, and no links, commands or hidden characters. `+` stands for a joiner.
     #[test]
-    fn untrusted_text_becomes_one_plain_line() {
+    fn untrusted_text_in_notifications_becomes_one_plain_line() {
         let rows = [
             ("Researcher 2", "Researcher 2"),
             ("https://evil.example", "https+:++/++/+evil+.+example"),
@@ -562,13 +562,13 @@ mod tests {
     }
 
     #[test]
-    fn a_freeze_by_a_brake_says_why() {
+    fn automatic_freeze_notifications_state_the_reason() {
         let notice = Notification::for_event(&sample(EventKind::AgentFrozen), &names("Researcher"));
         assert_eq!(notice.sentence, "“Researcher” was frozen by its x. It can’t pay.");
     }
 
     #[test]
-    fn every_event_kind_has_a_sentence_and_page() {
+    fn every_event_kind_has_a_notification_sentence_and_page() {
         for kind in EventKind::ALL.iter().copied() {
             let event = sample(kind);
             let notice = Notification::for_event(&event, &names("Researcher"));

@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_keys_are_valid_until_their_end() {
+    fn agent_keys_are_valid_until_they_expire() {
         let owner = AgentId::from_uuid(Uuid::from_u128(1));
         let new = NewKey::from_random(owner, [7; 40], Timestamp::EPOCH);
         let public = new.record.public_half(owner);
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_secret_is_refused() {
+    fn a_wrong_agent_key_secret_is_rejected() {
         let new = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH);
         let wrong = new.text.replace("gak_sec_07", "gak_sec_08");
         let presented = PresentedKey::from_header(&format!("Bearer {wrong}")).ok().unwrap();
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn header_and_key_format_errors_are_distinguished() {
+    fn authorization_header_and_key_format_errors_are_distinguished() {
         let good = NewKey::from_random(AgentId::from_uuid(Uuid::from_u128(1)), [7; 40], Timestamp::EPOCH).text;
         let cases = [
             (format!("bearer {good}"), None),
@@ -649,7 +649,7 @@ mod tests {
 
     /// Rotation and revocation don't change the expiry.
     #[test]
-    fn nothing_extends_the_expiry_of_a_key() {
+    fn rotation_and_revocation_never_extend_a_keys_expiry() {
         let (before, now) = (secs(999), secs(1_000));
         let expired = agent(vec![expiring(1, 1_000, None)]);
         assert!(expired.accepts_key(KeyId(1), before) && !expired.accepts_key(KeyId(1), now));
@@ -677,14 +677,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rotated_key_hands_its_scope_on() {
+    fn a_rotated_key_passes_its_scope_to_the_new_key() {
         let end = agent(vec![expiring(1, 5_000, Some(2_000))]);
         let rotated = end.with_rotated_key(KeyId(1), key(2, None), Duration::DAY, secs(1_000));
         assert_eq!(rotated.unwrap().keys[1], expiring(2, 5_000, None));
     }
 
     #[test]
-    fn the_rotation_overlap_never_extends_a_key() {
+    fn the_rotation_overlap_never_extends_a_keys_validity() {
         let now = secs(1_000);
         let rows = [
             (None, 0, Ok(1_000)),
@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn revocation_ends_keys_unless_already_ended() {
+    fn revoking_a_key_ends_it_unless_it_already_ended() {
         let now = secs(1_000);
         for (ends_at, expected) in [(None, 1_000), (Some(1_030), 1_000), (Some(1_000), 1_000), (Some(7), 7)] {
             let revoked = agent(vec![key(1, ends_at.map(secs))])
@@ -730,7 +730,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_takes_a_key_until_its_end() {
+    fn an_agent_accepts_a_key_until_it_expires() {
         let agent = agent(vec![key(1, None), key(2, Some(secs(1_000)))]);
         for (id, at, taken) in [
             (1, 1_000, true),
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_keys_are_kept_for_thirty_days() {
+    fn ended_agent_keys_are_kept_for_thirty_days() {
         let end = secs(1_000);
         let kept = |now: Timestamp| {
             let agent = agent(vec![key(1, Some(end))]).with_key(key(2, None), now);
@@ -772,7 +772,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_an_existing_key_changes_nothing() {
+    fn adding_an_existing_agent_key_changes_nothing() {
         let now = secs(1_000);
         let full = agent((0..20).map(|id| key(id, None)).collect());
         assert_eq!(full.clone().with_key(key(7, None), now), Ok(full.clone()));
@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_has_one_spelling() {
+    fn a_secret_digest_has_exactly_one_hexadecimal_form() {
         let digest = SecretDigest::from_secret("secret");
         let text = digest.to_hex();
         assert!(SecretDigest::from_hex(&text) == Some(digest));
@@ -796,7 +796,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_key_has_one_spelling() {
+    fn a_key_id_has_exactly_one_text_form() {
         assert_eq!(KeyId::parse("00000000000000ff"), Some(KeyId(255)));
         for text in [
             "",
@@ -811,7 +811,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_a_line_of_text() {
+    fn an_agent_name_is_one_line_of_text() {
         let long = "\u{e9}".repeat(100);
         for (text, expected) in [
             (" a b ", Some("a b")),
@@ -828,7 +828,7 @@ mod tests {
     proptest! {
         /// The number of stored keys is limited.
         #[test]
-        fn adding_a_key_only_drops_ended_keys(
+        fn adding_an_agent_key_only_removes_ended_keys(
             ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),
             now in 3_000_000_u64..5_000_000,
         ) {

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brake_trips_above_both_limits() {
+    fn an_automatic_freeze_requires_exceeding_both_limits() {
         let brake = AutomaticFreeze {
             times: 10,
             at_least: units(50),
@@ -149,7 +149,7 @@ mod tests {
 
     /// In each row, every hour has ten times the sum of the hour before. At most one hour below the limit passes.
     #[test]
-    fn ten_times_as_much_each_hour_is_frozen_at_the_second_step() {
+    fn spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour() {
         let brake = AutomaticFreeze {
             times: 10,
             at_least: units(50_000),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_reason_fits() {
+    fn the_longest_automatic_freeze_reason_fits_its_field() {
         let anomaly = Anomaly {
             hour: Hour::containing(Timestamp::MAX),
             sum: Amount::MAX,
@@ -190,7 +190,7 @@ mod tests {
         /// Whatever an agent pays in the last 24 hours, or on fewer than half of the days with payments, the limit does
         /// not rise: it is at most `times` the busiest hour of the other days, or the minimum sum.
         #[test]
-        fn no_minority_of_days_raises_the_limit(
+        fn a_minority_of_unusual_days_does_not_raise_the_freeze_threshold(
             usual in prop::collection::vec(1_u64..100, 2..=6),
             paid in prop::collection::vec((0_u32..24, 0_u64..u64::from(u32::MAX)), 6),
             last in prop::collection::vec(0_u64..u64::from(u32::MAX), 24),
@@ -218,7 +218,7 @@ mod tests {
 
         /// The share of the hour before falls from the whole sum to zero.
         #[test]
-        fn the_hour_before_counts_by_its_share(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
+        fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
             let sum = AutomaticFreeze::sum_within_an_hour(at, units(now), units(before)).units();
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
@@ -226,7 +226,7 @@ mod tests {
 
         /// A rule that is as strict as another rule freezes whenever the other rule does.
         #[test]
-        fn a_stricter_brake_trips_wherever_the_other_does(
+        fn a_stricter_automatic_freeze_trips_whenever_a_looser_one_does(
             numbers in (2_u32..10, 1_u64..100, 2_u32..10, 1_u64..100),
             sum in 0_u64..1_000,
             busiest in 0_u64..100,

@@ -281,7 +281,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_request_for_a_raise_expires_with_the_person_who_was_asked() {
+    fn a_limit_increase_request_expires_when_the_owner_changes() {
         let raise = |asked_of: &str| LimitIncreaseRequest {
             caps: IncreasedCaps::default(),
             until: Timestamp::EPOCH.after(Duration::DAY),
@@ -298,7 +298,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn expiry_only_affects_pending_and_approved_approvals() {
+    fn only_pending_and_approved_approvals_expire() {
         let created = Timestamp::EPOCH;
         let expires = created.after(Duration::DAY);
         let ruling = ApprovalResolution {
@@ -347,7 +347,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_approval_is_for_one_request_at_its_terms() {
+    fn an_approval_covers_one_request_with_its_payment_requirements() {
         let intent = |text: &str, units, payee| Intent {
             offer: Offer::from_record(Amount::from_units(units).unwrap(), Address::repeat_byte(payee)),
             max_payment: Amount::MAX,

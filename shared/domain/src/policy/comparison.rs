@@ -806,7 +806,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_policy_has_a_request_that_shows_it() {
+    fn every_policy_change_has_a_counterexample_request() {
         type Edit = fn(&mut SpendPolicy);
         let rows: [(&str, Edit, &str, &str); 8] = [
             ("nothing", |_| {}, "none", "none"),
@@ -878,7 +878,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rule_has_a_request_that_shows_it() {
+    fn every_rule_change_has_a_counterexample_request() {
         let budget = |limit, hours: u32| RuleKind::BudgetLimit {
             limit: units(limit),
             window: Duration::from_secs_u32(hours * 3_600),

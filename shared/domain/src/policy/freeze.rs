@@ -244,7 +244,7 @@ mod tests {
     /// Every change by every operator on every stored freeze is compared with a plain table. In the table, `None` is a
     /// rejection and `true` means that the target is frozen afterwards.
     #[test]
-    fn no_change_weakens_a_freeze_of_a_stronger_authority() {
+    fn a_weaker_authority_cannot_weaken_a_freeze() {
         let name = |text: &str| OperatorName::from_stored(text).unwrap();
         let freeze = |by: &str, end_asked_by: Option<&str>| OperatorFreeze {
             target: FreezeTarget::Deployment,
@@ -294,7 +294,7 @@ mod tests {
 
     /// The widest freeze is reported, and an operators' freeze takes precedence over the owner's.
     #[test]
-    fn a_frozen_agent_is_told_the_widest_freeze() {
+    fn a_frozen_agent_sees_the_widest_freeze() {
         let owner = UserId::derive("issuer", "subject");
         let agent = Agent {
             owner: owner.to_string(),

@@ -41,7 +41,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn an_offer_is_open_to_one_person_until_its_end() {
+    fn a_transfer_offer_is_open_to_one_user_until_it_expires() {
         let [ann, bob] = ["ann", "bob"].map(|name| UserId::derive("issuer", name));
         let at = Timestamp::EPOCH;
         let ends_at = at.after(OwnershipOffer::OPEN_FOR);

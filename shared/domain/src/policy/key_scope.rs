@@ -241,7 +241,7 @@ mod tests {
 
     /// An IPv4-mapped IPv6 address counts as an IPv4 address. Other IPv6 addresses with embedded IPv4 bits do not.
     #[test]
-    fn network_blocks_contain_only_their_addresses() {
+    fn cidr_blocks_contain_only_their_addresses() {
         let rows: [(&str, &[&str], &[&str]); 7] = [
             (
                 "203.0.113.0/24",
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_network_blocks_are_refused_with_a_reason() {
+    fn malformed_cidr_blocks_are_rejected_with_a_reason() {
         let form = SourceNetwork::FORM;
         let rows = [
             ("", form),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_limited_to_permissions_and_networks() {
+    fn agent_keys_are_limited_to_permissions_and_networks() {
         let at = |text: &str| Some(text.parse().unwrap());
         let (inside, outside) = (at("203.0.113.7"), at("198.51.100.7"));
         let home = Some(networks(&["192.0.2.0/24", "203.0.113.0/24"]));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_limited_to_their_services() {
+    fn agent_keys_are_limited_to_their_services() {
         let [one, two] = [1, 2].map(|id| ServiceId::from_uuid(Uuid::from_u128(id)));
         let rows = [
             (None, None),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_a_requested_scope_is_reported() {
+    fn all_validation_errors_of_a_key_scope_are_reported() {
         let now = Timestamp::EPOCH.after(Duration::DAY);
         let texts = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect());
         let asked = RequestedScope {
@@ -413,7 +413,7 @@ mod tests {
     proptest! {
         /// The expected result is computed by arithmetic on the whole address instead of a mask.
         #[test]
-        fn a_block_holds_what_shares_its_prefix(address: u32, other: u32, prefix in 0_u32..=32, wide: u128, near: u128, long in 0_u32..=128) {
+        fn a_cidr_block_contains_addresses_with_its_prefix(address: u32, other: u32, prefix in 0_u32..=32, wide: u128, near: u128, long in 0_u32..=128) {
             let beyond = |bits: u32, prefix: u32| 1_u128 << (bits - prefix);
             let size = beyond(32, prefix);
             let start = u128::from(address) / size * size;

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_of_labels_is_reported_at_its_place() {
+    fn every_label_error_is_reported_with_its_path() {
         let most: serde_json::Map<String, Value> = (0..10).map(|n| (format!("k{n}"), json!("v"))).collect();
         let mut more = most.clone();
         more.insert("one-more".to_owned(), json!("v"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_sorted_text() {
+    fn agent_labels_are_sorted_by_key() {
         let labels = parse(&json!({"team": " search ", "env": "prod"})).unwrap();
         assert_eq!(
             (labels.len(), labels.to_string().as_str()),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_accepts_a_key_or_a_pair() {
+    fn a_label_filter_accepts_a_key_or_a_key_value_pair() {
         let labels = parse(&json!({"team": "search", "formula": "a=b"})).unwrap();
         let rows = [
             ("team", Some(true)),
@@ -309,7 +309,7 @@ mod tests {
         /// Labels are accepted if and only if each pair and the total size fit. Accepted labels lose only white space
         /// at the ends of values.
         #[test]
-        fn labels_are_read_whole_or_refused(
+        fn stored_labels_are_read_completely_or_rejected(
             pairs in prop::collection::btree_map("[a-z0-9_.A-]{0,32}", "[ a-zé\u{1f4a1}\n]{0,62}", 0..13),
         ) {
             let body = Value::Object(pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect());

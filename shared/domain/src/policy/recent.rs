@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_request_have_one_digest() {
+    fn equivalent_requests_have_the_same_call_digest() {
         let operation = OperationSlug::parse("lab.lookup").unwrap();
         let digest = |method: &str, url: &str, body_hash: Option<&str>| {
             let request = ProviderRequest {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_price_is_the_median_of_the_last() {
+    fn the_usual_price_is_the_median_of_the_last_prices() {
         let operation = OperationDigest([1; 8]);
         let paid = |prices: &[u64]| RecentPayments {
             prices: vec![(
@@ -373,7 +373,7 @@ mod tests {
     proptest! {
         /// The latest entries are kept up to each maximum. A repeated entry takes no additional space.
         #[test]
-        fn the_least_recently_used_entries_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
+        fn the_least_recently_used_calls_and_payees_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
             let mut recent = RecentPayments::default();
             for (time, call) in calls.iter().enumerate() {
                 let (byte, time) = (*call, at(u64::try_from(time).unwrap()));

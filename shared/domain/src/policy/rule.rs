@@ -726,7 +726,7 @@ pub(crate) mod tests {
 
     /// Tests each number at both ends of its range and just outside the range.
     #[test]
-    fn numbers_out_of_range_are_reported_where_they_are() {
+    fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
         let count = |count, length| RuleKind::CountLimit {
             services: None,
@@ -815,7 +815,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_that_are_unknown_repeated_or_too_many_are_reported_where_they_are() {
+    fn unknown_repeated_or_excess_names_in_rules_are_reported() {
         let slug = |name: &str| ServiceSlug::parse(name).unwrap();
         let asks = |services, categories| RuleKind::ApprovalRequired {
             services,
@@ -841,7 +841,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_agent_has_at_most_one_brake() {
+    fn an_agent_has_at_most_one_automatic_freeze_rule() {
         let brake = |times| {
             RuleKind::AnomalyBrake(AutomaticFreeze {
                 times,
@@ -860,7 +860,7 @@ pub(crate) mod tests {
 
     /// An update can't change the kind. An update with the same content keeps the version.
     #[test]
-    fn rule_edits_increment_the_version() {
+    fn rule_updates_increment_the_agent_version() {
         let agent = agent()
             .with_rule(id(1), budget(1))
             .and_then(|agent| agent.with_rule(id(2), block(Category::Ai)))
@@ -883,7 +883,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_usual_price_has_one_name() {
+    fn each_usual_price_kind_has_one_name() {
         for (usual, name, prices) in [
             (UsualPrice::Catalog, "catalog", None),
             (UsualPrice::Median(5), "median", Some(5)),

@@ -235,7 +235,7 @@ mod tests {
     /// 29 February 2028 is a Tuesday, and 31 December 2027 is a Friday. A period over midnight continues in the next
     /// month.
     #[test]
-    fn periods_go_over_leap_days_and_the_ends_of_months() {
+    fn schedule_periods_span_leap_days_and_month_ends() {
         use Weekday::{Friday, Monday, Tuesday, Wednesday};
         let rows = [
             (
@@ -281,7 +281,7 @@ mod tests {
     /// In 2026, Berlin's clock skips 02:00 to 03:00 on 29 March and repeats 02:00 to 03:00 on 25 October. Both days are
     /// Sundays.
     #[test]
-    fn skipped_and_repeated_hours_follow_the_wall_clock() {
+    fn schedules_follow_the_wall_clock_through_clock_changes() {
         use Weekday::{Friday, Monday, Sunday};
         let berlin = |days: &[Weekday], from, to| schedule("Europe/Berlin", days, from, to);
         let rows = [
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_covers_those_within_it() {
+    fn a_schedule_covers_the_schedules_within_it() {
         use Weekday::{Friday, Monday};
         let utc = |days: &[Weekday], from, to| schedule("UTC", days, from, to);
         let office = utc(&[Monday, Friday], "09:00", "17:00");
@@ -378,7 +378,7 @@ mod tests {
     proptest! {
         /// The next opening equals the first allowed minute of a linear search.
         #[test]
-        fn the_next_opening_is_the_first_open_minute(
+        fn the_next_opening_of_a_schedule_is_its_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
                 "Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns", "Africa/Casablanca"]),
             days in prop::sample::subsequence(Weekday::ALL.to_vec(), 1..=7),

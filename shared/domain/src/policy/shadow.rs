@@ -81,7 +81,7 @@ mod tests {
     /// An update of the agent or of a listed service, and a new attachment, each change the version. An update for
     /// another service does not.
     #[test]
-    fn the_version_tells_whether_anything_changed() {
+    fn the_shadow_policy_version_changes_with_the_limits() {
         let terms = TestedLimits {
             policies: [(service(1), PolicyChange::default())].into(),
             ..TestedLimits::default()
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_candidate_replaces_the_policies_that_it_names() {
+    fn a_shadow_policy_replaces_only_the_listed_policies() {
         let candidate = ProposedLimits {
             policies: [(service(2), policy(2, 9)), (service(3), policy(3, 9))].into(),
             ..ProposedLimits::default()

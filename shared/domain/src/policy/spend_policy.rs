@@ -230,7 +230,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn an_edit_leaves_what_it_does_not_name() {
+    fn a_policy_update_keeps_omitted_fields() {
         let slugs = vec![OperationSlug::parse("lab.current").unwrap()];
         let before = SpendPolicy {
             enabled_operations: Some(slugs.clone()),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_applies_until_its_end_to_its_persons_agents_and_never_lowers_a_cap() {
+    fn a_limit_increase_never_lowers_a_cap_and_ends_on_time() {
         assert_eq!(LimitIncrease::LONGEST.secs(), 7 * 86_400);
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let caps = |call, day| IncreasedCaps {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_of_an_edit_are_reported_where_they_are() {
+    fn policy_update_errors_are_reported_with_their_path() {
         let slugs = |texts: &[&str]| texts.iter().map(|text| OperationSlug::parse(text).unwrap()).collect();
         let paths = |edit: PolicyUpdate| -> Vec<String> {
             edit.validation_errors(None)

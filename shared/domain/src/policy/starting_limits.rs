@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_replaces_those_of_its_kind_and_a_budget_those_of_its_window() {
+    fn own_rules_replace_starting_rules_of_the_same_kind() {
         let budget = |units_of, window| RuleKind::BudgetLimit {
             limit: units(units_of),
             window,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_safe_budgets_are_those_of_a_day_and_of_thirty_days() {
+    fn the_safe_starting_budgets_cover_one_day_and_thirty_days() {
         let budgets = StartingLimits::Safe
             .to_rules()
             .into_iter()

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_set_digest_ignores_order_and_duplicates() {
+    fn the_digest_of_default_services_ignores_order_and_duplicates() {
         let set = DefaultServices::new([3, 1, 2, 1].map(service));
         assert_eq!(set.service_ids(), [1, 2, 3].map(service));
         assert_eq!(set.digest(), DefaultServices::new([1, 2, 3].map(service)).digest());
@@ -209,7 +209,7 @@ mod tests {
 
     /// Unsorted, repeated or incomplete ids are rejected.
     #[test]
-    fn starting_sets_survive_encoding() {
+    fn default_services_survive_encoding() {
         for set in [
             DefaultServices::new([]),
             DefaultServices::new([1, u128::MAX].map(service)),

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_specification_holds() {
+    fn domain_patterns_match_like_the_specification_table() {
         let rows = [
             ("example.com", "https://example.com/a", true),
             ("example.com", "https://a.b.c.example.com", true),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn look_alikes_are_seen_through() {
+    fn allowed_domains_do_not_match_look_alike_hosts() {
         let rows = [
             ("example.com", "https://EXAMPLE.com./x", true),
             ("example.com", "https://example.com@evil.org/", false),
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_hosts_are_entries() {
+    fn only_host_patterns_are_accepted_as_allowed_domains() {
         for entry in [
             "",
             "https://example.com",
@@ -391,7 +391,7 @@ mod tests {
     proptest! {
         /// `*` never matches a dot, regardless of the text around it.
         #[test]
-        fn a_star_covers_one_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
+        fn a_wildcard_covers_one_domain_label(prefix in "[a-z0-9]{0,5}", a in "[a-z0-9]{1,8}", b in "[a-z0-9]{1,8}") {
             let pattern = DomainPattern::parse(&format!("{prefix}*.example.com")).unwrap();
             let covers = |host: String| pattern.matches(&Target::parse(&format!("https://{host}/")).unwrap());
             let one = format!("{prefix}{a}.example.com");
@@ -403,7 +403,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_the_matcher_panic(entry in ".{0,40}", url in ".{0,60}") {
+        fn the_domain_matcher_never_panics(entry in ".{0,40}", url in ".{0,60}") {
             if let (Ok(pattern), Ok(target)) = (DomainPattern::parse(&entry), Target::parse(&url)) {
                 pattern.matches(&target);
             }

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_keys_id_has_one_form() {
+    fn a_kms_key_id_has_exactly_one_format() {
         let text = "0b1d2c3e-4f50-4617-8a9b-acbdcedfe0f1";
         assert_eq!(KmsKeyId::parse(text).unwrap().to_string(), text);
         for wrong in [

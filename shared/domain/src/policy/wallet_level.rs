@@ -91,7 +91,7 @@ mod tests {
 
     /// A wallet has recovered when its balance is 20 percent above the threshold.
     #[test]
-    fn low_balance_is_reported_once_until_recovery() {
+    fn a_low_balance_is_reported_once_until_it_recovers() {
         let held = [
             (0, None),
             (100, Some(false)),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_behind_changes_nothing() {
+    fn a_lagging_node_does_not_change_the_wallet_level() {
         let level = next(None, 1_000, 10).unwrap();
         for number in [9, 10] {
             assert_eq!(next(Some(&level), 0, number), None, "{number}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn no_limit_is_too_high() {
+    fn a_wallet_with_the_largest_limit_can_recover() {
         let check = |before: Option<&WalletLevel>, balance, number| {
             WalletLevel::next_level(before, balance, Amount::MAX, &block(number), Network::Base)
         };

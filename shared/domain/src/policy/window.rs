@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_expire_exactly_after_the_window_length() {
+    fn counted_payments_expire_exactly_after_the_window_duration() {
         let window = window(vec![entry(1_000, 60)], 8);
         let free = Timestamp::from_micros(1_000).unwrap().after(LENGTH);
         let before = Timestamp::from_micros(free.micros() - 1).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_above_the_cap_never_fits() {
+    fn an_amount_above_the_cap_never_fits_a_window() {
         assert_eq!(
             window(vec![], 8).first_fitting_time(amount(101), amount(100), Timestamp::EPOCH),
             RetryAt::Never
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_evicts_no_more_than_it_needs() {
+    fn a_reservation_evicts_no_more_payments_than_needed() {
         let window = window(vec![entry(1, 10), entry(2, 10), entry(3, 10)], 8);
         let late = Timestamp::EPOCH.after(LENGTH).after(LENGTH);
         for (wanted, eviction, evicted) in [
@@ -364,7 +364,7 @@ mod tests {
         /// The counted amount equals the plain definition: the sum of the entries that are younger than the window's
         /// duration.
         #[test]
-        fn live_is_the_sum_of_the_young(
+        fn the_spent_amount_is_the_sum_of_unexpired_payments(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..1_000), 0..20),
             now in 0..4 * LENGTH.micros(),
         ) {
@@ -377,7 +377,7 @@ mod tests {
 
         /// `fits` returns the first possible time: the amount fits at that time and not a microsecond earlier.
         #[test]
-        fn the_first_fitting_instant_is_exact(
+        fn the_first_time_at_which_an_amount_fits_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
             wanted in 1_u64..100,
         ) {
@@ -395,7 +395,7 @@ mod tests {
 
         /// Removing expired entries page by page changes neither the counted amount nor what fits.
         #[test]
-        fn what_was_forgotten_counted_no_more(
+        fn forgotten_payments_had_already_expired(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
             shown in 0_usize..20, now in 0..4 * LENGTH.micros(), wanted in 1_u64..100,
         ) {
@@ -411,7 +411,7 @@ mod tests {
 
         /// If only the oldest entries were read, an amount never fits earlier than if all were read.
         #[test]
-        fn a_partial_read_is_never_generous(
+        fn a_partially_read_window_never_understates_spending(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
             shown in 0_usize..20, now in 0..4 * LENGTH.micros(),
         ) {
@@ -423,7 +423,7 @@ mod tests {
 
     /// If all read entries have expired and there are unread entries, the sum may be too high.
     #[test]
-    fn unread_entries_make_a_sum_inexact() {
+    fn unread_payments_make_a_window_sum_inexact() {
         let at = Timestamp::from_micros(2).unwrap().after(LENGTH);
         let entries = || vec![entry(1, 10), entry(2, 10), entry(3, 10)];
         for (shown, is_exact) in [(1, false), (2, false), (3, true)] {
@@ -437,7 +437,7 @@ mod tests {
 
     /// More entries are read if they determine when an amount fits, up to a maximum number.
     #[test]
-    fn more_entries_are_read_to_tell_when_an_amount_fits() {
+    fn more_payments_are_read_to_compute_the_retry_time() {
         let not_before = RetryAt::NotBefore(Timestamp::EPOCH);
         let many = |count: usize| (1..).take(count).map(|at| entry(at, 1)).collect::<Vec<_>>();
         for (shown, fits, tells) in [

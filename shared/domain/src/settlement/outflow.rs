@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn transfers_use_the_nonce_of_the_preceding_log() {
+    fn outflow_transfers_use_the_nonce_of_the_preceding_log() {
         let nonce = |logs: &[(TxHash, BlockId, Log)]| -> Vec<bool> {
             find_outflows(logs)
                 .iter()
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_very_payment_is_what_was_expected() {
+    fn only_the_exact_payment_matches_an_outflow() {
         let expected = ExpectedTransfer {
             token: address(0x10),
             from: address(0x20),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_amounts_count_as_the_maximum() {
+    fn unreadable_outflow_amounts_count_as_the_maximum() {
         let mut odd = moved(8, 5);
         odd.2.data = vec![1; 33];
         assert_eq!(

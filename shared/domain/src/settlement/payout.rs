@@ -300,7 +300,7 @@ mod tests {
 
     /// Setting the same address again does not restart the delay.
     #[test]
-    fn changed_payout_addresses_wait_again() {
+    fn changed_withdrawal_addresses_wait_again() {
         let first = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
         assert_eq!(first.address.as_ref().unwrap().good_from, at(1_100));
         assert_eq!(named(&first, 1, 1_050), None);
@@ -320,7 +320,7 @@ mod tests {
 
     /// `WithdrawalAmount::Balance` withdraws the whole balance.
     #[test]
-    fn payout_refusals_have_a_fixed_order() {
+    fn withdrawal_rejections_have_a_fixed_order() {
         let record = named(&WithdrawalRecord::default(), 1, 1_000).unwrap();
         let open = (SettlementId::from_uuid(Uuid::nil()), at(5_000));
         let decide_frozen = |record: &WithdrawalRecord, frozen_by_operators, open, secs, balance, asked| {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn wallet_and_token_addresses_receive_no_payouts() {
+    fn withdrawals_to_wallet_and_token_addresses_are_rejected() {
         let (wallet, token) = (Address::repeat_byte(7), Network::Base.token().address);
         let check = |address| check_withdrawal_address(address, wallet, Network::Base);
         assert_eq!(check(wallet), Err(WithdrawalAddressError::OwnWallet));

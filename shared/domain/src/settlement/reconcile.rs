@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_event_topic_is_the_signature_hash() {
+    fn the_cancellation_event_topic_is_the_signature_hash() {
         assert_eq!(
             AUTHORIZATION_CANCELED,
             keccak256("AuthorizationCanceled(address,bytes32)")
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_each_sight_in_each_state() {
+    fn each_settlement_and_authorization_state_has_its_reconciliation() {
         let early = block(1_030);
         let late = block(2_000);
         let other_amount = || by(hash(1), BLOCK, vec![event(AUTHORIZATION_USED), transfer(9_999)]);
@@ -390,7 +390,7 @@ mod tests {
 
     /// EIP-3009: `require(block.timestamp < validBefore)`.
     #[test]
-    fn unused_holds_are_released_at_their_deadline() {
+    fn unused_holds_are_released_after_their_deadline() {
         let rows = [(1_059, "not yet"), (1_060, "release"), (1_061, "release")];
         for (secs, follows) in rows {
             assert_eq!(
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_alike_cancels_nothing() {
+    fn a_look_alike_event_cancels_no_authorization() {
         let strange: [fn(&mut Log); 4] = [
             |log| log.address = Address::repeat_byte(0x11),
             |log| log.topics[1] = Address::repeat_byte(0x21).into_word(),

@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn two_logs_at_one_place_prove_nothing() {
+    fn two_logs_with_the_same_index_prove_no_payment() {
         let logs = vec![used(7, 0x40), moved(8, 0x30, AMOUNT), moved(8, 0x31, AMOUNT)];
         assert_eq!(
             find_authorized_transfer(&expected(), &transaction(logs)),
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transfer_remembers_where_it_was_seen() {
+    fn a_found_transfer_has_its_block_and_log_index() {
         let transfer = find_authorized_transfer(&expected(), &transaction(changed(|_, _| {}))).unwrap();
         assert_eq!(
             (transfer.tx_hash(), transfer.block(), transfer.log_index()),
@@ -455,13 +455,13 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_the_hashes_of_the_event_signatures() {
+    fn event_topics_are_the_hashes_of_event_signatures() {
         assert_eq!(AUTHORIZATION_USED, keccak256("AuthorizationUsed(address,bytes32)"));
         assert_eq!(TRANSFER, keccak256("Transfer(address,address,uint256)"));
     }
 
     #[test]
-    fn only_the_prefixed_form_is_a_transaction_hash() {
+    fn only_0x_prefixed_hexadecimal_is_a_transaction_hash() {
         let digits = "AB".repeat(32);
         assert_eq!(
             TxHash::parse(&format!("0x{digits}")).unwrap().to_string(),
@@ -483,7 +483,7 @@ mod tests {
     proptest! {
         /// Other logs of the transaction are ignored if they come before or after the two logs of the payment.
         #[test]
-        fn strangers_change_nothing(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
+        fn logs_of_other_payments_do_not_change_the_result(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
                 let pair = |(at, (byte, units)): (u64, &(u8, u64))| {
                     let nonce = if *byte == 0x40 { 0x41 } else { *byte };
@@ -498,7 +498,7 @@ mod tests {
 
         /// A change of any single bit in the two logs is rejected.
         #[test]
-        fn every_bit_counts(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
+        fn every_changed_bit_of_a_transfer_log_is_rejected(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});
             logs[log].topics[topic][bit / 8] ^= 1 << (bit % 8);
             prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_err());

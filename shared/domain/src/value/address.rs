@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_strictly() {
+    fn wallet_addresses_are_parsed_strictly() {
         let checksummed = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
         let cases = [
             (checksummed.to_owned(), Ok(())),

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_dollars_with_the_digits_that_matter() {
+    fn dollars_are_displayed_with_significant_digits_only() {
         let cases = [
             (0, "0"),
             (1, "0.000001"),
@@ -228,13 +228,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dollars_are_read_as_they_are_written(units in 0..=Amount::MAX.0) {
+        fn formatted_dollar_amounts_can_be_parsed_again(units in 0..=Amount::MAX.0) {
             let amount = Amount(units);
             prop_assert_eq!(Amount::from_usdc(&amount.to_usdc()), Some(amount));
         }
 
         #[test]
-        fn what_is_added_can_be_taken_away_again(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
+        fn adding_and_subtracting_an_amount_restores_it(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
             let (a, b) = (Amount(a), Amount(b));
             match a.plus(b) {
                 Some(sum) => prop_assert_eq!(sum.minus(b), Some(a)),
@@ -243,7 +243,7 @@ mod tests {
         }
 
         #[test]
-        fn subtraction_never_wraps(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
+        fn amount_subtraction_never_wraps(a in 0..=Amount::MAX.0, b in 0..=Amount::MAX.0) {
             prop_assert_eq!(Amount(a).minus(Amount(b)).is_none(), a < b);
         }
     }

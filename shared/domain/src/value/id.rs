@@ -223,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_the_hyphenated_form_is_an_id() {
+    fn only_hyphenated_uuids_are_ids() {
         let text = "018f2f6e-0c00-7000-8000-000000000001";
         assert_eq!(SettlementId::parse(text).unwrap().to_string(), text);
         for other in [
@@ -261,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn a_settlement_id_tells_its_time(micros in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
+        fn a_settlement_id_contains_its_authorization_time(micros in 0..Timestamp::MAX.micros(), random: [u8; 8]) {
             let at = Timestamp::from_micros(micros).unwrap();
             prop_assert_eq!(SettlementId::new_at(at, random).authorized_at(), at);
         }

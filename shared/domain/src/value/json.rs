@@ -360,7 +360,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_document_has_one_meaning() {
+    fn ambiguous_json_documents_are_rejected() {
         assert_eq!(
             parse_json(br#"{"a":[1,{"b":null}],"c":-2}"#).unwrap(),
             json!({"a": [1, {"b": null}], "c": -2})
@@ -380,7 +380,7 @@ mod tests {
 
     /// Lone surrogates and numbers out of range are accepted only in the provider's document.
     #[test]
-    fn only_the_provider_document_is_parsed_leniently() {
+    fn only_provider_documents_are_parsed_leniently() {
         fn read(text: &str) -> Result<(Value, Option<&RawValue>), ValidationError> {
             parse_json_with_raw_field(text.as_bytes(), "offer")
         }
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn deeply_nested_json_is_refused() {
+    fn deeply_nested_json_is_rejected() {
         let deep = "[".repeat(100_000);
         assert!(parse_json(deep.as_bytes()).is_err());
     }

@@ -104,7 +104,7 @@ mod tests {
 
     /// A token can't be registered under a browser name, so the two kinds of names are never confused.
     #[test]
-    fn an_operator_is_the_same_with_a_token_and_in_a_browser() {
+    fn token_and_browser_names_identify_the_same_operator() {
         let ada = OperatorName::parse("ada").unwrap();
         let (there, bob) = (ada.to_browser_name(), OperatorName::parse("bob").unwrap());
         assert_eq!(there.as_str(), "browser:ada");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn slugs_are_plain_words() {
+    fn slugs_contain_only_lower_case_words() {
         assert!(ServiceSlug::parse("lab-weather_2").is_some());
         assert!(OperationSlug::parse("weather.current").is_some());
         for text in ["", "Lab", "a b", "a/b", "a.b", "\u{e9}", &"a".repeat(129)] {

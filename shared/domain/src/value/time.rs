@@ -154,7 +154,7 @@ mod tests {
     /// A leap second is parsed as the following second, as on clocks without leap seconds. Therefore time never goes
     /// back.
     #[test]
-    fn leap_seconds_are_the_next_second() {
+    fn leap_seconds_count_as_the_next_second() {
         let at = |text: &str| Timestamp::parse(text).unwrap().to_string();
         assert_eq!(at("2016-12-31T23:59:60Z"), "2017-01-01T00:00:00.000000Z");
         assert_eq!(at("2016-12-31T18:59:60.25-05:00"), "2017-01-01T00:00:00.250000Z");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn time_saturates_instead_of_wrapping() {
+    fn time_arithmetic_saturates_instead_of_wrapping() {
         assert_eq!(Timestamp::MAX.after(Duration::DAY), Timestamp::MAX);
         assert_eq!(Timestamp::EPOCH.before(Duration::DAY), Timestamp::EPOCH);
         assert_eq!(Timestamp::EPOCH.since(Timestamp::MAX), Duration::from_secs_u32(0));
@@ -171,7 +171,7 @@ mod tests {
 
     /// The minimum wait is one second.
     #[test]
-    fn waits_are_rounded_up_to_whole_seconds() {
+    fn retry_waits_are_rounded_up_to_whole_seconds() {
         assert_eq!(Duration(1).secs_rounded_up(), 1);
         assert_eq!(Duration(0).secs_rounded_up(), 1);
         assert_eq!(Duration(1_000_001).secs_rounded_up(), 2);

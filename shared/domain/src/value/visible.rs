@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn readable_texts_have_a_visible_character_and_no_direction_control() {
+    fn readable_texts_are_visible_without_direction_controls() {
         let flag = "\u{1f3f4}\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}";
         for text in [
             "a",

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_one_delivery_to_a_webhook() {
+    fn an_event_has_one_delivery_per_webhook() {
         assert_eq!(delivery().id, delivery().id);
         let other = DeliveryId::derive(WebhookId::from_uuid(Uuid::max()), delivery().event_id, at(1_000));
         assert_ne!(other, delivery().id);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_fails_after_eight_attempts_or_status_410() {
+    fn a_delivery_fails_after_eight_attempts_or_status_410() {
         let mut delivery = delivery();
         for _ in 0..7 {
             delivery = called(delivery, 1_000, CallResult::Status(500)).0;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_later_request_sends_it_again() {
+    fn only_a_later_request_repeats_a_delivery() {
         let (delivered, _) = called(delivery(), 1_000, CallResult::Status(200));
         assert_eq!(delivered.clone().with_request(None).next_action(at(2_000)), Due::Over);
         let again = delivered.with_request(Some(request(2)));

@@ -109,7 +109,7 @@ mod tests {
 
     /// Each entry has the time of a call in hours, the number of the call within its delivery, and the resulting stage.
     #[test]
-    fn failing_webhooks_are_notified_of_and_then_disabled() {
+    fn failing_webhooks_are_reported_and_later_disabled() {
         use FailureStage::{Disabled, New, Notified};
         let rows: [&[(u64, u32, FailureStage)]; 4] = [
             &[(0, 1, New), (11, 6, New), (12, 7, Notified), (24, 8, Notified)],
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_410_response_disables_at_once_and_another_version_starts_again() {
+    fn a_410_response_disables_a_webhook_version_at_once() {
         let gone = failed(None, 5, CallResult::Status(410), 1);
         assert_eq!((gone.stage, gone.reached_at), (FailureStage::Disabled, gone.since));
         let other = FailedCalls { version: 2, ..gone };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_events_of_a_stage_are_the_same_event() {
+    fn repeated_failure_events_have_the_same_id() {
         let person = UserId::derive("https://issuer.example", "ann");
         let webhook = WebhookId::from_uuid(uuid::Uuid::nil());
         let event = |calls: &FailedCalls| calls.stage_event(EventSource::default(), &person, webhook).unwrap();

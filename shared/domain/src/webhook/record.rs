@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_urls_and_more_events_widen_webhook_terms() {
+    fn new_urls_and_more_events_widen_webhook_settings() {
         let some = WebhookSettings {
             kinds: Some([EventKind::ApprovalAsked].into()),
             agents: Some([agent(1)].into()),
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn rotated_secrets_keep_signing_for_one_day() {
+    fn rotated_webhook_secrets_keep_signing_for_one_day() {
         let (rotated, ended) = webhook(terms()).rotate_secret(secret(2), at(1_000));
         assert_eq!((rotated.version, ended), (2, vec![]));
         let signing = |webhook: &Webhook, secs| webhook.signing_secrets(at(secs)).collect::<Vec<_>>();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_limits_to_nothing_is_refused() {
+    fn empty_webhook_selections_are_rejected() {
         let paths = |terms: WebhookSettings| {
             terms
                 .validation_errors()

@@ -131,7 +131,7 @@ mod tests {
 
     /// The eight attempts span almost a day.
     #[test]
-    fn failed_calls_are_retried_with_growing_pauses() {
+    fn failed_webhook_calls_are_retried_with_growing_pauses() {
         assert!(RETRY_PAUSES.is_sorted());
         let total: u64 = RETRY_PAUSES.iter().map(|pause| pause.secs()).sum();
         assert_eq!(total, 23 * 3_600 + 35 * 60 + 5);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_2xx_delivers_and_410_ends_the_webhook() {
+    fn only_2xx_statuses_deliver_and_410_ends_the_webhook() {
         for status in [200, 202, 204, 299] {
             let after = next_step_after_call(CallResult::Status(status), 1, None, 0);
             assert_eq!(after, AfterCall::Delivered, "{status}");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_returns_from_its_text() {
+    fn call_results_survive_formatting_and_parsing() {
         for result in [
             CallResult::Status(200),
             CallResult::Status(503),

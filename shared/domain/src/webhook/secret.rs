@@ -65,7 +65,7 @@ mod tests {
 
     /// The example in the tests of the specification's libraries (standard-webhooks, `libraries/*/test`).
     #[test]
-    fn a_signature_is_the_libraries_own() {
+    fn webhook_signatures_match_the_standard_webhooks_library() {
         let key = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE=";
         let secret = WebhookSecret::parse(key).unwrap();
         assert_eq!(*secret.to_standard_text(), key);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_has_one_form() {
+    fn a_webhook_secret_has_exactly_one_format() {
         let text = WebhookSecret::from_random([7; 32]).to_standard_text();
         assert!(WebhookSecret::parse(&text).is_some());
         for other in [

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_numbers_are_kept_and_nothing_else() {
+    fn call_metadata_keeps_only_texts_and_numbers() {
         let given = json!({"target_url": "https://a.example/", "task": "t\n1", "step": 2, "share": 0.5, "none": null});
         assert_eq!(read(&given), Ok(r#"{"share":0.5,"step":2,"task":"t\n1"}"#.to_owned()));
         assert_eq!(read(&json!({})), Ok("{}".to_owned()));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_target_is_told() {
+    fn a_misspelled_target_parameter_is_reported() {
         for name in [
             "targetUrl",
             "target-url",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_plain() {
+    fn call_metadata_names_are_short_printable_ascii() {
         for name in ["", "a b", "\u{202e}key", "kl\u{fc}ger", "a\n", &"x".repeat(65)] {
             assert!(read(&json!({ name: 1 })).is_err(), "{name:?}");
         }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded() {
+    fn call_metadata_is_limited_in_size() {
         let of = |count: usize| Value::Object((0..count).map(|n| (format!("m{n}"), json!(n))).collect());
         assert!(read(&of(16)).is_ok());
         assert_eq!(read(&of(17)).unwrap_err(), ["/metadata"]);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_and_attempt_do_not_change_a_request() {
+    fn request_fingerprints_ignore_spelling_and_attempt() {
         let one = fingerprint(r#"{"a": 1, "b": {"c": "\u00e9", "d": 2.0}, "idempotency_key": "x"}"#);
         let two = fingerprint("{\"b\":{\"d\":2,\"c\":\"\u{e9}\"},\"approval_id\":\"y\",\"a\":1}");
         assert_eq!(one, two);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn null_is_absent() {
+    fn null_fields_do_not_change_a_fingerprint() {
         let base = fingerprint(r#"{"a": 1, "metadata": {"b": 1}, "original_request": {}}"#);
         for same in [
             r#"{"a": 1, "metadata": {"b": 1, "target_url": null}, "original_request": {"body_hash": null}}"#,
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn offer_fingerprints_cover_only_the_signed_terms() {
+    fn payment_fingerprints_cover_only_the_signed_requirements() {
         let entry = json!({
             "scheme": "exact", "network": "eip155:84532", "amount": "10000", "maxTimeoutSeconds": 60,
             "asset": "0x036CbD53842c5426634e7929541eC2318f3dCF7e", "payTo": "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn members_that_are_left_out_change_nothing() {
+    fn excluded_fields_do_not_change_a_fingerprint() {
         let of = |offer: &str| {
             let body = parse_json(format!(r#"{{"a": 1.5, "offer": {offer}}}"#).as_bytes()).unwrap();
             Fingerprint::for_request(&body, &["offer"])
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_does() {
+    fn requested_fields_change_a_fingerprint() {
         assert_ne!(fingerprint(r#"{"a":1}"#), fingerprint(r#"{"a":2}"#));
         assert_ne!(
             fingerprint(r#"{"a":{"idempotency_key":"x"}}"#),

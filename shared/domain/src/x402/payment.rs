@@ -294,7 +294,7 @@ mod tests {
         "maxTimeoutSeconds":60,"extra":{"name":"USDC","version":"2","anything":[1,null]},"unknown":true}"#;
 
     #[test]
-    fn each_version_has_its_header_and_payload() {
+    fn each_x402_version_has_its_own_header_and_payload() {
         let entry: Value = serde_json::from_str(ENTRY_V2).unwrap();
         let extended = format!(
             r#"{{"x402Version":2,"accepts":[{ENTRY_V2}],"resource":{{"url":"http://x"}},"extensions":{{"a":{{"info":{{}}}}}}}}"#
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_provider_wrote_is_echoed_unaltered() {
+    fn payment_requirements_are_echoed_unaltered() {
         let entry = ENTRY_V2.replace(r#""unknown":true"#, r#""unknown": [0.10, 1E2, "\ud800 \" ]"]"#);
         let extensions = r#"{"a": {"info": {"at": 18446744073709551617.5, "of": 1e999}}, "b": []}"#;
         let echoed = |resource: &str, extensions: &str| {
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_shows_nothing_that_pays() {
+    fn debug_output_of_payments_contains_no_signature() {
         assert_eq!(format!("{:?}", header(V1)), "PaymentHeader { name: \"X-PAYMENT\", .. }");
     }
 }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_decoded_however_it_is_written() {
+    fn transaction_hashes_are_decoded_from_any_base64_variant() {
         // The text has letters that exist in only one of the alphabets, and a length that needs padding.
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_transaction_hash_needs_a_known_name() {
+    fn a_transaction_hash_is_only_found_under_a_known_name() {
         let bare = HASH.trim_start_matches("0x");
         let same = [
             json!({"txHash": HASH}),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn undecodable_proofs_are_distinguished_from_missing_hashes() {
+    fn undecodable_payment_responses_differ_from_missing_hashes() {
         let undecodable = [
             json!(""),
             json!("not base64"),
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_received_is_blank() {
+    fn a_missing_payment_response_counts_as_blank() {
         let blank = [
             json!(""),
             json!(" \t\n"),
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_mistakes_are_named() {
+    fn malformed_payment_responses_have_specific_errors() {
         let (one, two) = (response(&json!(HASH)), response(&json!(OTHER)));
         let cases = [
             (json!(7), ROOT),
@@ -438,7 +438,7 @@ mod tests {
     proptest! {
         /// Every text can be parsed unless it is too long.
         #[test]
-        fn any_text_is_read(text in ".*") {
+        fn payment_responses_are_rejected_only_if_too_long(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;
             prop_assert_eq!(find_transaction_hash(&Value::String(text)).is_err(), too_long);
         }

@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_of_a_requirement_is_read() {
+    fn every_format_of_payment_requirements_is_parsed() {
         let v1 = json!({"x402Version": 1, "error": "X-PAYMENT header is required", "accepts": [v1_entry()]});
         let cases = [
             (v1, X402Version::V1),
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cheapest_payable_entry_is_chosen() {
+    fn the_first_of_the_cheapest_payable_requirements_is_chosen() {
         let priced = |units: &str| with(v2_entry(), "/amount", Some(json!(units)));
         let elsewhere = with(priced("1"), "/network", Some(json!("eip155:8453")));
         let malformed = with(priced("2"), "/payTo", Some(json!("merchant")));
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_is_payable_each_entry_says_why() {
+    fn unpayable_requirements_each_have_a_reason() {
         let other_asset = with(v2_entry(), "/asset", Some(json!(PAYEE)));
         let other_scheme = json!({"scheme": "upto", "network": "eip155:84532"});
         let broken = with(with(v2_entry(), "/amount", Some(json!(10_000))), "/payTo", None);
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_read_strictly() {
+    fn each_payment_requirement_is_parsed_strictly() {
         let lower = json!(USDC.to_lowercase());
         let cases = [
             // Valid values.
@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn v1_leaves_extra_optional_but_not_wrong() {
+    fn version_1_requirements_may_omit_extra_but_not_contradict_it() {
         let cases = [
             ("/extra", None, true),
             ("/extra", Some(json!({})), true),
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn the_outer_object_is_read_strictly() {
+    fn the_402_document_is_parsed_strictly() {
         let both = with(v2_entry(), "/maxAmountRequired", Some(json!("1")));
         let cases = [
             (json!([]), vec![""]),
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_depends_on_refuses_no_offer() {
+    fn unused_requirement_fields_reject_no_payment() {
         let anything = [
             Value::Null,
             json!([]),
@@ -708,7 +708,7 @@ mod tests {
     }
 
     #[test]
-    fn every_network_pins_its_own_token() {
+    fn each_network_accepts_only_its_own_token() {
         let mainnet = json!({
             "scheme": "exact", "network": "eip155:8453", "amount": "1", "payTo": PAYEE, "maxTimeoutSeconds": 60,
             "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913", "extra": {"name": "USD Coin", "version": "2"}
@@ -722,7 +722,7 @@ mod tests {
     proptest! {
         /// For all prices, the first of the cheapest payment requirements is chosen.
         #[test]
-        fn nothing_cheaper_is_passed_over(prices in prop::collection::vec(1_u64..6, 1..12)) {
+        fn the_chosen_requirements_are_the_cheapest(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =
                 prices.iter().map(|units| with(v2_entry(), "/amount", Some(json!(units.to_string())))).collect();
             let offer = Offer::choose_cheapest(&v2(&entries), NETWORK).unwrap();

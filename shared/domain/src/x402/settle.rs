@@ -91,7 +91,7 @@ mod tests {
 
     /// An accepted submission needs a transaction hash. A reason that is not a plain code is dropped.
     #[test]
-    fn facilitator_answers_map_to_a_submission_state() {
+    fn facilitator_responses_map_to_a_submission_state() {
         let hash = format!("0x{}", "ab".repeat(32));
         let rows = [
             (json!({"success": true, "transaction": hash}), Submission::Accepted),

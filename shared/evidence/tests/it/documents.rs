@@ -43,7 +43,7 @@ fn outcomes(report: &Report) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_proof_with_its_statement_passes_each_step() {
+async fn a_proof_with_its_statement_passes_every_verification_step() {
     let report = verify_document(&document().await, &trust_with(|_| ())).unwrap();
     let steps = [
         "statement: passed",
@@ -61,7 +61,7 @@ async fn a_proof_with_its_statement_passes_each_step() {
 }
 
 #[test]
-fn a_bare_statement_skips_the_log() {
+fn verifying_a_statement_without_proof_skips_the_log() {
     let report = verify_document(&statement(1), &trust_with(|_| ())).unwrap();
     let steps = [
         "statement: passed",
@@ -74,7 +74,7 @@ fn a_bare_statement_skips_the_log() {
 }
 
 #[tokio::test]
-async fn what_is_not_trusted_fails() {
+async fn statements_of_untrusted_keys_fail() {
     let other = NoteSigner::new(ORIGIN, KeyType::Ed25519, &seed(9)).unwrap();
     let document = document().await;
     let trusts = [
@@ -111,7 +111,7 @@ async fn what_is_not_trusted_fails() {
 }
 
 #[tokio::test]
-async fn a_proof_must_carry_a_statement() {
+async fn a_proof_without_a_statement_fails() {
     let proof: TlogProof = document().await.parse().unwrap();
     let note = proof.to_string().split_once("\n\n").unwrap().1.to_owned();
     let without = TlogProof::new(None, 3, Vec::new(), &note).unwrap().to_string();
@@ -124,7 +124,7 @@ async fn a_proof_must_carry_a_statement() {
 }
 
 #[tokio::test]
-async fn each_flipped_bit_of_a_document_is_refused() {
+async fn each_flipped_bit_of_a_proof_document_is_rejected() {
     let (document, trust) = (document().await, trust_with(|_| ()));
     for at in 0..document.len() * 8 {
         let mut bytes = document.clone().into_bytes();
@@ -150,7 +150,7 @@ fn statements_of_an_unknown_kind_fail() {
 }
 
 #[test]
-fn spellings_of_a_statement_fail_and_other_documents_are_unreadable() {
+fn noncanonical_statements_fail_and_other_documents_are_unreadable() {
     let (good, trust) = (statement(1), trust_with(|_| ()));
     for wrong in [format!("{good}\n"), format!("{good}="), good.replacen('.', "A.", 1)] {
         assert!(!verify_document(&wrong, &trust).unwrap().is_verified(), "{wrong}");
@@ -167,7 +167,7 @@ fn spellings_of_a_statement_fail_and_other_documents_are_unreadable() {
 }
 
 #[test]
-fn steps_of_the_caller_count() {
+fn steps_added_by_the_caller_affect_the_report() {
     let mut report = verify_document(&statement(1), &trust_with(|_| ())).unwrap();
     report.add_step(Step::new(StepName::Chain, Outcome::Skipped("no node".to_owned())));
     assert!(report.is_verified());

@@ -5,7 +5,7 @@ use purser_evidence::{Jwk, JwkError, JwkSet, StatementKey, StatementKind};
 use serde_json::{Value, json};
 
 #[test]
-fn a_key_set_is_published_and_read_again() {
+fn key_sets_survive_serialization_and_parsing() {
     let (current, older) = (statement_key(), StatementKey::new(&seed(9)).unwrap());
     let set = JwkSet::new(current.jwk().clone(), [older.jwk().clone(), current.jwk().clone()]);
     let json = serde_json::to_value(&set).unwrap();
@@ -30,7 +30,7 @@ fn a_key_set_is_published_and_read_again() {
 }
 
 #[test]
-fn keys_are_named_by_their_thumbprints() {
+fn keys_are_identified_by_their_thumbprints() {
     let keys = &vectors()["keys"];
     for alg in ["ES256", "EdDSA"] {
         let public = &keys[alg]["public"];
@@ -40,7 +40,7 @@ fn keys_are_named_by_their_thumbprints() {
 }
 
 #[test]
-fn invalid_keys_are_refused_and_other_kinds_ignored() {
+fn invalid_keys_are_rejected_and_other_key_types_ignored() {
     let keys = vectors()["keys"].clone();
     let [ec, ed] = ["ES256", "EdDSA"].map(|alg| keys[alg]["public"].clone());
     let with = |key: &Value, name: &str, value: Value| {

@@ -32,7 +32,7 @@ fn reference(entries: &[String]) -> MemoryBackedTree<Sha256, String> {
 }
 
 #[test]
-fn objects_are_those_of_the_vectors_byte_for_byte() {
+fn log_objects_match_the_test_vectors_byte_for_byte() {
     let vectors = vectors();
     let statements: Vec<_> = vectors["statements"].as_array().unwrap().iter().collect();
     let entries: Vec<_> = statements.iter().map(|statement| text(&statement["jws"])).collect();
@@ -54,7 +54,7 @@ fn objects_are_those_of_the_vectors_byte_for_byte() {
 }
 
 #[test]
-fn paths_have_one_spelling() {
+fn each_tile_path_has_exactly_one_form() {
     for (path, written) in [
         (TilePath::for_hashes(0, 0, 11), "tile/0/000.p/11"),
         (TilePath::for_hashes(0, 1_234_067, 256), "tile/0/x001/x234/067"),
@@ -100,7 +100,7 @@ fn paths_have_one_spelling() {
 }
 
 #[test]
-fn malformed_tiles_and_bundles_are_refused() {
+fn malformed_tiles_and_bundles_are_rejected() {
     let list = vec![b"a".to_vec(), vec![7; 65_535], Vec::new()];
     let bundle = encode_entries(&list).unwrap();
     assert_eq!(decode_entries(&bundle), Ok(list));
@@ -121,7 +121,7 @@ fn malformed_tiles_and_bundles_are_refused() {
 
 /// Handlers that await these futures run on any thread.
 #[test]
-fn readers_may_be_awaited_anywhere() {
+fn tile_reads_can_be_awaited_on_any_thread() {
     fn is_send(_: &impl Send) {}
     let (objects, head) = log_of(&entries(3));
     is_send(&Edge::read_right_edge(&objects, &head));
@@ -132,7 +132,7 @@ fn readers_may_be_awaited_anywhere() {
 
 /// The example in c2sp.org/tlog-tiles: 70,000 entries.
 #[test]
-fn a_log_has_the_tiles_of_the_specification() {
+fn a_log_has_the_tiles_that_the_specification_defines() {
     let (objects, head) = log_of(&entries(70_000));
     let count = |prefix: &str, is_full: bool| {
         let paths = objects.0.keys().filter(|path| path.to_string().starts_with(prefix));
@@ -176,7 +176,7 @@ proptest! {
 
     /// Batches of any sizes result in the same objects as one append, plus intermediate partial objects.
     #[test]
-    fn batches_make_the_same_log(
+    fn appending_in_batches_gives_the_same_log(
         sizes in prop::collection::vec(prop_oneof![0..4_usize, 0..700_usize, Just(256)], 1..12),
         is_reread in any::<bool>(),
     ) {
@@ -220,7 +220,7 @@ proptest! {
 
     /// A change of any bit in an object that a proof needs is detected.
     #[test]
-    fn a_changed_object_gives_no_proof(count in 1..2_000_usize, index in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>()) {
+    fn a_changed_log_object_gives_no_proof(count in 1..2_000_usize, index in any::<prop::sample::Index>(), bit in any::<prop::sample::Index>()) {
         let all = entries(count);
         let (objects, head) = log_of(&all);
         let index = index.index(count);
@@ -244,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn each_flipped_bit_of_an_inclusion_proof_is_refused() {
+fn each_flipped_bit_of_an_inclusion_proof_is_rejected() {
     let all = entries(300);
     let (objects, head) = log_of(&all);
     let hashes = run(build_inclusion_proof(&objects, &head, 270, all[270].as_bytes())).unwrap();
@@ -259,7 +259,7 @@ fn each_flipped_bit_of_an_inclusion_proof_is_refused() {
 }
 
 #[test]
-fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
+fn partial_tiles_can_be_deleted_after_full_tiles_exist() {
     let all = entries(600);
     let (mut objects, older) = log_of(&all[..500]);
     let edge = run(Edge::read_right_edge(&objects, &older)).unwrap();
@@ -279,7 +279,7 @@ fn partial_tiles_may_be_deleted_once_there_are_full_ones() {
 
 /// A reader who stored a checkpoint detects the change, whatever the log serves later.
 #[test]
-fn forks_cuts_and_rewrites_are_found() {
+fn log_forks_truncations_and_rewrites_are_detected() {
     let all = entries(700);
     let (objects, kept) = log_of(&all[..500]);
     let honest = run(Edge::read_right_edge(&objects, &kept))
@@ -347,7 +347,7 @@ fn forks_cuts_and_rewrites_are_found() {
 
 /// A writer that stopped before the checkpoint leaves objects that the next writer writes again.
 #[test]
-fn a_stopped_append_loses_and_doubles_nothing() {
+fn an_interrupted_append_loses_and_duplicates_no_entry() {
     let all = entries(900);
     let (start, head) = log_of(&all[..200]);
     let appended = run(Edge::read_right_edge(&start, &head))

@@ -11,7 +11,7 @@ fn log_key() -> VerifierKey {
 }
 
 #[test]
-fn verifier_keys_have_one_spelling() {
+fn each_verifier_key_has_exactly_one_text_form() {
     let vectors = vectors();
     let vkey = text(&vectors["keys"]["log"]["vkey"]);
     // The base64 of the key above contains no plus sign. The base64 of this key does.
@@ -43,7 +43,7 @@ fn verifier_keys_have_one_spelling() {
 
 /// Ed25519 is deterministic, so the signed note equals the note in the vectors.
 #[test]
-fn checkpoints_of_the_vectors_are_written_and_read() {
+fn checkpoints_match_the_test_vectors() {
     let vectors = vectors();
     let bytes = text(&vectors["keys"]["log"]["seed_hex"]);
     let bytes: Vec<u8> = (0..32)
@@ -64,7 +64,7 @@ fn checkpoints_of_the_vectors_are_written_and_read() {
 
 /// Includes the cases in the README of the vectors in which other implementations differ.
 #[test]
-fn awkward_notes_are_refused() {
+fn malformed_signed_notes_are_rejected() {
     let vectors = vectors();
     let good = text(&vectors["checkpoints"]["11"]);
     let log = good.lines().last().unwrap();
@@ -109,7 +109,7 @@ fn awkward_notes_are_refused() {
 }
 
 #[test]
-fn checkpoints_have_three_lines() {
+fn checkpoint_texts_have_exactly_three_lines() {
     let root = Hash::for_leaf(b"a").to_string();
     let empty = Hash::for_empty_tree().to_string();
     for good in [
@@ -144,7 +144,7 @@ fn checkpoints_have_three_lines() {
 }
 
 #[test]
-fn a_note_has_a_text_of_whole_lines() {
+fn a_signed_note_has_a_text_of_whole_lines() {
     let signer = log_signer();
     for text in ["a\n", "a\n\nb\n", "\n"] {
         let note = signer.sign_text(text).unwrap();
@@ -159,7 +159,7 @@ fn a_note_has_a_text_of_whole_lines() {
 }
 
 #[test]
-fn witnesses_cosign_a_time_and_a_text() {
+fn witness_cosignatures_cover_time_and_checkpoint() {
     let (_, head) = log_of(&[statement(0)]);
     let note = checkpoint(head);
     let body = Note::parse(&note).unwrap().unverified_text().to_owned();

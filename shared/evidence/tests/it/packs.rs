@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// Different parsers may keep different ones of two equal keys.
 #[test]
-fn a_field_that_is_there_twice_is_rejected_wherever_it_is() {
+fn duplicate_fields_in_an_evidence_file_are_rejected() {
     let trust = trust();
     let trusted = serde_json::to_string(&json!({
         "jwks": JwkSet::new(statement_key().jwk().clone(), []), "logs": [], "providers": [{"host": "a.example", "keys": []}],
@@ -169,7 +169,7 @@ fn verified(file: &Value) -> EvidenceReport {
 }
 
 #[tokio::test]
-async fn a_receipt_whose_confirmation_was_reverted_is_void() {
+async fn a_receipt_with_a_reverted_confirmation_is_void() {
     let none = || json!({"offers": [], "receipt": null});
     for (changes, failed) in [
         (vec![2], vec![]),
@@ -226,7 +226,7 @@ fn object(name: &str) -> Value {
 }
 
 #[test]
-fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
+fn provider_object_signers_match_the_official_x402_package() {
     for vector in vectors()["vectors"].as_array().unwrap() {
         let kind: ProviderObject = serde_json::from_value(vector["kind"].clone()).unwrap();
         let signed = kind.verify(&vector["object"], &[]).unwrap();
@@ -271,7 +271,7 @@ fn objects_of_providers_have_the_signer_that_the_official_package_finds() {
 }
 
 #[tokio::test]
-async fn a_file_of_evidence_passes_each_step() {
+async fn an_evidence_file_passes_every_verification_step() {
     let provider = json!({"offers": [object("an offer by the payee")], "receipt": object("a receipt by the payee")});
     let file = file(provider).await;
     let report = verified(&file);
@@ -313,7 +313,7 @@ async fn a_file_of_evidence_passes_each_step() {
 type Change<'a> = (&'a str, &'a dyn Fn(&mut Value));
 
 #[tokio::test]
-async fn a_changed_file_of_evidence_is_refused() {
+async fn a_changed_evidence_file_is_rejected() {
     let provider = json!({"offers": [object("an offer by the payee")], "receipt": object("a receipt by the payee")});
     let file = file(provider).await;
     let swapped = |file: &mut Value| {
@@ -354,7 +354,7 @@ async fn a_changed_file_of_evidence_is_refused() {
 
 /// The decision alone proves no payment, unless the decision denied the payment.
 #[tokio::test]
-async fn a_file_without_what_is_essential_is_not_verified() {
+async fn an_evidence_file_without_required_parts_is_not_verified() {
     for (result, is_verified) in [("allow", false), ("block", true), ("escalate", true)] {
         let mut file = file_of(result, Value::Null).await;
         file["receipt"] = Value::Null;
@@ -404,7 +404,7 @@ fn mutations(value: &Value) -> Vec<Value> {
 
 /// Each change of a file is detected, or the changed field is listed as unverified.
 #[tokio::test]
-async fn each_mutated_leaf_fails_or_is_listed_as_unverified() {
+async fn each_changed_evidence_value_fails_or_is_listed_as_unverified() {
     let receipt = object("a receipt by the payee");
     let provider = json!({"offers": [object("an offer by the payee")], "receipt": receipt, "http_status": 200});
     let file = file(provider).await;
@@ -461,7 +461,7 @@ fn silent_changes(file: &Value) -> Vec<String> {
 /// Anybody can sign an object and put their own key into it. A signer counts if the signer is the payee, if the host of
 /// the resource publishes the key, or if the reader trusts the key for this host.
 #[tokio::test]
-async fn signers_that_are_not_bound_to_the_payee_are_skipped() {
+async fn provider_signers_not_bound_to_the_payee_are_skipped() {
     for (offer, receipt) in [
         ("an offer by did:web", "a receipt by another"),
         ("an offer by ES256 and did:key", "a receipt by another"),
@@ -498,7 +498,7 @@ fn did_document(host: &str) -> Value {
 }
 
 #[tokio::test]
-async fn keys_of_the_host_count_for_its_resources_alone() {
+async fn keys_of_a_host_are_trusted_only_for_its_resources() {
     let provider =
         json!({"offers": [object("an offer by did:web")], "receipt": object("a receipt by EdDSA and did:jwk")});
     let file = file(provider).await.to_string();
@@ -538,7 +538,7 @@ async fn keys_of_the_host_count_for_its_resources_alone() {
 
 /// A provider's object that does not identify the payment proves nothing, whoever signed it.
 #[test]
-fn objects_without_a_required_member_are_rejected() {
+fn provider_objects_without_a_required_field_are_rejected() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
     let jwk = json!({"crv": "Ed25519", "x": URL_SAFE_NO_PAD.encode(key.public_key())});
     let kid = format!("did:jwk:{}", URL_SAFE_NO_PAD.encode(jwk.to_string()));

@@ -30,7 +30,7 @@ fn head(vectors: &Value, size: usize) -> TreeHead {
 }
 
 #[test]
-fn proofs_of_the_vectors_are_read_verified_and_written() {
+fn inclusion_proofs_match_the_test_vectors() {
     let vectors = vectors();
     for (index, proof) in vectors["inclusion"].as_array().unwrap().iter().enumerate() {
         let entry = text(&vectors["statements"][index]["jws"]).as_bytes();
@@ -50,7 +50,7 @@ fn proofs_of_the_vectors_are_read_verified_and_written() {
 }
 
 #[test]
-fn a_leaf_is_the_hash_of_the_exact_statement() {
+fn a_log_leaf_is_the_hash_of_the_exact_statement() {
     let vectors = vectors();
     for statement in vectors["statements"].as_array().unwrap() {
         let hash = Hash::for_leaf(text(&statement["jws"]).as_bytes());
@@ -67,7 +67,7 @@ fn a_leaf_is_the_hash_of_the_exact_statement() {
 }
 
 #[test]
-fn awkward_proofs_are_refused() {
+fn malformed_inclusion_proofs_are_rejected() {
     let vectors = vectors();
     let good = text(&vectors["inclusion"][5]["tlog_proof"]);
     let entry = text(&vectors["statements"][5]["jws"]);
@@ -118,7 +118,7 @@ fn awkward_proofs_are_refused() {
 }
 
 #[test]
-fn consistency_proofs_of_the_vectors_are_verified() {
+fn consistency_proofs_match_the_test_vectors() {
     let vectors = vectors();
     for proof in vectors["consistency_all"].as_array().unwrap() {
         let size = |name: &str| usize::try_from(proof[name].as_u64().unwrap()).unwrap();
@@ -151,7 +151,7 @@ fn consistency_proofs_of_the_vectors_are_verified() {
 }
 
 #[tokio::test]
-async fn a_quorum_of_witnesses_is_needed() {
+async fn proofs_need_the_required_number_of_witnesses() {
     let entries = [statement(0), statement(1)];
     let (objects, head) = log_of(&entries);
     let note = checkpoint(head);
@@ -234,7 +234,7 @@ fn a_log_may_have_several_keys() {
 }
 
 #[test]
-fn hashes_have_one_spelling() {
+fn each_hash_has_exactly_one_text_form() {
     let hash = Hash::for_leaf(b"a");
     let text = hash.to_string();
     assert_eq!(text.parse(), Ok(hash));

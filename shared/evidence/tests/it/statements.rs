@@ -16,7 +16,7 @@ fn key_set() -> JwkSet {
 }
 
 #[test]
-fn statements_of_another_implementation_are_verified() {
+fn statements_signed_by_another_implementation_are_verified() {
     let set = key_set();
     for statement in vectors()["statements"].as_array().unwrap() {
         let verified = set.verify(text(&statement["jws"])).unwrap();
@@ -35,7 +35,7 @@ fn with_header(header: &str, of: &str) -> String {
 }
 
 #[test]
-fn a_statement_has_one_spelling_and_two_algorithms() {
+fn a_statement_has_one_encoding_and_two_allowed_algorithms() {
     let (set, vectors) = (key_set(), vectors());
     let [es256, eddsa] = [0, 1].map(|index| text(&vectors["statements"][index]["jws"]).to_owned());
     let kid = text(&vectors["keys"]["EdDSA"]["public"]["kid"]);
@@ -106,7 +106,7 @@ fn a_statement_has_one_spelling_and_two_algorithms() {
 
 /// Anybody can compute the second signature from a valid statement. Therefore the log contains exact bytes.
 #[test]
-fn es256_has_a_twin_of_each_signature() {
+fn both_es256_forms_of_a_signature_verify() {
     let statement = text(&vectors()["statements"][0]["jws"]).to_owned();
     let (signed, signature) = statement.rsplit_once('.').unwrap();
     let bytes = URL_SAFE_NO_PAD.decode(signature).unwrap();
@@ -131,7 +131,7 @@ fn u128_pair(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn each_flipped_bit_of_a_statement_is_refused() {
+fn each_flipped_bit_of_a_statement_is_rejected() {
     let key = statement_key();
     let statement = key.sign(StatementKind::Receipt, br#"{"a":1}"#).unwrap();
     let set = JwkSet::new(key.jwk().clone(), []);
@@ -146,7 +146,7 @@ fn each_flipped_bit_of_a_statement_is_refused() {
 }
 
 #[test]
-fn statements_are_at_most_as_long_as_an_entry() {
+fn statements_are_at_most_as_long_as_a_log_entry() {
     let key = statement_key();
     let signed = |length: usize| key.sign(StatementKind::Decision, &vec![b'x'; length]);
     // Three bytes of the payload take four characters.
@@ -188,7 +188,7 @@ async fn es256_statements_are_signed_by_digest() {
 }
 
 #[test]
-fn der_signatures_have_one_form() {
+fn only_canonical_der_signatures_are_accepted() {
     let padded = |bytes: &[u8]| {
         let mut padded = vec![0; 32 - bytes.len()];
         padded.extend(bytes);

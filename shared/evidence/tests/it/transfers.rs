@@ -51,7 +51,7 @@ fn responses() -> NodeResponses {
 }
 
 #[test]
-fn a_stated_transfer_is_found_or_not() {
+fn a_stated_transfer_is_compared_with_the_node_responses() {
     let transfer = StatedTransfer::from_statement(&stated(StatementKind::Receipt, &payload())).unwrap();
     assert_eq!(transfer.tx_hash(), hash().to_lowercase());
     assert_eq!(transfer.block_number(), "0x1f");
@@ -126,7 +126,7 @@ fn a_stated_transfer_is_found_or_not() {
 
 /// Two receipts that claim the same transfer have different nonces, and the transfer has only one nonce.
 #[test]
-fn one_transfer_matches_one_of_two_receipts() {
+fn each_transfer_matches_only_its_own_receipt() {
     let mut other = payload();
     other["settlement"]["nonce_prefix"] = json!("0x0123456789abcdee");
     let [one, other] = [payload(), other].map(|payload| {
@@ -137,7 +137,7 @@ fn one_transfer_matches_one_of_two_receipts() {
 }
 
 #[test]
-fn statements_without_a_transfer_have_none_to_look_for() {
+fn only_receipt_statements_contain_a_transfer() {
     let of = |kind, payload: &Value| StatedTransfer::from_statement(&stated(kind, payload)).err();
     assert_eq!(of(StatementKind::Decision, &payload()), Some(NoTransfer::Unstated));
     for unstated in [

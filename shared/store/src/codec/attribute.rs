@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn attributes_survive_encoding_and_decoding() {
         let uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         returns(AgentId::from_uuid(uuid));
         returns(RuleId::from_uuid(uuid));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_written_here_is_not_read() {
+    fn malformed_attributes_are_not_decoded() {
         let number = |text: &str| AttributeValue::N(text.to_owned());
         assert_eq!(Amount::read(&number("9007199254740992")), None);
         assert_eq!(Amount::read(&number("-1")), None);
@@ -333,7 +333,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_and_bytes_return(units in 0..=Amount::MAX.units(), micros in 0..=Timestamp::MAX.micros(), bytes: [u8; 32]) {
+        fn numbers_and_bytes_survive_encoding(units in 0..=Amount::MAX.units(), micros in 0..=Timestamp::MAX.micros(), bytes: [u8; 32]) {
             returns(Amount::from_units(units).unwrap());
             returns(Timestamp::from_micros(micros).unwrap());
             returns(Fingerprint::from_bytes(bytes));

@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn checks_return(checks in prop::collection::vec(
+        fn policy_checks_survive_encoding(checks in prop::collection::vec(
             (prop::sample::select(CheckName::ALL), prop::sample::select(CheckOutcome::ALL), amount(), amount(), amount())
                 .prop_map(|(name, outcome, limit, used, remaining)| Check { name, outcome, limit, used, remaining }),
             0..14,
@@ -148,7 +148,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_decoded_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn decoding_arbitrary_check_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             Vec::<Check>::read(&AttributeValue::B(Blob::new(bytes)));
         }
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_off_check_is_none() {
+    fn truncated_checks_are_not_decoded() {
         for bytes in [
             &[1][..],
             &[1, 1],

@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(value in values()) {
+        fn items_survive_conversion_to_json_and_back(value in values()) {
             let item = item(value);
             let text = write_item(&item).unwrap().to_string();
             prop_assert_eq!(read_item(serde_json::from_str(&text).unwrap()), Some(item));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_return_is_not_written() {
+    fn values_that_json_cannot_restore_are_not_written() {
         for value in [
             AttributeValue::N("1.5".to_owned()),
             AttributeValue::N("01".to_owned()),

@@ -836,7 +836,7 @@ mod tests {
     }
 
     #[test]
-    fn window_keys_sort_totals_before_oldest_entries() {
+    fn window_keys_sort_totals_before_payments_by_age() {
         let at = |micros| Timestamp::from_micros(micros).unwrap();
         let settlement = SettlementId::from_uuid(Uuid::max());
         let entry = |micros| Key::counted_payment(scope(), at(micros), settlement).sk;
@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn approvals_of_one_request_are_neighbours_in_order() {
+    fn approval_keys_of_one_request_are_adjacent_and_ordered() {
         let agent = AgentId::from_uuid(Uuid::nil());
         let keys =
             [0, 9, 10, u32::MAX].map(|n| Key::approval(ApprovalId::derive(agent, &Fingerprint::for_text("x"), n)));
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_keys_sort_by_due_time() {
+    fn hold_index_keys_sort_by_due_time() {
         let due = |secs| hold::due_key(Timestamp::from_secs(secs).unwrap());
         assert!([due(9), due(10), due(1_795_223_340)].is_sorted());
         let ids = [0, 0x0f, 0x1fe].map(|id| SettlementId::from_uuid(Uuid::from_u128(id)));
@@ -872,7 +872,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_names_its_transaction() {
+    fn a_transaction_claim_key_contains_the_transaction() {
         let hash = TxHash::from_b256(purser_domain::B256::repeat_byte(7));
         let claim = |log_index| Key::claim(Network::Base, 31_415_926, hash, log_index);
         assert_eq!(claim(None).pk, "X#base#000031415926#3");
@@ -886,7 +886,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_an_eviction_names_its_window() {
+    fn an_eviction_request_key_contains_its_window() {
         let agent = AgentId::from_uuid(Uuid::max());
         let rule = RuleId::from_uuid(Uuid::nil());
         for scope in [scope(), WindowScope::Budget { agent, rule }] {
@@ -898,7 +898,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_names_its_settlement() {
+    fn a_reconcile_request_key_contains_its_settlement() {
         let (agent, id) = (AgentId::from_uuid(Uuid::nil()), SettlementId::from_uuid(Uuid::max()));
         assert_eq!(
             parse_reconcile_request(&Key::reconcile_request(agent, id).sk),

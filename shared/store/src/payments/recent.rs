@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn member_names_return() {
+    fn recent_payment_field_names_survive_encoding() {
         for key in [
             RecentKey::Call(CallDigest([0xff; 8])),
             RecentKey::Payee(PayeePrefix([0; 12])),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_return_and_broken_ones_are_refused() {
+    fn recent_prices_survive_encoding_and_malformed_prices_are_rejected() {
         let paid = PaidPrices {
             at: Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap(),
             prices: [0, 1, 300, Amount::MAX.units()]
@@ -284,7 +284,7 @@ mod tests {
 
     /// A full map keeps the totals within two write units.
     #[test]
-    fn a_full_map_takes_less_than_two_kilobytes() {
+    fn the_largest_recent_payments_map_takes_less_than_two_kilobytes() {
         let at = Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap();
         let price = Amount::from_units(99_999_999).unwrap();
         let paid = PaidPrices {

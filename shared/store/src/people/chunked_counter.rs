@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_fill_per_key_within_one_span() {
+    fn counter_chunks_are_counted_per_key_and_time_span() {
         let mut counts = Counts::<char, ()>::new(0);
         let rows = [
             ('a', 0, false),
@@ -229,7 +229,7 @@ mod tests {
 
     /// If all cached counters have reached their limit, all are dropped.
     #[test]
-    fn exhausted_counters_are_remembered_among_many_others() {
+    fn exhausted_counters_are_remembered_among_many_counters() {
         let mut counts = Counts::new(0);
         counts.mark_limit_reached(0, 0, "record");
         for key in 1..=20_500 {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_reached_for_its_span_alone() {
+    fn a_reached_limit_applies_only_to_its_time_span() {
         let mut counts = Counts::new(1);
         counts.mark_limit_reached('a', 1, "record");
         assert_eq!(counts.find_reached_limit('a', 1), Some(&"record"));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_limit_wins_over_whatever_the_work_found() {
+    async fn a_throttled_call_returns_429_despite_other_errors() {
         type Row = (Result<bool>, Result<u8>, Result<u8, &'static str>);
         let down = || Error::internal("counting", "down");
         let rows: [Row; 6] = [
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_scopes_are_remembered_until_the_minute_ends() {
+    fn throttled_scopes_are_remembered_until_the_minute_ends() {
         let mut refused = ThrottledScopes::default();
         refused.add("a".to_owned(), at(30));
         for (scope, second, remembered) in [("a", 30, true), ("a", 59, true), ("b", 59, false), ("a", 60, false)] {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn remembered_scopes_are_limited_in_number() {
+    fn remembered_throttled_scopes_are_limited_in_number() {
         let mut refused = ThrottledScopes::default();
         for n in 0..=MAX_REMEMBERED {
             refused.add(n.to_string(), at(0));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn both_run_at_the_same_time() {
+    async fn throttle_counting_runs_concurrently_with_the_request() {
         let (send, receive) = tokio::sync::oneshot::channel();
         let count = async {
             receive.await.unwrap();

@@ -179,7 +179,7 @@ mod tests {
 
     /// The error contains the sequence number, if the record has one.
     #[test]
-    fn invalid_stream_records_name_the_faulty_member() {
+    fn invalid_stream_records_name_the_faulty_field() {
         type Spoil = fn(&mut Value);
         let rows: [(&str, Spoil); 6] = [
             ("dynamodb", |record| record["dynamodb"] = json!(null)),

@@ -111,7 +111,7 @@ async fn stored_approvals_are_found_by_id() {
 
 /// While an approval is open, equal requests use the same approval.
 #[tokio::test]
-async fn closed_approvals_are_followed_by_new_ones() {
+async fn a_request_after_a_closed_approval_creates_a_new_approval() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let first = ask(&ledger, "a", start).await;
@@ -141,7 +141,7 @@ async fn closed_approvals_are_followed_by_new_ones() {
 }
 
 #[tokio::test]
-async fn a_verdict_is_given_once_and_in_time() {
+async fn an_approval_is_decided_once_before_it_expires() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
@@ -216,7 +216,7 @@ async fn an_approval_is_withdrawn_only_while_it_is_unused() {
 
 /// Whichever write is first, the other is rejected.
 #[tokio::test]
-async fn a_payment_and_a_withdrawal_race_for_one_approval() {
+async fn a_payment_and_its_withdrawal_race_for_one_approval() {
     for n in 0..8 {
         let (emulator, ledger) = ledger_with(1_000, 10).await;
         let start = sample::start();
@@ -240,7 +240,7 @@ async fn a_payment_and_a_withdrawal_race_for_one_approval() {
 }
 
 #[tokio::test]
-async fn an_approval_is_used_once_whoever_retries() {
+async fn an_approval_is_used_once_despite_concurrent_retries() {
     for keys in [1, 64] {
         let (emulator, ledger) = ledger_with(10_000, 10).await;
         let id = ask(&ledger, "0", sample::start()).await;
@@ -452,7 +452,7 @@ async fn lost_responses_do_not_duplicate_pending_approvals() {
 
 /// A decision whose response was lost finds its own key. Another decision finds a used key, even for the same request.
 #[tokio::test]
-async fn a_key_is_bound_by_one_decision() {
+async fn an_idempotency_key_is_bound_to_one_decision() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
     let start = sample::start();
     let key = Fingerprint::for_text("k");

@@ -110,7 +110,7 @@ fn tested() -> AgentTested {
 }
 
 #[tokio::test]
-async fn a_backtest_adds_an_agent_once() {
+async fn each_agent_is_added_to_a_backtest_once() {
     let emulator = Emulator::start().await;
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let run = run();

@@ -73,7 +73,7 @@ async fn concurrent_payments_never_exceed_the_budget() {
 }
 
 #[tokio::test]
-async fn a_changed_budget_holds_from_its_edit_on() {
+async fn a_changed_budget_applies_from_its_update_on() {
     let (emulator, ledger) = ledger_with(Vec::new()).await;
     let start = sample::start();
     assert!(is_allowed(&pay(&ledger, 1, 500, start).await));
@@ -142,7 +142,7 @@ async fn a_changed_rule_needs_a_new_version() {
 }
 
 #[tokio::test]
-async fn large_evictions_happen_before_the_payment() {
+async fn large_evictions_are_done_before_the_payment() {
     let budgets = (1..=12).map(|n| sample::budget(n, 1_000, sample::secs(HOUR))).collect();
     let (emulator, ledger) = ledger_with(budgets).await;
     for n in 0..8 {

@@ -26,7 +26,7 @@ async fn cost(meter: &Meter, ledger: &Ledger, request: &Request, now: Timestamp)
 }
 
 #[tokio::test]
-async fn an_eviction_costs_its_rows() {
+async fn a_payment_that_evicts_costs_the_documented_capacity() {
     let (meter, ledger) = metered_with(1_000, 100).await;
     let (start, tomorrow) = (sample::start(), sample::start().after(Duration::DAY));
     for key in ["a", "b"] {
@@ -38,7 +38,7 @@ async fn an_eviction_costs_its_rows() {
 }
 
 #[tokio::test]
-async fn an_edit_costs_what_the_design_says() {
+async fn an_update_costs_the_documented_capacity() {
     let (meter, ledger) = metered_with(1_000, 1_000).await;
     authorize(&ledger, &request(10, "a"), sample::start()).await.unwrap();
     let agent = sample::agent_id(1);

@@ -49,7 +49,7 @@ fn service(n: u128, slug: &str) -> Service {
 }
 
 #[tokio::test]
-async fn services_return_and_slugs_belong_to_one() {
+async fn services_survive_storage_and_slugs_are_unique() {
     let table = Emulator::start().await.catalog();
     assert_eq!(table.read_version().await.unwrap(), 0);
     let (one, two) = (service(1, "one"), service(2, "two"));
@@ -91,7 +91,7 @@ async fn services_return_and_slugs_belong_to_one() {
 }
 
 #[tokio::test]
-async fn a_slug_that_many_want_goes_to_one() {
+async fn concurrent_claims_of_a_slug_have_one_winner() {
     let table = Emulator::start().await.catalog();
     let mut racing = tokio::task::JoinSet::new();
     for n in 0..8 {
@@ -115,7 +115,7 @@ async fn a_slug_that_many_want_goes_to_one() {
 }
 
 #[tokio::test]
-async fn catalog_edits_require_the_current_version() {
+async fn catalog_writes_require_the_current_version() {
     let table = Emulator::start().await.catalog();
     let edition = |version, name: &str| Service {
         version,
@@ -167,7 +167,7 @@ async fn catalog_edits_require_the_current_version() {
 }
 
 #[tokio::test]
-async fn legacy_entries_are_version_one_and_not_curated() {
+async fn legacy_services_have_version_one_and_are_not_curated() {
     let emulator = Emulator::start().await;
     let table = emulator.catalog();
     table.put_service(&service(1, "one"), &sample::audit()).await.unwrap();
@@ -212,7 +212,7 @@ fn probed_service(n: u128, slug: &str) -> Service {
 }
 
 #[tokio::test]
-async fn what_probes_see_returns_and_moves_no_version() {
+async fn probe_results_survive_storage_without_a_new_catalog_version() {
     let table = Emulator::start().await.catalog();
     let entry = probed_service(1, "one");
     let [paid, free] = [entry.operations[0].id, entry.operations[1].id];
@@ -376,7 +376,7 @@ async fn the_cached_catalog_survives_a_minute_of_failures() {
 }
 
 #[tokio::test]
-async fn each_scope_is_limited_per_minute() {
+async fn each_throttle_scope_is_limited_per_minute() {
     let throttle = Emulator::start().await.throttle(7);
     // The sample time is at a full minute.
     let at = |secs| after(secs);

@@ -52,7 +52,7 @@ async fn lost_messages_do_not_duplicate_a_payment() {
 }
 
 #[tokio::test]
-async fn uncertain_payments_fail_and_are_resolved_on_retry() {
+async fn payments_with_unknown_outcome_fail_and_are_resolved_on_retry() {
     for (config, made) in [(losing(2 * ATTEMPTS, 0), true), (losing(0, 2 * ATTEMPTS), false)] {
         let (emulator, _) = ledger_with(1_000, 1_000).await;
         let (ledger, _proxy) = emulator.ledger_behind(config).await;
@@ -76,7 +76,7 @@ async fn uncertain_payments_fail_and_are_resolved_on_retry() {
 }
 
 #[tokio::test]
-async fn escalations_with_lost_responses_stage_one_approval() {
+async fn escalations_with_lost_responses_create_one_approval() {
     let (emulator, _) = ledger_with(1_000, 5).await;
     let (ledger, _proxy) = emulator.ledger_behind(losing(ATTEMPTS, 0)).await;
     let first = authorize(&ledger, &request(10, "k"), sample::start()).await.unwrap();
@@ -242,7 +242,7 @@ async fn conflicts_are_retried_more_often_than_throttling() {
 
 /// Other failures of the counter are retried.
 #[tokio::test]
-async fn throttled_counters_neither_delay_nor_refuse_calls() {
+async fn throttled_counters_neither_delay_nor_reject_calls() {
     let emulator = Emulator::start().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
     let throttle = emulator.throttle_behind(&proxy, 1);
@@ -284,7 +284,7 @@ async fn throttled_counters_neither_delay_nor_refuse_calls() {
 }
 
 #[tokio::test]
-async fn edits_and_their_audit_rows_are_atomic() {
+async fn updates_and_their_audit_rows_are_atomic() {
     let rows = async |emulator: &Emulator| {
         let scan = emulator.client.scan().table_name(AUDIT).send().await;
         scan.unwrap().items().len()

@@ -21,7 +21,7 @@ async fn change(ledger: &Ledger, change: FreezeChange) -> ChangeFreezeResult {
 /// Tests all pairs of stored and read freezes in each scope. A change that is based on another freeze than the stored
 /// one writes nothing.
 #[tokio::test]
-async fn freezes_change_only_as_they_were_read() {
+async fn a_freeze_changes_only_if_it_is_unchanged_since_it_was_read() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let token = OperatorName::parse("ann").unwrap();
@@ -74,7 +74,7 @@ async fn freezes_change_only_as_they_were_read() {
 
 /// A change whose response was lost is not mistaken for another operator's change.
 #[tokio::test]
-async fn a_change_whose_response_was_lost_is_stored() {
+async fn a_freeze_with_a_lost_response_is_recognized_as_stored() {
     let target = FreezeTarget::Deployment;
     let first = freeze(&target, "ann", "why");
     let end = FreezeChange::end_freeze(target.clone(), Some(first.clone()), &first.by, false);

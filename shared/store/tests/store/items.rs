@@ -63,7 +63,7 @@ async fn large_key_scopes_and_labels_fit_in_one_read_unit() {
 }
 
 #[tokio::test]
-async fn an_agent_returns_with_its_keys_and_rules() {
+async fn agents_survive_storage_with_keys_and_rules() {
     let ledger = Emulator::start().await.ledger();
     let mut agent = sample::agent(1, sample::rules());
     agent.keys.push(AgentKey {
@@ -140,7 +140,7 @@ async fn an_agent_returns_with_its_keys_and_rules() {
 }
 
 #[tokio::test]
-async fn policies_return_and_are_listed_beyond_one_batch() {
+async fn policies_survive_storage_and_are_listed_beyond_one_batch() {
     let ledger = Emulator::start().await.ledger();
     let agent = sample::agent_id(1);
     let policies: Vec<_> = (0..103).map(|n| sample::tight_policy(sample::service_id(n))).collect();
@@ -198,7 +198,7 @@ async fn policies_return_and_are_listed_beyond_one_batch() {
 }
 
 #[tokio::test]
-async fn the_longest_settlement_returns_and_costs_one_unit() {
+async fn the_longest_settlement_survives_storage_in_one_read_unit() {
     let emulator = Emulator::start().await;
     let ledger = emulator.ledger();
     let budgets: Vec<_> = (0..10)
@@ -343,7 +343,7 @@ async fn a_replay_key_is_held_for_one_day() {
 
 /// Only the agent of the decision can read it.
 #[tokio::test]
-async fn refused_decisions_are_stored_once_with_numbers() {
+async fn denied_decisions_are_stored_once_with_their_numbers() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let denied = authorize(&ledger, &request(101, "k"), sample::start()).await.unwrap();
     assert_eq!(denied, Answer::Blocked);
@@ -372,7 +372,7 @@ async fn refused_decisions_are_stored_once_with_numbers() {
 }
 
 #[tokio::test]
-async fn unreadable_items_are_named_without_their_values() {
+async fn unreadable_items_are_reported_without_their_values() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let key = format!("A#{}", sample::agent_id(1));
     let text = |text: &str| aws_sdk_dynamodb::types::AttributeValue::S(text.to_owned());

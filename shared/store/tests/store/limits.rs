@@ -84,7 +84,7 @@ const fn is_allowed(answer: &Answer) -> bool {
 /// Of 16 identical calls with different keys, exactly one is paid. Of 16 different calls, all are paid. The first calls
 /// also compete to create the map of recent payments.
 #[tokio::test]
-async fn of_racing_duplicates_one_is_paid() {
+async fn of_concurrent_duplicate_calls_one_is_paid() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
     let start = sample::start();
     let same = (0..16).map(|n| request(10, &format!("same {n}"))).collect();
@@ -101,7 +101,7 @@ async fn of_racing_duplicates_one_is_paid() {
 }
 
 #[tokio::test]
-async fn a_repeated_call_fits_after_its_time() {
+async fn a_repeated_call_is_allowed_after_the_guarded_time() {
     let (_emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
     let start = sample::start();
     let pay = async |key: &str, at: Timestamp| authorize(&ledger, &request(10, key), at).await.unwrap();
@@ -117,7 +117,7 @@ async fn a_repeated_call_fits_after_its_time() {
 
 /// A payment that removes old calls from the map does not remove a call that was paid again meanwhile.
 #[tokio::test]
-async fn a_call_that_is_paid_again_is_not_forgotten_in_a_race() {
+async fn releasing_an_older_payment_does_not_forget_the_newer_call() {
     let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
     let mut at = sample::start();
     for round in 0..12 {
@@ -177,7 +177,7 @@ async fn a_released_call_may_be_repeated() {
 
 /// The number of stored calls is limited, and the other attributes of the totals do not change.
 #[tokio::test]
-async fn recent_payments_are_bounded() {
+async fn remembered_recent_payments_are_limited_in_number() {
     let price = RuleKind::PriceAboveUsual {
         services: None,
         percent: 10_000,

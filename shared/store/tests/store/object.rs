@@ -180,7 +180,7 @@ fn any_service(rng: &mut Rng, n: u32) -> Service {
 }
 
 #[tokio::test]
-async fn the_object_is_what_a_scan_gives() {
+async fn the_catalog_object_equals_a_table_scan() {
     let place = Place::start().await;
     place.assert_read(&BY_SCAN, "nothing was ever stored").await;
     let mut rng = Rng::from_seed(1);
@@ -215,7 +215,7 @@ async fn outdated_catalog_objects_are_not_used() {
 }
 
 #[tokio::test]
-async fn readers_of_a_replaced_object_retry_or_scan() {
+async fn readers_of_a_replaced_catalog_object_retry_or_scan() {
     let place = Place::with_chunks(3).await;
     // A reader that gets these responses reads the head before the change and the chunks after the change.
     let before = place.answers().await;
@@ -240,7 +240,7 @@ async fn readers_of_a_replaced_object_retry_or_scan() {
 }
 
 #[tokio::test]
-async fn a_writer_that_another_change_overtakes_leaves_nothing() {
+async fn an_overtaken_catalog_writer_leaves_no_chunks() {
     let place = Place::with_chunks(3).await;
     let writer = place.emulator.catalog_behind(&place.proxy);
     let first = place.answers().await;
@@ -263,7 +263,7 @@ async fn a_writer_that_another_change_overtakes_leaves_nothing() {
 /// Each update writes its number into the name of one service. An object contains exactly its version; a scan may be
 /// newer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_during_rewrites_get_one_whole_edition() {
+async fn concurrent_readers_get_one_complete_catalog_version() {
     const SERVICES: u64 = 3;
     const EDITS: u64 = 12;
     let place = Arc::new(Place::start().await);
@@ -320,7 +320,7 @@ async fn readers_during_rewrites_get_one_whole_edition() {
 
 /// The writer dies before or after each of its calls, and none of its later calls arrive.
 #[tokio::test]
-async fn interrupted_writers_leave_a_readable_catalog() {
+async fn interrupted_catalog_writers_leave_a_readable_catalog() {
     let place = Place::with_chunks(3).await;
     let mut version = 1;
     let mut steps = 0;
@@ -395,7 +395,7 @@ impl Lines {
 }
 
 #[tokio::test]
-async fn damaged_objects_are_logged_and_replaced_by_scans() {
+async fn damaged_catalog_objects_are_logged_and_replaced_by_scans() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -465,7 +465,7 @@ async fn damaged_objects_are_logged_and_replaced_by_scans() {
 }
 
 #[tokio::test]
-async fn the_bytes_of_another_catalog_are_no_object() {
+async fn chunks_of_another_catalog_version_are_rejected() {
     let place = Place::start().await;
     place.put(&large(1, 1)).await;
     place.table.store_object().await.unwrap();
@@ -482,7 +482,7 @@ async fn the_bytes_of_another_catalog_are_no_object() {
 
 /// A read that does not end counts as failed.
 #[tokio::test]
-async fn failed_object_reads_fall_back_to_scans() {
+async fn failed_catalog_object_reads_fall_back_to_scans() {
     let place = Place::with_chunks(3).await;
     let scanned = place.table.read_catalog().await.unwrap();
     let cases: [Case; 3] = [

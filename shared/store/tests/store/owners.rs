@@ -210,7 +210,7 @@ async fn window_usage_is_exact_despite_expired_entries() {
 }
 
 #[tokio::test]
-async fn each_wallet_number_is_given_out_once() {
+async fn each_wallet_index_is_assigned_once() {
     let ledger = Emulator::start().await.ledger();
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..32 {
@@ -246,7 +246,7 @@ async fn spare_keys_are_taken_once_oldest_first() {
 }
 
 #[tokio::test]
-async fn key_use_is_recorded_to_the_minute() {
+async fn agent_key_use_is_recorded_to_the_minute() {
     let emulator = Emulator::start().await;
     let agent = sample::agent_id(1);
     let (used, other) = (KeyId(1), KeyId(2));
@@ -275,7 +275,7 @@ async fn key_use_is_recorded_to_the_minute() {
 
 /// First only the transaction runs, as if the move of the approvals had been interrupted.
 #[tokio::test]
-async fn approvals_move_to_the_agents_new_owner() {
+async fn open_approvals_move_to_the_agents_new_owner() {
     let (_emulator, ledger) = ledger_with(1_000, 10).await;
     let Answer::Waits(id) = authorize(&ledger, &request(50, "k"), at(0)).await.unwrap() else {
         panic!()

@@ -69,7 +69,7 @@ async fn reserve(ledger: &Ledger, grant: &WithdrawalGrant, number: u128) -> Rese
 /// A withdrawal that was decided before an ownership transfer is not reserved afterwards, although the address is the
 /// same.
 #[tokio::test]
-async fn no_payout_is_reserved_for_an_earlier_owner() {
+async fn no_withdrawal_is_reserved_for_an_earlier_owner() {
     let emulator = Emulator::start().await;
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     put_agent(&ledger, 1, &owner()).await;
@@ -89,7 +89,7 @@ async fn no_payout_is_reserved_for_an_earlier_owner() {
 
 /// No withdrawal is reserved after the withdrawal address was removed.
 #[tokio::test]
-async fn only_one_pending_payout_can_be_reserved() {
+async fn only_one_pending_withdrawal_can_be_reserved() {
     let emulator = Emulator::start().await;
     let (ledger, agent) = (emulator.ledger(), sample::agent_id(1));
     put_agent(&ledger, 1, &owner()).await;

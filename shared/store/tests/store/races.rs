@@ -66,7 +66,7 @@ const fn paid(answer: &Answer) -> Option<SettlementId> {
 }
 
 #[tokio::test]
-async fn the_cap_holds_where_transactions_meet() {
+async fn the_cap_holds_despite_conflicting_transactions() {
     let (emulator, _) = ledger_with(1_000, 1_000).await;
     let (ledger, proxy) = emulator.ledger_behind(CONFLICTS).await;
     let requests = (0..64).map(|n| request(25, &n.to_string())).collect();
@@ -86,7 +86,7 @@ async fn the_cap_holds_where_transactions_meet() {
 
 /// The other 63 requests replay this payment.
 #[tokio::test]
-async fn concurrent_requests_with_one_key_pay_once() {
+async fn concurrent_requests_with_one_idempotency_key_pay_once() {
     for conflicts in [false, true] {
         let (emulator, direct) = ledger_with(10_000, 10_000).await;
         let (proxied, _proxy) = emulator.ledger_behind(CONFLICTS).await;
@@ -108,7 +108,7 @@ async fn concurrent_requests_with_one_key_pay_once() {
 
 /// Requests with the other body are rejected because the key was used before.
 #[tokio::test]
-async fn one_key_for_two_bodies_pays_once() {
+async fn one_idempotency_key_with_two_bodies_pays_once() {
     let (emulator, ledger) = ledger_with(10_000, 10_000).await;
     let bodies = (0..64)
         .map(|n| Request {
@@ -127,7 +127,7 @@ async fn one_key_for_two_bodies_pays_once() {
 }
 
 #[tokio::test]
-async fn concurrent_edits_of_one_version_store_one() {
+async fn concurrent_updates_of_one_version_store_one_update() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut agents = tokio::task::JoinSet::new();
     let mut policies = tokio::task::JoinSet::new();
@@ -216,7 +216,7 @@ async fn the_cap_holds_despite_skew_and_transaction_conflicts() {
 
 /// Compares every decision with the decision of a reference model, which is a plain list of the payments.
 #[tokio::test]
-async fn decisions_equal_those_of_a_plain_list() {
+async fn stored_window_decisions_equal_a_simple_model() {
     const CAP: u64 = 1_000;
     let day = Duration::DAY.micros();
     for seed in 1..=2 {

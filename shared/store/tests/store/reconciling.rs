@@ -127,7 +127,7 @@ async fn releases_skip_windows_that_evicted_the_entry() {
 }
 
 #[tokio::test]
-async fn evidence_of_one_settlement_releases_no_other() {
+async fn evidence_about_one_settlement_releases_no_other_settlement() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let [one, other] = [
         pay(&ledger, 10, "a", sample::start()).await,
@@ -198,7 +198,7 @@ async fn concurrent_releases_return_the_amount_once() {
 
 /// Late payments count even if the total then exceeds the caps.
 #[tokio::test]
-async fn late_proofs_count_from_their_confirmation_time() {
+async fn late_payment_proofs_count_from_their_confirmation_time() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &paid).await;
@@ -230,7 +230,7 @@ async fn late_proofs_count_from_their_confirmation_time() {
 }
 
 #[tokio::test]
-async fn late_proofs_are_never_counted_at_cleared_times() {
+async fn late_proofs_never_count_inside_a_cleared_window() {
     let (emulator, ledger) = ledger_with_budget(1_000).await;
     let first = pay(&ledger, 60, "a", sample::start()).await;
     let second = pay(&ledger, 70, "b", sample::start()).await;
@@ -293,7 +293,7 @@ async fn late_confirmations_can_be_reverted_and_released() {
 
 /// Another run read the settlement before it was released, confirmed late and reverted, and now tries to release it.
 #[tokio::test]
-async fn outdated_releases_return_nothing() {
+async fn outdated_releases_free_no_amount() {
     let (emulator, ledger) = ledger_with_budget(100).await;
     let read = pay(&ledger, 60, "a", sample::start()).await;
     release(&ledger, &read).await;
@@ -316,7 +316,7 @@ async fn outdated_releases_return_nothing() {
 
 /// The same transaction may confirm the settlement again.
 #[tokio::test]
-async fn reverted_confirmations_are_held_and_logged() {
+async fn reverted_confirmations_become_holds_and_are_logged() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 60, "a", sample::start()).await;
     let ConfirmResult::Done(confirmed) = confirm(&ledger, &paid, sample::start()).await else {
@@ -414,7 +414,7 @@ async fn due(ledger: &Ledger, at: Timestamp) -> Vec<SettlementId> {
 
 /// Settlements that are confirmed, released or postponed are not listed.
 #[tokio::test]
-async fn due_settlements_are_listed_exactly_once() {
+async fn due_holds_are_listed_exactly_once() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut paid = Vec::new();
     for n in 0..40 {
@@ -513,7 +513,7 @@ async fn each_transfer_confirms_its_own_settlement() {
 
 /// If another block now contains a transaction, the confirmations depend on new claims.
 #[tokio::test]
-async fn confirmations_move_with_their_transaction() {
+async fn a_confirmation_moves_with_its_transaction_to_another_block() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let (at, hash) = (sample::start(), sample::tx_hash(1));
     let mut paid = Vec::new();
@@ -653,7 +653,7 @@ async fn newer_reconcile_requests_are_not_cleared() {
 }
 
 #[tokio::test]
-async fn unreadable_requests_do_not_block_others() {
+async fn unreadable_reconcile_requests_do_not_block_other_requests() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let (agent, at) = (sample::agent_id(1), sample::start());
@@ -687,7 +687,7 @@ async fn unreadable_requests_do_not_block_others() {
 }
 
 #[tokio::test]
-async fn every_move_costs_what_the_design_says() {
+async fn every_settlement_transition_costs_the_documented_capacity() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let paid = pay(&ledger, 10, "a", sample::start()).await;
     let other = pay(&ledger, 10, "b", sample::start()).await;

@@ -58,7 +58,7 @@ async fn a_confirmation_is_final_and_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn of_many_settlements_one_transaction_confirms_one() {
+async fn one_transaction_confirms_only_one_settlement() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let mut racing = tokio::task::JoinSet::new();
     for key in 0..32 {
@@ -150,7 +150,7 @@ async fn unknown_settlements_cannot_be_confirmed() {
 /// The payments and the blocked requests of an agent are one log. Its pages contain each decision once, in both
 /// directions.
 #[tokio::test]
-async fn the_pages_of_a_log_have_each_decision_once() {
+async fn decision_log_pages_contain_each_decision_once() {
     let (_emulator, ledger) = ledger_with(100, 1_000).await;
     let (start, agent) = (sample::start(), sample::agent_id(1));
     // The second, the fourth and the fifth payment do not fit.

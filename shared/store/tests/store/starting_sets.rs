@@ -58,7 +58,7 @@ fn tighter(version: u64) -> EnabledService {
 
 /// The default policy has no stored row, and services outside the set have no policy.
 #[tokio::test]
-async fn starting_set_services_have_a_default_policy() {
+async fn default_services_have_a_default_policy() {
     let (emulator, _, agent) = ledger().await;
     // An instance that has not cached the set.
     let ledger = emulator.ledger();
@@ -94,7 +94,7 @@ async fn starting_set_services_have_a_default_policy() {
 /// The caps of a set apply without a row, even in an instance that has not read the set, and the first payment stores
 /// these caps. The set without caps is a different set.
 #[tokio::test]
-async fn starting_caps_are_judged_by_the_first_payment() {
+async fn starting_caps_apply_to_the_first_payment() {
     let (emulator, ledger, unlimited) = ledger().await;
     let set = DefaultServices::new((1..=3).map(sample::service_id)).with_caps(StartingLimits::Safe.to_caps());
     let digest = ledger.store_default_services(&set).await.unwrap();
@@ -138,7 +138,7 @@ async fn starting_caps_are_judged_by_the_first_payment() {
 /// The limits of a set apply without a row, even in an instance that has not read the set, and the first payment stores
 /// these limits.
 #[tokio::test]
-async fn limits_of_a_starting_set_apply_without_a_row() {
+async fn default_service_limits_apply_without_a_policy_row() {
     let (emulator, ledger, _) = ledger().await;
     let limits = PolicyChange {
         enabled: None,
@@ -238,7 +238,7 @@ async fn templates_are_stored_with_their_versions() {
 
 /// Version 1 is the default policy. A service outside the set starts with version 1.
 #[tokio::test]
-async fn the_first_policy_edit_is_version_two() {
+async fn the_first_policy_update_creates_version_two() {
     let (emulator, ledger, agent) = ledger().await;
     let id = agent.id;
     for too_early in [tighter(1), tighter(3)] {
@@ -283,7 +283,7 @@ async fn the_first_policy_edit_is_version_two() {
 
 /// The change comes before, during or after the write of the default policy.
 #[tokio::test]
-async fn first_payments_respect_concurrent_edits() {
+async fn first_payments_respect_concurrent_policy_updates() {
     let freeze = |agent: &Agent| Agent {
         status: AgentStatus::Frozen,
         version: 2,
@@ -348,7 +348,7 @@ async fn first_payments_respect_concurrent_edits() {
 
 /// A renamed agent has a new version, which does not restrict the window. The payment is decided again, and reserved.
 #[tokio::test]
-async fn new_windows_start_at_the_judged_agent_version() {
+async fn new_windows_start_at_the_evaluated_agent_version() {
     let (emulator, ledger, agent) = ledger().await;
     let renamed = Agent {
         name: "other".to_owned(),

@@ -15,7 +15,7 @@ fn agent(n: u128, wallet: u8) -> Agent {
 }
 
 #[tokio::test]
-async fn agents_from_before_the_claims_get_theirs() {
+async fn existing_agents_get_their_missing_wallet_claims() {
     let ledger = Emulator::start().await.ledger();
     // The third agent's record has the first agent's wallet, and the fourth agent's wallet has not attested the agent.
     let agents = [agent(1, 1), agent(2, 2), agent(3, 1), agent(4, 4)];

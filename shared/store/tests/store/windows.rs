@@ -33,7 +33,7 @@ async fn use_late(ledger: &Ledger, amount: u64, now: Timestamp, meanwhile: impl 
 /// Until the limit increase ends, concurrent payments stay within the increased cap. Later payments stay within the
 /// policy's cap.
 #[tokio::test]
-async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
+async fn payments_use_the_higher_cap_until_the_limit_increase_ends() {
     let (emulator, ledger) = ledger_with(100, 1_000).await;
     let (start, until) = (sample::start(), sample::start().after(sample::secs(3_600)));
     let mut raised = sample::enabled(sample::service_id(1), 100, 1_000);
@@ -65,7 +65,7 @@ async fn payments_are_within_the_raised_cap_until_the_raise_ends() {
 }
 
 #[tokio::test]
-async fn policy_edits_invalidate_earlier_decisions() {
+async fn policy_updates_invalidate_earlier_decisions() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let reserved = use_late(&ledger, 10, sample::start(), async || {
         let mut policy = sample::enabled(sample::service_id(1), 5, 5);
@@ -91,7 +91,7 @@ async fn policy_edits_invalidate_earlier_decisions() {
 
 /// Tries every narrowing change of the agent's record, and one change that does not narrow.
 #[tokio::test]
-async fn restricting_agent_edits_invalidate_earlier_decisions() {
+async fn restricting_agent_updates_invalidate_earlier_decisions() {
     let narrowing: [fn(&mut Agent); 4] = [
         |agent| agent.status = AgentStatus::Frozen,
         |agent| agent.rules.push(sample::budget(1, 5, sample::secs(3_600))),
@@ -154,7 +154,7 @@ async fn reservations_check_the_remaining_amount_again() {
 
 /// With a slow clock, a payment is decided again and recorded at the eviction watermark.
 #[tokio::test]
-async fn payments_are_never_recorded_before_the_horizon() {
+async fn payments_are_not_recorded_before_the_last_eviction() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     let tomorrow = start.after(Duration::DAY);
@@ -181,7 +181,7 @@ async fn payments_are_never_recorded_before_the_horizon() {
 }
 
 #[tokio::test]
-async fn an_entry_is_evicted_once_whoever_evicts_it() {
+async fn an_expired_payment_is_evicted_once_despite_concurrent_evictions() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     for n in 0..5 {
@@ -200,7 +200,7 @@ async fn an_entry_is_evicted_once_whoever_evicts_it() {
 }
 
 #[tokio::test]
-async fn a_backlog_is_cleared_before_anything_is_denied() {
+async fn expired_payments_are_evicted_before_a_payment_is_denied() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     let start = sample::start();
     for n in 0..200 {
@@ -300,7 +300,7 @@ async fn set(emulator: &Emulator, attribute: &str, to: &str) {
 }
 
 #[tokio::test]
-async fn the_window_horizon_never_moves_back() {
+async fn the_eviction_watermark_never_moves_back() {
     let (emulator, ledger) = ledger_with(1_000, 1_000).await;
     pay(&ledger, 100, "first", sample::start()).await;
     let tomorrow = sample::start().after(Duration::DAY);
@@ -319,7 +319,7 @@ async fn the_window_horizon_never_moves_back() {
 /// then before the eviction watermark. This payment is also evicted, so that its amount can be used. (Found by
 /// `tests/model`.)
 #[tokio::test]
-async fn an_entry_older_than_the_horizon_is_evicted() {
+async fn a_payment_older_than_the_eviction_watermark_is_evicted() {
     let (emulator, ledger) = ledger_with(100, 100).await;
     let (start, tomorrow) = (sample::start(), sample::start().after(Duration::DAY));
     pay(&ledger, 40, "first", start).await;
@@ -357,7 +357,7 @@ async fn inconsistent_policy_and_window_reads_are_repeated() {
 }
 
 #[tokio::test]
-async fn whether_a_window_held_still_is_seen() {
+async fn a_window_changed_since_it_was_read_is_detected() {
     let (_emulator, ledger) = ledger_with(1_000, 1_000).await;
     let window = service_state(&ledger, 1).await.unwrap().day;
     let key = |text| Fingerprint::for_text(text);

@@ -18,17 +18,17 @@ fn check(seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn nothing_is_found_in_the_first_seeds() {
+fn the_first_simulation_seeds_find_no_bug() {
     check(0..50);
 }
 
 #[test]
-fn nothing_is_found_in_the_next_seeds() {
+fn further_simulation_seeds_find_no_bug() {
     check(50..100);
 }
 
 #[test]
-fn a_seed_is_the_same_run_every_time() {
+fn a_simulation_seed_always_gives_the_same_run() {
     for seed in [3, 11, 40] {
         let [first, second] = [(); 2].map(|()| run(&Plan::from_seed(seed)));
         assert!(first.trace.len() > 50, "seed {seed}");

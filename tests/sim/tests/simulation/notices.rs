@@ -5,7 +5,7 @@ use purser_sim::run;
 
 /// The mail service fails or rejects one user, and users update their settings meanwhile.
 #[test]
-fn events_are_mailed_as_their_persons_choose() {
+fn simulated_notifications_follow_the_users_settings() {
     let coverage = check([1, 4, 7]);
     for what in [
         "Collect crashed",
@@ -25,12 +25,12 @@ fn events_are_mailed_as_their_persons_choose() {
 /// A message is delivered twice, and the second time after the first delivery has sent its mail and was deleted. The
 /// mail of the next event must not wait for that message.
 #[test]
-fn a_deleted_message_is_not_waited_for() {
+fn a_deleted_wake_up_message_does_not_block_notifications() {
     check([103]);
 }
 
 #[test]
-fn mails_are_the_same_every_time() {
+fn simulated_mails_are_deterministic() {
     let [first, second] = [(); 2].map(|()| run(&plan(4)).trace);
     assert!(first.iter().any(|call| call.contains("SendEmail")));
     assert_eq!(first, second);

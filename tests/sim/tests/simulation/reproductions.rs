@@ -53,7 +53,7 @@ fn plan(seed: u64, rounds: Vec<Vec<Step>>) -> Plan {
 /// Found by seed 105: the service is one of the agent's default services, so it has a policy without a row. The denial
 /// waited for a window that no payment had written.
 #[test]
-fn first_payments_above_the_usual_price_are_refused() {
+fn first_payments_above_the_usual_price_are_rejected() {
     let dear = Op::Rule {
         agent: 1,
         rule: 10,
@@ -105,7 +105,7 @@ fn clocks_a_minute_apart_share_a_window_to_the_microsecond() {
 
 /// An agent of another owner floods the same environments, with its API key and with guessed keys.
 #[test]
-fn a_flood_refuses_nobody_else() {
+fn a_flood_of_one_agent_throttles_no_other_agent() {
     let attack = |how| Op::Attack {
         agent: 2,
         victim: 0,
@@ -130,7 +130,7 @@ fn a_flood_refuses_nobody_else() {
 /// The response to the reservation is lost, and the user repeats the request: with the same key for the same
 /// withdrawal, and with another key for a second withdrawal.
 #[test]
-fn a_payout_whose_answer_is_lost_is_made_once() {
+fn a_withdrawal_with_a_lost_response_is_made_once() {
     let agent = 0;
     let pay_out = |key| Op::PayOut { agent, units: 500, key };
     let steps = [
@@ -161,7 +161,7 @@ fn a_payout_whose_answer_is_lost_is_made_once() {
 
 /// The agent's new owner does not get the previous owner's withdrawal address.
 #[test]
-fn a_payout_address_is_not_handed_over() {
+fn an_ownership_transfer_drops_the_withdrawal_address() {
     let agent = 0;
     let pay_out = |key| Op::PayOut { agent, units: 1, key };
     let steps = [
@@ -180,7 +180,7 @@ fn a_payout_address_is_not_handed_over() {
 
 /// A temporary limit increase ends when its grantor transfers the agent.
 #[test]
-fn a_raise_is_not_handed_over() {
+fn an_ownership_transfer_drops_a_limit_increase() {
     let agent = 0;
     let burst = |count| Op::Burst {
         agent,
@@ -215,7 +215,7 @@ fn a_raise_is_not_handed_over() {
 /// Found by seed 255: payments were decided under a limit increase, and reserved after another owner had accepted the
 /// agent.
 #[test]
-fn payments_under_way_use_no_raise_after_a_handover() {
+fn payments_in_progress_use_no_limit_increase_after_a_transfer() {
     let agent = 1;
     let burst = |units, count| Op::Burst {
         agent,
@@ -267,7 +267,7 @@ fn payments_are_signed_after_kms_has_failed() {
 
 /// Found by seed 448: the agent's ownership is transferred between the decision on a withdrawal and its reservation.
 #[test]
-fn a_payout_under_way_ends_with_a_handover() {
+fn a_withdrawal_fails_if_the_owner_changes_before_its_reservation() {
     let of = |agent, key, service, units, secs, first_key| Authorize {
         buy: Buy {
             agent,
@@ -352,7 +352,7 @@ fn duplicate_calls_are_replayed_despite_a_full_window() {
 }
 
 #[test]
-fn late_reservations_of_crashed_callers_are_made_once() {
+fn late_reservations_of_crashed_callers_are_stored_once() {
     let rounds = vec![
         vec![
             Step::on(0, 0, buy(0, 0, 100, 300))
@@ -371,7 +371,7 @@ fn late_reservations_of_crashed_callers_are_made_once() {
 
 /// Two reconcile runs and a completion run concurrently.
 #[test]
-fn payments_of_the_last_second_are_confirmed() {
+fn payments_in_the_last_valid_second_are_confirmed() {
     let paid = Op::Pay {
         agent: 0,
         key: 0,
@@ -410,7 +410,7 @@ fn payments_of_the_last_second_are_confirmed() {
 
 /// The proofs of two agents can't both name one transaction, so reconcile confirms each payment by its own transfer.
 #[test]
-fn two_payments_of_one_transaction_are_both_confirmed() {
+fn two_payments_in_one_transaction_are_both_confirmed() {
     let batched = Op::Pay {
         agent: 0,
         key: 0,
@@ -488,7 +488,7 @@ fn losing() -> u64 {
 
 /// The model has a planted error in the transition that the run makes.
 #[test]
-fn a_model_with_an_error_differs() {
+fn the_simulation_detects_a_model_error() {
     let plan = undone(losing(), None);
     for (flaw, differs) in [(None, false), (Some(Flaw::RevertLeavesIndex), true)] {
         let complaints = run_beside(&plan, flaw).complaints;
@@ -499,7 +499,7 @@ fn a_model_with_an_error_differs() {
 
 /// The endpoint that proves the payment still serves the blocks that a reorg has removed. The block is checked again.
 #[test]
-fn payments_proven_by_removed_blocks_are_looked_at_again() {
+fn payments_proven_by_removed_blocks_are_checked_again() {
     let mut plan = undone(losing(), None);
     // The reorg comes first, and then the proof.
     plan.rounds.swap(3, 4);
@@ -517,7 +517,7 @@ fn payments_proven_by_removed_blocks_are_looked_at_again() {
 
 /// The run is killed just before it checks whether the block is still on the chain; the block is not.
 #[test]
-fn a_killed_watch_skips_no_block() {
+fn a_killed_block_check_skips_no_block() {
     let is_gone = |outcome: &Outcome| outcome.coverage.occurrences("reconciled: taken_back") > 0;
     let seed = losing();
     let trace = run(&undone(seed, None)).trace;
@@ -534,7 +534,7 @@ fn a_killed_watch_skips_no_block() {
 
 /// The node's last response comes when the time for reads is over, and the next run would meet the same situation.
 #[test]
-fn findings_are_stored_after_the_read_time_ends() {
+fn unexplained_outflows_are_stored_after_the_read_deadline() {
     let rounds = |slow: Option<u8>| {
         let paid = Op::Pay {
             agent: 0,
@@ -584,7 +584,7 @@ fn findings_are_stored_after_the_read_time_ends() {
 
 /// Reconcile looks up only due settlements without a request, so only in this test does the decision keep the hold.
 #[test]
-fn early_reconcile_requests_release_nothing() {
+fn early_reconcile_requests_release_no_payment() {
     let asked = Op::Mark { agent: 0, key: 0 };
     let steps = [buy(0, 0, 100, 900), asked, Reconcile { secs: 60 }];
     let rounds = steps.into_iter().map(|step| vec![Step::on(0, 0, step)]).collect();
@@ -592,7 +592,7 @@ fn early_reconcile_requests_release_nothing() {
 }
 
 #[test]
-fn a_wrong_nonce_key_releases_and_confirms_nothing() {
+fn a_wrong_nonce_key_releases_and_confirms_no_payment() {
     let paid = Op::Pay {
         agent: 0,
         key: 0,
@@ -617,7 +617,7 @@ fn a_wrong_nonce_key_releases_and_confirms_nothing() {
 
 /// After too many failed proofs, only reconcile confirms the payment.
 #[test]
-fn failed_proofs_are_limited_and_payments_still_confirmed() {
+fn payments_are_confirmed_despite_many_failed_proofs() {
     let invented = Op::Invent {
         agent: 0,
         key: 0,
@@ -645,7 +645,7 @@ fn failed_proofs_are_limited_and_payments_still_confirmed() {
 
 /// Seed 1881: the SDK retries the transaction and finds it committed.
 #[test]
-fn lost_answers_are_not_mistaken_for_replays() {
+fn lost_responses_are_not_mistaken_for_replays() {
     let mut step = Step::on(0, 0, buy(1, 1, 250, 30)).but(6, LostAnswer(Broken));
     for call in 7..11 {
         step = step.but(call, Conflict);
@@ -656,7 +656,7 @@ fn lost_answers_are_not_mistaken_for_replays() {
 /// Found by seed 653: the payment was not checked while it was unused; later its cancellation had to be found, on a
 /// young chain.
 #[test]
-fn late_cancellations_release_the_spend() {
+fn late_authorization_cancellations_release_the_amount() {
     let rounds = vec![
         vec![Step::on(0, 0, Reorganize { depth: 5 })],
         vec![Step::on(0, 0, buy(0, 1, 1, 900))],
@@ -670,7 +670,7 @@ fn late_cancellations_release_the_spend() {
 }
 
 #[test]
-fn payments_in_progress_are_refused_after_a_freeze() {
+fn payments_in_progress_are_rejected_after_a_freeze() {
     let rounds = vec![vec![
         Step::on(0, 0, buy(0, 0, 100, 300)).but(3, Slow(900)),
         Step::on(1, 0, Freeze { agent: 0, frozen: true }),
@@ -731,7 +731,7 @@ fn released_spending_counts_again_after_a_reorganization() {
 /// Found by seed 336: when the key's record is read, the key still waits for its approval. When the approval is read, a
 /// call with the same key has already executed it.
 #[test]
-fn calls_replay_an_approved_payment_made_meanwhile() {
+fn a_retried_call_replays_the_approved_payment() {
     let buy = Buy {
         agent: 1,
         key: 5,

@@ -51,7 +51,7 @@ pub(crate) fn check(seeds: impl IntoIterator<Item = u64>) -> Coverage {
 
 /// Some webhook receivers fail, hang or respond with 410, and users change their webhooks meanwhile.
 #[test]
-fn deliveries_end_as_their_programs_answer() {
+fn deliveries_end_according_to_the_receivers_responses() {
     let coverage = check(0..24);
     for what in [
         "Deliver crashed",
@@ -73,7 +73,7 @@ fn deliveries_end_as_their_programs_answer() {
 
 /// The pause of a delivery can't be stored, so its message stays in the queue.
 #[test]
-fn a_delivery_whose_pause_is_not_kept_is_called_again() {
+fn a_delivery_with_a_lost_pause_is_called_again() {
     check([63]);
 }
 
@@ -85,7 +85,7 @@ fn a_webhook_is_marked_as_gone_before_its_delivery_ends() {
 }
 
 #[test]
-fn the_calls_of_programs_are_the_same_every_time() {
+fn simulated_webhook_calls_are_deterministic() {
     for seed in [7, 10, 63] {
         let [first, second] = [(); 2].map(|()| run(&plan(seed)).trace);
         assert!(first.iter().any(|call| call.contains("webhook 0")), "seed {seed}");

@@ -469,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_signature_says_who_asks() {
+    fn the_request_signature_identifies_the_caller() {
         let check = |authorization: Option<&str>, id| {
             let mut headers = HeaderMap::new();
             if let Some(text) = authorization {
