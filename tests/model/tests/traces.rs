@@ -598,7 +598,8 @@ impl Real {
                 total: small(number(totals, "total").unwrap_or(0)),
                 stamp: small(number(totals, "pver").unwrap()),
                 agent: small(number(totals, "aver").unwrap_or(0)),
-                horizon: number(totals, horizon).map(tick),
+                // The backfill of a new window writes a watermark before the model's first tick.
+                horizon: number(totals, horizon).map(tick).filter(|tick| *tick >= 0),
                 entries,
             };
             windows.insert(scope, window);
