@@ -113,7 +113,7 @@ impl Household {
 /// Denies all later version checks on windows, so an update is stored but fails before it stops payments in flight.
 fn deny_stamps(proxy: &Proxy) {
     proxy.follow(|step| {
-        let stamps = step.moment == Moment::Arrived && step.call == "UpdateItem LedgerTable";
+        let stamps = step.moment == Moment::Arrived && step.call == "TransactWriteItems LedgerTable";
         let denied = json!({"__type": "com.amazonaws.dynamodb.v20120810#AccessDeniedException", "message": "no"});
         if stamps {
             Fate::Answer(400, denied)
