@@ -12,7 +12,7 @@ use crate::stored::{
 };
 use crate::tables::{DECISIONS, Item, Key, LEDGER, bytes, list, number, text};
 use purser_chain::NonceKey;
-use purser_domain::{Address, SettlementId};
+use purser_domain::{Address, ApprovalId, SettlementId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the invariants need to know in addition to the stored rows.
@@ -245,6 +245,12 @@ fn keys_name_settlements(stored: &StoredState, found: &mut Vec<String>) {
     for odd in from_keys.symmetric_difference(&from_settlements) {
         found.push(format!("I3 key and settlement do not name each other: {odd:?}"));
     }
+}
+
+/// Returns whether a key's record names a later approval of the same request than before.
+fn names_later_approval((was, is): (&Item, &Item)) -> bool {
+    let [was, is] = [was, is].map(|row| ApprovalId::parse(text(row, "apid")));
+    was.zip(is).is_some_and(|(was, is)| was.is_before(is))
 }
 
 /// Checks I4: an approval is executed if and only if exactly one settlement used it, and the approval names that
@@ -708,9 +714,12 @@ impl Change<'_> {
     }
 
     fn key(&mut self, key: &Key, was: Option<&Item>, is: Option<&Item>) {
+        let is_same_request = was.map(|row| bytes(row, "rh")) == is.map(|row| bytes(row, "rh"));
         match (was.map(|row| text(row, "kind")), is.map(|row| text(row, "kind"))) {
             (None, Some("allow" | "esc")) => {}
-            (Some("esc"), Some("allow")) if was.map(|row| bytes(row, "rh")) == is.map(|row| bytes(row, "rh")) => {}
+            (Some("esc"), Some("allow")) if is_same_request => {}
+            // A further limit asked for an approval when the approved request was repeated.
+            (Some("esc"), Some("esc")) if is_same_request && was.zip(is).is_some_and(names_later_approval) => {}
             (from, to) => self.wrong(format!("I3 key {key:?} went from {from:?} to {to:?}")),
         }
     }
