@@ -1368,9 +1368,9 @@ SIMULATED = [
     Bug(
         "a freeze that changes although it is not as it was read",
         "shared/store/src/people/freezes.rs",
-        "Condition::on(change.before());",
+        "Condition::stored_unchanged(change.stored_freeze());",
         'if PLANTED { Condition { expression: "attribute_exists(pk) OR attribute_not_exists(pk)", names: None, values: None } } '
-        "else { Condition::on(change.before()) };",
+        "else { Condition::stored_unchanged(change.stored_freeze()) };",
         200,
     ),
     Bug(
@@ -1412,15 +1412,15 @@ SIMULATED = [
     Bug(
         "the approval not used up with the reservation",
         "shared/store/src/payments/reserve.rs",
-        "transaction.update(Role::Approval, self.use_up(approval, terms, fingerprint))?;",
-        "let _ = self.use_up(approval, terms, fingerprint);",
+        "transaction.add_update(Role::Approval, self.use_approval(approval, terms, fingerprint))?;",
+        "let _ = self.use_approval(approval, terms, fingerprint);",
         200,
     ),
     Bug(
         "the key bound by whoever comes last",
         "shared/store/src/payments/reserve.rs",
-        "            None => self.put_new(row),\n",
-        "            None if PLANTED => self.put(row),\n            None => self.put_new(row),\n",
+        "            None => self.put_new_item(row),\n",
+        "            None if PLANTED => self.put_item(row),\n            None => self.put_new_item(row),\n",
         200,
     ),
     Bug(
@@ -1462,8 +1462,8 @@ SIMULATED = [
     Bug(
         "a claim on the transaction alone",
         "functions/reconcile/src/batch.rs",
-        "self.ledger.confirm(settlement, transfer, Claim::Transfer, now)",
-        "self.ledger.confirm(settlement, transfer, Claim::Transaction, now)",
+        ".confirm_settlement(settlement, transfer, Claim::Transfer, now)",
+        ".confirm_settlement(settlement, transfer, if PLANTED { Claim::Transaction } else { Claim::Transfer }, now)",
         "package(purser-sim) and test(=reproductions::two_payments_in_one_transaction_are_both_confirmed)",
     ),
     Bug(
@@ -1498,8 +1498,8 @@ SIMULATED = [
     Bug(
         "what is not due looked at and put off",
         "shared/store/src/reconcile/holds.rs",
-        "text(&key::hold::due(at))",
-        'text("999999999999")',
+        "encode_text(&key::hold::due_key(at))",
+        'encode_text("999999999999")',
         200,
     ),
     Bug(
@@ -1519,7 +1519,7 @@ SIMULATED = [
     Bug(
         "a release that leaves the entry",
         "shared/store/src/payments/release.rs",
-        "            transaction.delete_existing(Role::Entry(*scope), &self.table, entry.attributes())?;\n",
+        "            transaction.add_delete_of_existing(Role::Entry(*scope), &self.table, entry.attributes())?;\n",
         "            let _ = (Role::Entry(*scope), entry);\n",
         200,
     ),
@@ -1548,15 +1548,15 @@ SIMULATED = [
     Bug(
         "a delivery that ends because its pause could not be kept",
         "functions/webhooks/src/deliver.rs",
-        "self.pause(webhook, &delivery, ended).await?;",
-        "let _ = self.pause(webhook, &delivery, ended).await;",
+        "self.pause_delivery(webhook, &delivery, ended).await?;",
+        "let _ = self.pause_delivery(webhook, &delivery, ended).await;",
         "package(purser-sim) and test(=webhooks::a_delivery_with_a_lost_pause_is_called_again)",
     ),
     Bug(
         "a webhook called again after a 410, because its mark could not be kept",
         "functions/webhooks/src/deliver.rs",
-        "shared.table.note_gone(webhook, ended).await?;",
-        "let _ = shared.table.note_gone(webhook, ended).await;",
+        "shared.table.record_gone(webhook, ended).await?;",
+        "let _ = shared.table.record_gone(webhook, ended).await;",
         "package(purser-sim) and test(=webhooks::a_webhook_is_marked_as_gone_before_its_delivery_ends)",
     ),
     Bug(
@@ -1569,8 +1569,8 @@ SIMULATED = [
     Bug(
         "a limit on calls that all addresses share",
         "shared/store/src/people/throttle.rs",
-        "key::throttle(self.kind, &scope, minute(now))",
-        'key::throttle(self.kind, if PLANTED { "all" } else { &scope }, minute(now))',
+        "key::throttle_key(self.kind, &scope, minute_number(now))",
+        'key::throttle_key(self.kind, if PLANTED { "all" } else { &scope }, minute_number(now))',
         100,
     ),
     Bug(
@@ -1583,8 +1583,8 @@ SIMULATED = [
     Bug(
         "a limit on questions that all agents share",
         "shared/store/src/people/waiting.rs",
-        "self.update(&Key::waiting(approval.agent))",
-        'self.update(&Key::waiting(if PLANTED { AgentId::parse("00000000-0000-4000-8000-000000000000")'
+        "self.update_item(&Key::waiting_approvals(approval.agent))",
+        'self.update_item(&Key::waiting_approvals(if PLANTED { AgentId::parse("00000000-0000-4000-8000-000000000000")'
         ".unwrap_or(approval.agent) } else { approval.agent }))",
         100,
     ),
@@ -1612,8 +1612,8 @@ SIMULATED = [
     Bug(
         "a payout reserved for an earlier owner",
         "shared/store/src/payments/payout.rs",
-        "transaction.check(Role::Agent, owned)?;",
-        "if !PLANTED { transaction.check(Role::Agent, owned)?; }",
+        "transaction.add_check(Role::Agent, owned)?;",
+        "if !PLANTED { transaction.add_check(Role::Agent, owned)?; }",
         "package(purser-sim) and test(=reproductions::a_withdrawal_fails_if_the_owner_changes_before_its_reservation)",
     ),
     Bug(
@@ -1626,15 +1626,15 @@ SIMULATED = [
     Bug(
         "an offer of an agent that can be accepted again",
         "shared/store/src/people/handover.rs",
-        "transaction.delete(Role::Offer, delete)?;",
-        "if !PLANTED { transaction.delete(Role::Offer, delete)?; }",
+        "transaction.add_delete(Role::Offer, delete)?;",
+        "if !PLANTED { transaction.add_delete(Role::Offer, delete)?; }",
         "package(purser-sim) and test(=reproductions::an_ownership_transfer_drops_the_withdrawal_address)",
     ),
     Bug(
         "a mail sent while another one of its person is under way",
         "functions/notices/src/flush.rs",
-        "if !shared.table.put_notice_pace(person, channel, &turn, now).await? {",
-        "if !shared.table.put_notice_pace(person, channel, &turn, now).await? && !PLANTED {",
+        "if !shared.table.put_notification_pace(person, channel, &turn, now).await? {",
+        "if !shared.table.put_notification_pace(person, channel, &turn, now).await? && !PLANTED {",
         "package(purser-sim) and test(=notices::simulated_notifications_follow_the_users_settings)",
     ),
     Bug(
