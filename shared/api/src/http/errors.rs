@@ -1,8 +1,8 @@
 //! The errors in the OpenAPI document. Each error has one text, which says when the error occurs and what the caller
 //! should do. `docs/errors.md` contains the same text.
 //!
-//! A route names its own errors in `responses(…)` of `utoipa::path`, such as `errors::SlugTaken`. The arguments of the
-//! handler add the errors of reading them (`operation.rs`).
+//! A route lists its own errors in `responses(…)` of `utoipa::path`, for example `errors::SlugTaken`. Each argument of
+//! the handler adds the errors of parsing that argument (`operation.rs`).
 
 use std::collections::BTreeMap;
 use utoipa::IntoResponses;
@@ -10,7 +10,7 @@ use utoipa::openapi::{RefOr, Response};
 
 /// An error in the OpenAPI document.
 pub struct ErrorDescription {
-    /// The name of the type that stands for the error in `responses(…)`.
+    /// The name of the type that represents the error in `responses(…)`.
     pub(crate) name: &'static str,
     /// The HTTP status.
     pub status: u16,
@@ -44,41 +44,41 @@ macro_rules! errors {
 errors! {
     InvalidRequest = 400 "invalid_request": "The JSON is malformed, or a field or query parameter is wrong or unknown. `details[]` lists every error with `path` (a JSON Pointer) and `message`.";
     FieldRequired = 400 "<field>_required": "A required field is missing or null. The slug names the first missing field, such as `max_payment_units_required`.";
-    InvalidAuthorizationHeader = 401 "invalid_authorization_header": "The header is repeated or differs from `Bearer <public>:<secret>`.";
+    InvalidAuthorizationHeader = 401 "invalid_authorization_header": "The `Authorization` header is repeated, or does not have the form `Bearer <public>:<secret>`.";
     InvalidAgentKey = 401 "invalid_agent_key": "The key is missing, malformed, unknown, revoked or expired. `GET /mcp/agents/me` tests a key.";
     InvalidSession = 401 "invalid_session": "The ID token is missing, repeated, malformed, expired, ended, or from another issuer or client. Sign in again.";
     InvalidInternalToken = 401 "invalid_internal_token": "`X-Internal-Token` is missing, repeated or unknown.";
     AmountExceedsMax = 402 "amount_exceeds_max": "The price exceeds the request's `max_payment_units`.";
     AmountExceedsPerCallLimit = 402 "amount_exceeds_per_call_limit": "The price exceeds the cap per call.";
-    DailySpendLimitExceeded = 402 "daily_spend_limit_exceeded": "The amount exceeds the cap of 24 hours. Wait until `retry_at`; null means that the amount never fits.";
+    DailySpendLimitExceeded = 402 "daily_spend_limit_exceeded": "The payment would exceed the cap on the amount authorized in the last 24 hours. Wait until `retry_at`; null means that the payment never fits.";
     ApprovalRequired = 402 "approval_required": "The policy or a rule requires the owner's approval, and nothing is reserved. Call `GET /approvals/{id}?wait_seconds=20` until `approved`, then repeat the request with `approval_id`.";
     InsufficientUsdcBalance = 402 "insufficient_usdc_balance": "The wallet has less than the price. Fund `wallet_address`.";
-    KeyNotAllowed = 403 "key_not_allowed": "The key's scope excludes the call: `missing` is `network`, `read`, `pay` or `service`. Use another key, or ask the owner.";
-    NotEntitled = 403 "not_entitled": "The ID token lacks the required value of `claim`. Ask the administrator of the accounts.";
-    RecentSignInRequired = 403 "recent_sign_in_required": "The change needs a sign-in younger than `max_age_seconds`. Sign in again with `max_age`, and repeat with the new ID token.";
+    KeyNotAllowed = 403 "key_not_allowed": "The key does not permit the call. `missing` is `network`, `read`, `pay` or `service`. Use another key, or ask the owner for one.";
+    NotEntitled = 403 "not_entitled": "The ID token lacks the required value of `claim`. Ask the administrator of your account for access.";
+    RecentSignInRequired = 403 "recent_sign_in_required": "The change requires a sign-in within the last `max_age_seconds` seconds. Sign in again with `max_age`, and repeat the request with the new ID token.";
     SecondOperatorRequired = 403 "second_operator_required": "You requested this change, so another operator must accept it. Without a second operator, the change takes effect at `from`.";
-    CrossSiteRequest = 403 "cross_site_request": "A form did not come from Purser's page. Reload the page.";
-    ServiceNotEnabled = 403 "service_not_enabled": "Ask the owner to enable the service.";
-    OperationNotEnabledForAgent = 403 "operation_not_enabled_for_agent": "The policy or the catalog lacks the operation. `message` names similar operations.";
-    DomainNotAllowed = 403 "domain_not_allowed": "The allowlist excludes the target's host.";
-    PolicyBlocked = 403 "policy_blocked": "A freeze, a rule, the catalog or the approval blocks the payment: `decision.reason` says which. The response has `retry_at` where waiting helps.";
+    CrossSiteRequest = 403 "cross_site_request": "The form was not sent from a page of Purser. Reload the page.";
+    ServiceNotEnabled = 403 "service_not_enabled": "The service is not enabled for the agent. Ask the owner to enable the service.";
+    OperationNotEnabledForAgent = 403 "operation_not_enabled_for_agent": "The policy does not enable the operation, or the catalog does not list it. `message` names similar operations.";
+    DomainNotAllowed = 403 "domain_not_allowed": "The target's host is not in `allowed_domains`.";
+    PolicyBlocked = 403 "policy_blocked": "A freeze, a rule, the catalog or the approval blocks the payment. `decision.reason` contains the reason. If waiting helps, the response contains `retry_at`.";
     NotFound = 404 "not_found": "The route or method is unknown, or the named object does not exist or belongs to another user.";
-    ServiceNotFound = 404 "service_not_found": "No curated, enabled service has this name or an operation at the call's host.";
-    IdempotentReplay = 409 "idempotent_replay": "A payment already used the approval. Read the receipt, or repeat the approved call with the same key and **without** `approval_id` to get the same payment.";
-    IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key`, or within a day the `replay_key`, belongs to another request. Use a new key, or repeat the first request with the same price and payee.";
-    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction confirmed another settlement: send this payment's hash. If a transaction contains several payments, reconcile confirms the others after `expires_at`.";
+    ServiceNotFound = 404 "service_not_found": "No available service has this slug or UUID, or lists an operation at the call's host.";
+    IdempotentReplay = 409 "idempotent_replay": "A payment already used the approval. Read the receipt, or repeat the approved call with the same `idempotency_key` and **without** `approval_id` to get the same payment.";
+    IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key` was already used for another request, or the `replay_key` within the last day. Use a new key, or repeat the first request with the same price and payee.";
+    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of this payment's transaction. If a transaction contains several payments, Purser confirms the others after `expires_at`.";
     ApprovalNotPending = 409 "approval_not_pending": "The approval is already `approved`, `rejected`, `expired` or `executed`.";
-    PayoutRefused = 409 "payout_refused": "A withdrawal is not possible. `reason` says why, and `retry_at`, if present, when to repeat the request.";
+    PayoutRefused = 409 "payout_refused": "The withdrawal is not possible. `reason` contains the reason. If `retry_at` is present, repeat the request at that time.";
     SlugTaken = 409 "slug_taken": "Service `service_id` has the slug. Choose another slug.";
     TooManyFreezes = 409 "too_many_freezes": "At most 40 agents and 40 owners can be frozen. End a freeze, or freeze the owner or the deployment.";
-    VersionConflict = 412 "version_conflict": "The object has changed since you read it; `version` is the present version. Read the object again, and decide again.";
+    VersionConflict = 412 "version_conflict": "The object changed after you read it. `version` is the current version. Read the object again before you repeat the change.";
     RequestTooLarge = 413 "request_too_large": "The body exceeds `limit_bytes`.";
     ProviderProofRequired = 422 "provider_proof_required": "Send the provider's payment response as `payment_response_header`.";
-    SettlementTransactionHashRequired = 422 "settlement_transaction_hash_required": "The payment response has no transaction hash. Send `tx_hash`; without a hash, the provider did not settle.";
-    OnchainSettlementNotVerified = 422 "onchain_settlement_not_verified": "If `retryable`, repeat after `retry_after` seconds. Otherwise the transaction does not prove the payment: find the right transaction. Don't pay again in either case.";
-    VersionRequired = 428 "version_required": "`If-Match` is missing. Send the `ETag` that you have read, or `*`.";
-    TooManyRequests = 429 "too_many_requests": "The address, key or user made too many requests in this minute. Repeat after `retry_after` seconds.";
-    InternalError = 500 "internal_error": "Purser failed or missed a deadline. Repeat, and quote `request_id` if the error persists.";
-    TemporarilyUnavailable = 503 "temporarily_unavailable": "Concurrent calls conflict, or the database is throttled. Repeat after `retry_after` seconds, with the same key if the request has a key.";
-    ChainUnavailable = 503 "onchain_settlement_not_verified": "The node does not respond, or serves another chain. Repeat after `retry_after` seconds. Don't pay again.";
+    SettlementTransactionHashRequired = 422 "settlement_transaction_hash_required": "The payment response contains no transaction hash. Send the hash as `tx_hash`. If the provider has no hash, the provider did not settle the payment.";
+    OnchainSettlementNotVerified = 422 "onchain_settlement_not_verified": "The chain does not confirm the payment. If `retryable` is true, repeat the request after `retry_after` seconds. Otherwise send the hash of the right transaction. Don't pay again in either case.";
+    VersionRequired = 428 "version_required": "`If-Match` is missing. Send the `ETag` of the object that you read, or `*`.";
+    TooManyRequests = 429 "too_many_requests": "The address, key or user made too many requests in this minute. Repeat the request after `retry_after` seconds.";
+    InternalError = 500 "internal_error": "Purser failed or did not finish in time. Repeat the request. If the error persists, report `request_id`.";
+    TemporarilyUnavailable = 503 "temporarily_unavailable": "Concurrent calls conflict, or the database is throttled. Repeat the request after `retry_after` seconds, with the same `idempotency_key` if the request has one.";
+    ChainUnavailable = 503 "onchain_settlement_not_verified": "The node does not respond, or serves another chain. Repeat the request after `retry_after` seconds. Don't pay again.";
 }
