@@ -1,4 +1,4 @@
-//! Finds a statement with its proof, the newest checkpoint, and the keys that verify both.
+//! Finds a statement with its proof, the newest checkpoint, and the keys that verify the statement and the checkpoint.
 
 use crate::{
     append::{CHECKPOINT, TRIED_FOR, parse_tree_head},
@@ -21,13 +21,14 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub struct LogReader(pub(crate) ObjectStore);
 
-/// A signed statement, with the proof that it is in the log of this deployment.
+/// A signed statement, with the proof that this deployment's log contains the statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = SignedStatement)]
 pub struct FoundStatement {
-    /// The statement: a JWS in the compact serialization. `/.well-known/jwks.json` has its key.
+    /// The statement: a JWS in the compact serialization. `/.well-known/jwks.json` contains the key.
     pub statement: String,
-    /// The proof: the statement, its index, hashes and a checkpoint (c2sp.org/tlog-proof). `purser verify` reads it.
+    /// The proof: the statement, its index, hashes and a checkpoint (c2sp.org/tlog-proof). `purser verify` checks the
+    /// proof.
     pub proof: String,
     /// The index of the statement in the log.
     pub index: u64,
@@ -38,12 +39,12 @@ pub struct FoundStatement {
 pub struct PaymentStatements {
     /// The newest receipt.
     pub receipt: Option<FoundStatement>,
-    /// The payment's later changes, in the log's order.
+    /// The statements about the payment's later changes, in log order.
     pub changes: Vec<FoundStatement>,
 }
 
 impl PaymentStatements {
-    /// Returns the statement of the change that this decision made.
+    /// Returns the statement about the change that this decision made.
     pub fn find_change(&self, decision: TransactionId) -> Option<&FoundStatement> {
         self.changes.iter().find(|change| {
             let payload = unverified_payload(&change.statement).unwrap_or_default();
@@ -51,7 +52,7 @@ impl PaymentStatements {
         })
     }
 
-    /// Returns the names of the statements (`decision`, `receipt`) whose payment differs from the record.
+    /// Returns the names of the statements (`decision`, `receipt`) that describe another payment than the record.
     pub fn differing_statements(
         &self,
         decision: Option<&FoundStatement>,
@@ -66,20 +67,20 @@ impl PaymentStatements {
     }
 }
 
-/// The reason why a decision has no statement.
+/// Why a decision has no statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
-    /// The statement is not in the log yet. It usually follows within about a minute after the decision, and within a
+    /// The statement is not in the log yet. Usually it is added within about a minute after the decision, and within a
     /// day if the log is behind.
     Pending,
     /// The decision was made before the deployment had a log.
     BeforeLog,
-    /// The decision could not be stated, or the deployment has no log. Report it to the operator.
+    /// No statement about the decision could be signed, or the deployment has no log. Report this to the operator.
     NotStated,
 }
 
-/// The agent, the service and the settlement that a decision's statement names.
+/// The agent, the service and the settlement in a decision's statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionSubject {
     /// The agent.
@@ -103,13 +104,13 @@ impl FoundStatement {
     }
 }
 
-/// Parses a statement's payload without verifying the signature; `None` if the text is no statement.
+/// Parses a statement's payload without verifying the signature; `None` if the text is not a statement.
 pub fn unverified_payload(statement: &str) -> Option<Value> {
     let payload = statement.split('.').nth(1)?;
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-/// Returns the subject of a statement. The function does not verify the signature.
+/// Returns the subject of a statement without verifying the signature.
 pub(crate) fn statement_subject(statement: &str) -> Option<About> {
     let payload = unverified_payload(statement)?;
     let id = |name| SettlementId::parse(payload.get(name)?.as_str()?).map(SettlementId::uuid);
@@ -134,7 +135,7 @@ pub(crate) fn statement_subject(statement: &str) -> Option<About> {
 pub struct HashTile {
     /// The concatenated hashes.
     pub bytes: Vec<u8>,
-    /// Whether the tile is full, so that it never changes.
+    /// Whether the tile is full. A full tile never changes.
     pub is_full: bool,
 }
 
@@ -146,20 +147,22 @@ impl LogReader {
         Self(objects)
     }
 
-    /// Finds the statement of a decision that was made at this time; `None` until it is in the log.
+    /// Finds the statement of a decision that was made at this time. Returns `None` until the log contains the
+    /// statement.
     pub async fn find_decision(&self, id: TransactionId, at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Decision;
         self.find_statement(About { kind, id: id.uuid() }, at).await
     }
 
-    /// Finds the newest receipt of a payment that was settled at this time; `None` until it is in the log.
+    /// Finds the newest receipt of a payment that was settled at this time. Returns `None` until the log contains the
+    /// receipt.
     pub async fn find_receipt(&self, id: SettlementId, settled_at: Timestamp) -> Result<Option<FoundStatement>> {
         let kind = StatementKind::Receipt;
         self.find_statement(About { kind, id: id.uuid() }, settled_at).await
     }
 
-    /// Finds the statements about a payment after its decision. A payment whose confirmation was reverted keeps its
-    /// receipt.
+    /// Finds the statements about a payment after its decision. If a payment's confirmation was reverted, the earlier
+    /// receipt is included.
     pub async fn find_payment_statements(&self, settlement: &Settlement) -> Result<PaymentStatements> {
         let (id, since) = (settlement.id(), settlement.terms.authorized_at);
         let changes = self.find_changes(id.uuid(), since).await?;
@@ -171,8 +174,8 @@ impl LogReader {
         Ok(PaymentStatements { receipt, changes })
     }
 
-    /// Finds change statements, in the log's order: by a settlement id, the changes of the payment; by the transaction
-    /// id of a decision that required an approval, the changes of the approval.
+    /// Finds statements about changes, in log order. With a settlement id, finds the changes of the payment. With the
+    /// transaction id of a decision that required an approval, finds the changes of the approval.
     pub async fn find_changes(&self, id: Uuid, since: Timestamp) -> Result<Vec<FoundStatement>> {
         let kind = StatementKind::Change;
         let mut changes = Vec::new();
@@ -182,7 +185,7 @@ impl LogReader {
         Ok(changes)
     }
 
-    /// Returns the indices and entries of a payment's receipts that were settled at or after `since`.
+    /// Returns the indices and entries of the receipts of a payment that was settled at or after `since`.
     pub async fn read_receipts(&self, id: SettlementId, since: Timestamp) -> Result<Vec<(u64, Vec<u8>)>> {
         let kind = StatementKind::Receipt;
         let mut receipts = Vec::new();
@@ -192,7 +195,7 @@ impl LogReader {
         Ok(receipts)
     }
 
-    /// Returns the reason why the log has no statement of a decision that was made at this time.
+    /// Returns why the log has no statement of a decision that was made at this time.
     pub async fn find_missing_reason(&self, at: Timestamp, now: Timestamp) -> Result<MissingReason> {
         if now.since(at) < TRIED_FOR {
             return Ok(MissingReason::Pending);
@@ -210,7 +213,7 @@ impl LogReader {
         }
     }
 
-    /// Returns the entry with this index, without a proof; `None` if the log has fewer entries.
+    /// Returns the entry with this index, without a proof; `None` if the log has no such entry.
     pub async fn read_entry(&self, index: u64) -> Result<Option<Vec<u8>>> {
         let Some(size) = self.size().await?.filter(|size| index < *size) else {
             return Ok(None);
@@ -241,8 +244,9 @@ impl LogReader {
         }))
     }
 
-    /// Returns the hash tile at this path below the log's prefix (c2sp.org/tlog-tiles); `None` for any other path. A
-    /// hash reveals nothing, because each leaf ends in a signature. The entries themselves are private.
+    /// Returns the hash tile at this path (c2sp.org/tlog-tiles), relative to the log's prefix; `None` for any other
+    /// path. A hash reveals nothing about its entry, because each entry ends in a signature. The entries themselves are
+    /// private.
     pub async fn read_hash_tile(&self, path: &str) -> Result<Option<HashTile>> {
         let Ok(path) = path.parse::<TilePath>() else {
             return Ok(None);
@@ -268,7 +272,7 @@ impl LogReader {
         checkpoint.map(|bytes| Ok(parse_tree_head(&bytes)?.size)).transpose()
     }
 
-    /// Returns the keys that verify statements and checkpoints; `None` before they are published.
+    /// Returns the keys that verify statements and checkpoints; `None` before the keys are published.
     pub async fn read_trust(&self) -> Result<Option<TrustDocument>> {
         let object = self.0.get(TRUST).await?;
         object.map(|object| TrustDocument::parse(&object.bytes)).transpose()

@@ -1,7 +1,7 @@
 //! The error envelope (`docs/spec.md` §7): `error`, `message`, and the context fields of each slug.
 //!
-//! The envelope is created from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status codes
-//! and headers are in `failure.rs`.
+//! The envelope is built from the [`ErrorKind`] alone, so the cause of an error can't reach a caller. Status codes and
+//! headers are in `failure.rs`.
 
 use crate::view::decision::{DecisionView, OrNull, retry_time};
 use purser_domain::{
@@ -11,7 +11,7 @@ use purser_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The body of every error response. Branch on `error`; which other fields are present depends on `error`.
+/// The body of every error response. Use `error` to distinguish errors. The other fields depend on `error`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Error)]
 pub struct ErrorBody {
@@ -24,8 +24,8 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub code: Option<&'static str>,
-    /// All validation errors of the request. If a required field is missing, `details` is present only if there are
-    /// further validation errors.
+    /// All validation errors of the request. If a required field is missing, `details` is present only if the request
+    /// has other validation errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub details: Option<Vec<ProblemView>>,
@@ -46,7 +46,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
-    /// The approval's state.
+    /// The approval's status.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "approved")]
     pub status: Option<&'static str>,
@@ -66,7 +66,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<String>>)]
     pub enabled_operations: Option<OrNull<Vec<String>>>,
-    /// The target's host that is not in `allowed_domains`.
+    /// The target's host, which is missing from `allowed_domains`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub hostname: Option<String>,
@@ -94,7 +94,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub max_per_day_units: Option<u64>,
-    /// The earliest time at which the same call fits into the limits; null if the call never fits.
+    /// The earliest time at which the same call fits into the limits; null if the call can never fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
@@ -122,7 +122,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub wallet_address: Option<String>,
-    /// Why the chain does not confirm the payment, or why the withdrawal is not possible, in snake case.
+    /// The reason, in snake case: why the chain does not confirm the payment, or why the withdrawal is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "usdc_transfer_mismatch")]
     pub reason: Option<&'static str>,
@@ -138,7 +138,7 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub retry_after: Option<u64>,
-    /// The name of the ID token's claim that is missing or has the wrong value. This claim grants access to the
+    /// The name of the required ID token claim that is missing or has the wrong value. The claim grants access to the
     /// service.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -191,7 +191,7 @@ impl From<&ErrorKind> for ErrorBody {
     }
 }
 
-/// Returns the envelope without the slug and the message.
+/// Returns the envelope without the slug, the message and the request id.
 fn error_body(kind: &ErrorKind) -> ErrorBody {
     match kind {
         ErrorKind::InvalidRequest(problems) => ErrorBody {
@@ -362,7 +362,8 @@ fn withdrawal_rejection_body(refusal: &WithdrawalRejection) -> ErrorBody {
     }
 }
 
-/// Returns the validation errors for `details`; `None` if the only validation error is the missing field in the slug.
+/// Returns the validation errors for `details`. Returns `None` if the missing field in the slug is the only validation
+/// error.
 fn remaining_errors(field: &str, problems: &[ValidationError]) -> Option<Vec<ProblemView>> {
     match problems {
         [] => None,

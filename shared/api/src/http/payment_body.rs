@@ -1,4 +1,4 @@
-//! Parses the bodies of authorize, preflight and complete. Code below this file works on typed values only.
+//! Parses the bodies of authorize, preflight and complete into typed values.
 
 use crate::http::body::{object_fields, object_schema, parse_field, with_description};
 use crate::{BodyPath, CalledUrl, HttpMethod, Member, Schemas, ShownText, Text, ValidationErrors};
@@ -31,8 +31,8 @@ crate::body! {
         /// The maximum price that you accept for this call, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// A repeated request with the same key returns the same payment. A different request with the same key is
-        /// rejected with 409.
+        /// The idempotency key. Repeating the request with the same `idempotency_key` returns the same payment. A
+        /// different request with the same `idempotency_key` is rejected with 409.
         idempotency_key: Text<255>,
         /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
         service_id: Option<Text<128>>,
@@ -54,8 +54,8 @@ crate::body! {
         /// The maximum price that you accept for this call, in micro-units.
         max_payment_units: Amount,
         original_request: OriginalRequest,
-        /// A repeated request with the same key is evaluated again. A different request with the same key within one
-        /// day is rejected with 409.
+        /// The replay key. Repeating the request with the same `replay_key` evaluates the payment again. A different
+        /// request with the same `replay_key` within one day is rejected with 409.
         replay_key: Text<255>,
         /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
         service_id: Option<Text<128>>,
@@ -93,18 +93,18 @@ crate::body! {
 }
 
 crate::body! {
-    /// A request to the owner for temporarily higher caps, after a blocked payment.
+    /// A request to the owner for temporarily higher caps. Send the request after a blocked payment.
     pub struct RaiseBody {
-        /// The `transaction_id` of the blocked payment. Each blocked payment can have one request for higher caps.
+        /// The `transaction_id` of the blocked payment. You can request higher caps once per blocked payment.
         transaction_id: Text<36>,
         /// The requested cap per call, in micro-units. Allowed if the blocked payment was above the current cap.
         max_per_call_units: Option<Amount>,
-        /// The requested cap per 24 hours, in micro-units. Allowed if the blocked payment was above the remaining
-        /// amount.
+        /// The requested cap per 24 hours, in micro-units. Allowed if the amount of the blocked payment was above the
+        /// remaining amount.
         max_per_day_units: Option<Amount>,
         /// The time at which the higher caps end: at most seven days from now.
         until: Timestamp,
-        /// The reason, which the owner reads.
+        /// The reason, which is shown to the owner.
         reason: ShownText<500>,
     }
 }
@@ -112,18 +112,18 @@ crate::body! {
 /// A parsed request for a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncreaseCall {
-    /// The blocked decision; `None` if the ID is malformed.
+    /// The id of the blocked decision; `None` if the text is not an id.
     pub refused: Option<TransactionId>,
     /// The requested caps, at least one.
     pub caps: IncreasedCaps,
-    /// The end of the increase, which is in the future and within the maximum duration.
+    /// The end of the increase, which the parser has validated.
     pub until: Timestamp,
-    /// The agent's reason, which the owner reads.
+    /// The agent's reason, which is shown to the owner.
     pub reason: String,
 }
 
 impl LimitIncreaseCall {
-    /// Parses the body. `until` is validated against `now`.
+    /// Parses the body. `until` must be after `now` and within the maximum duration.
     pub fn parse(body: &Value, now: Timestamp) -> Result<Self> {
         let mut problems = ValidationErrors::default();
         let call = RaiseBody::read(body, BodyPath::Body, &mut problems).map(|body| Self {
@@ -157,9 +157,9 @@ impl LimitIncreaseCall {
 pub struct AuthorizeRequest {
     /// The payment to evaluate.
     pub intent: Intent,
-    /// The hash of the idempotency key.
+    /// The hash of `idempotency_key`.
     pub idempotency_key: Fingerprint,
-    /// The approval that the request names, if the agent repeats the request after an approval.
+    /// The approval in the request; `None` if the agent sent no approval.
     pub approval: Option<ApprovalId>,
 }
 
@@ -168,9 +168,9 @@ pub struct AuthorizeRequest {
 pub struct CheckRequest {
     /// The payment to evaluate.
     pub intent: Intent,
-    /// The hash of the replay key.
+    /// The hash of `replay_key`.
     pub replay_key: Fingerprint,
-    /// The approval that the agent would send to authorize.
+    /// The approval that the agent would send to authorize, if any.
     pub approval: Option<ApprovalId>,
 }
 
@@ -179,9 +179,9 @@ pub struct CheckRequest {
 pub struct UnpaidCheckRequest {
     /// The provider call.
     pub request: ProviderRequest,
-    /// The service's slug or UUID, if the request names the service.
+    /// The service's slug or UUID, if the agent sent one.
     pub service: Option<String>,
-    /// The operation's slug, if the request names the operation.
+    /// The operation's slug, if the agent sent one.
     pub operation: Option<OperationSlug>,
     /// The page that a scrape or crawl operation fetches.
     pub target: Option<Target>,
@@ -190,20 +190,20 @@ pub struct UnpaidCheckRequest {
 /// A parsed complete request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleteRequest {
-    /// The transaction to look up. The chain decides, because the provider's response is not a proof.
+    /// The hash of the transaction to look up on chain. The provider's response is not a proof, so the chain decides.
     pub tx_hash: TxHash,
 }
 
-/// Fields that are not part of a request's fingerprint, so that a body has the same fingerprint at authorize and check.
-/// Of the payment requirements, only the chosen element is part of the fingerprint.
+/// Fields that are not part of a request's fingerprint, so that a body has the same fingerprint at authorize and at
+/// check. The chosen element of the payment requirements is also part of the fingerprint; the other elements are not.
 const NOT_SAID: [&str; 4] = ["idempotency_key", "replay_key", "approval_id", REQUIREMENT];
 
 /// The field with the provider's payment requirements.
 pub const REQUIREMENT: &str = "payment_requirement";
 
-/// Returns `intent`, which was parsed from this body, with the payment requirements that the earlier call with the
-/// fingerprint `first` chose; `None` if the earlier call was a different request. The provider may have added cheaper
-/// payment requirements since the earlier call.
+/// Returns `intent` with the payment requirements that the earlier call chose. `intent` was parsed from this body, and
+/// `first` is the fingerprint of the earlier call. Returns `None` if the earlier call was a different request. The
+/// choice is repeated because the provider may have added cheaper payment requirements meanwhile.
 pub fn intent_with_first_requirements(
     intent: &Intent,
     body: &Value,
@@ -222,12 +222,12 @@ pub fn intent_with_first_requirements(
     })
 }
 
-/// Computes the fingerprint as earlier versions did, over all payment requirements.
+/// Computes the fingerprint as earlier versions of this service did, over all payment requirements.
 fn whole_body_fingerprint(body: &Value) -> Fingerprint {
     Fingerprint::for_request(body, &["idempotency_key", "replay_key", "approval_id"])
 }
 
-/// Builds the intent from either body.
+/// Builds the intent from a body of authorize or of preflight.
 macro_rules! intent {
     ($asked:ident, $offer:ident, $body:ident, $network:ident) => {{
         let Requirement(()) = $asked.payment_requirement;
@@ -287,7 +287,7 @@ impl UnpaidCheckRequest {
         })
     }
 
-    /// Returns the call together with the names of the service and the operation.
+    /// Returns the call with the names of its service and operation.
     pub fn provider_call(&self) -> ProviderCall<'_> {
         ProviderCall {
             request: &self.request,
@@ -297,7 +297,7 @@ impl UnpaidCheckRequest {
     }
 }
 
-/// Parses the body and chooses the payment requirements that would be paid.
+/// Parses the body and chooses the payment requirements to pay.
 fn parse_with_requirements<T: Member>(body: &Value, network: Network) -> Result<(T, Offer)> {
     let mut problems = ValidationErrors::default();
     let asked = T::read(body, BodyPath::Body, &mut problems);
@@ -326,7 +326,7 @@ pub enum ProviderProof {
 impl CompleteRequest {
     /// Parses the body of complete (`docs/spec.md` §4.5).
     ///
-    /// `tx_hash` must equal the transaction that the payment response names, if both are present.
+    /// If the payment response also contains a transaction, `tx_hash` must be equal.
     pub fn parse(body: &Value, proof: ProviderProof) -> Result<Self> {
         const HEADER: &str = PAYMENT_RESPONSE;
         let mut body = Cow::Borrowed(body);
@@ -336,7 +336,7 @@ impl CompleteRequest {
         {
             is_asserted = members.remove("provider_ok") == Some(Value::Bool(true));
             if is_asserted && members.get(HEADER).is_none_or(Value::is_null) {
-                // `provider_ok` replaces the payment response and names no transaction.
+                // `provider_ok` replaces the payment response, which then contains no transaction.
                 members.insert(HEADER.to_owned(), json!({}));
             }
         }
@@ -369,11 +369,11 @@ impl From<OriginalRequest> for ProviderRequest {
 }
 
 crate::field! {
-    /// The provider's payment requirements, unparsed. [`parse_with_requirements`] parses them by the rules of x402.
+    /// The unparsed payment requirements of the provider. [`parse_with_requirements`] parses them.
     struct Requirement(()): |_| Ok(()), json!({"type": "object"})
 }
 
-/// The agent's further data about the call: the target page, and fields with any name.
+/// Additional data from the agent about the call: the target page, and fields with any name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallMetadata {
     target: Option<Target>,
@@ -406,7 +406,7 @@ impl Member for CallMetadata {
     }
 }
 
-/// The transaction that the provider's payment response names, if any.
+/// The hash of the transaction in the provider's payment response, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ProvenHash(std::result::Result<TxHash, NoTransaction>);
 

@@ -1,4 +1,4 @@
-//! An approval as the agent sees it, and a temporary limit increase, as JSON.
+//! The JSON of an approval and of a temporary limit increase.
 
 use crate::CallView;
 use purser_domain::{Amount, Approval, IncreasedCaps, Timestamp};
@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Raise)]
 pub struct RaiseView {
-    /// The temporary cap per call, in micro-units; null if this cap is not increased.
+    /// The temporary cap per call, in micro-units; null if the increase does not change this cap.
     #[schema(required)]
     pub max_per_call_units: Option<u64>,
-    /// The temporary cap on the amount authorized in the last 24 hours, in micro-units; null if this cap is not
-    /// increased.
+    /// The temporary cap on the amount authorized in the last 24 hours, in micro-units; null if the increase does not
+    /// change this cap.
     #[schema(required)]
     pub max_per_day_units: Option<u64>,
     /// The time at which the increase ends.
@@ -32,7 +32,7 @@ impl RaiseView {
     }
 }
 
-/// The state of an approval.
+/// An approval.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
 pub struct ApprovalView {

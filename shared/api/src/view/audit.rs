@@ -1,4 +1,4 @@
-//! The audit log as JSON, for users and operators, and the filter of a query.
+//! The JSON of the audit log, for users and operators, and the filter of a query.
 
 use crate::Query;
 use purser_domain::{
@@ -11,14 +11,15 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-/// An audit row: one action (an update, a sign-in or a rejected request), or a transfer that belongs to no settlement.
+/// An audit row. The row records one action (an update, a sign-in or a rejected request), or a transfer that belongs to
+/// no settlement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AuditEntry)]
 pub struct AuditView {
     /// The row's ID. IDs sort by time.
     #[schema(value_type = Uuid)]
     pub audit_id: String,
-    /// The time of the action.
+    /// The time of the recorded action.
     #[schema(format = DateTime)]
     pub at: String,
     /// The kind of the action.
@@ -48,31 +49,31 @@ pub struct AuditView {
     /// The service that was changed or affected.
     #[schema(value_type = Option<Uuid>, required)]
     pub service_id: Option<String>,
-    /// The key, rule, approval, session or settlement that was changed or affected; for an outflow, its transaction and
-    /// log.
+    /// The key, rule, approval, session or settlement that was changed or affected; for a transfer that belongs to no
+    /// settlement, the transaction and the log index.
     #[schema(required)]
     pub object_id: Option<String>,
     /// The old values of the changed fields. Long values are truncated.
     #[schema(value_type = Object)]
     pub before: Map<String, Value>,
-    /// The new values of the changed fields.
+    /// The new values of the changed fields. Long values are truncated.
     #[schema(value_type = Object)]
     pub after: Map<String, Value>,
     /// The error slug if the action was rejected; null if the action was done.
     #[schema(required, example = "recent_sign_in_required")]
     pub error: Option<String>,
-    /// Further details, as text.
+    /// Further details about the action.
     #[schema(required)]
     pub reason: Option<String>,
-    /// The user's reason for an update of limits, or the reason of a freeze by a rule; null without a reason.
+    /// The user's reason for an update of limits, or the reason for a freeze by a rule; null without a reason.
     #[schema(required)]
     pub edit_reason: Option<String>,
-    /// The SHA-256 hash of the row. The function's log line for the row contains the same hash.
+    /// The SHA-256 hash of the row. The log line about the row contains the same hash.
     pub sha256: String,
 }
 
 impl AuditView {
-    /// Creates the view of a row with this digest.
+    /// Creates the view of a row. `sha256` is the row's hash.
     pub fn new(record: &AuditRecord, sha256: &Fingerprint) -> Self {
         let (person_id, session_id, operator) = match &record.actor {
             Actor::Person { id, session } => (Some(id.to_string()), session.as_ref().map(ToString::to_string), None),
@@ -112,8 +113,8 @@ impl AuditView {
 #[schema(as = AuditEntryList)]
 pub struct AuditList {
     entries: Vec<AuditView>,
-    /// The number of entries on this page. With a filter, a page can contain fewer entries than `limit` even if more
-    /// pages follow.
+    /// The number of rows on this page. With a filter, a page can contain fewer rows than `limit` even if more pages
+    /// follow.
     count: usize,
     /// Send this value as `cursor` to read the next page; null on the last page.
     #[schema(required)]
@@ -131,20 +132,20 @@ impl AuditList {
     }
 }
 
-/// The query parameters that [`parse_audit_filter`] parses.
+/// The query parameters of the audit log.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `audit_filter`")]
 pub struct AuditParameters {
-    /// Only entries about this agent.
+    /// Only rows about this agent.
     agent_id: Option<uuid::Uuid>,
-    /// Only entries of this action.
+    /// Only rows of this kind.
     #[param(schema_with = audit_kind_schema)]
     kind: Option<String>,
-    /// The start: a time, or a date in UTC.
+    /// Only rows at or after this time. A date means the start of the day in UTC.
     #[param(schema_with = DateOrTime::schema)]
     from: Option<String>,
-    /// The end: before this time, or up to the end of this date in UTC.
+    /// Only rows before this time. A date means the end of the day in UTC.
     #[param(schema_with = DateOrTime::schema)]
     to: Option<String>,
     /// Only rejected actions.
@@ -158,7 +159,7 @@ fn audit_kind_schema() -> Schema {
     Schema::Object(kind.build())
 }
 
-/// Parses the filter of a query: `agent_id`, `kind`, `from`, `to`, `refused`.
+/// Parses the filter of a query.
 pub fn parse_audit_filter(query: &mut Query) -> AuditFilter {
     let (from, to) = parse_time_range(query);
     AuditFilter {
@@ -182,15 +183,16 @@ impl PartialSchema for DateOrTime {
             {"type": "string", "format": "date", "example": "2026-12-31"},
             {"type": "string", "format": "date-time"},
         ]});
-        // An invalid schema leaves a gap in the document. A test finds the gap, because it compares the document with
-        // the committed file.
+        // An invalid schema is missing from the document. A test compares the document with the committed file and so
+        // finds the gap.
         serde_json::from_value(schema).unwrap_or_default()
     }
 }
 
 impl ToSchema for DateOrTime {}
 
-/// Parses the time range of a query, from `from` to before `to`. If `to` is a date, the whole day in UTC is included.
+/// Parses a query's time range, which includes `from` and excludes `to`. If `to` is a date, the range includes that
+/// whole day in UTC.
 pub fn parse_time_range(query: &mut Query) -> (Option<Timestamp>, Option<Timestamp>) {
     const TIME: &str = "must be a date (YYYY-MM-DD, UTC), or a time as in RFC 3339";
     let from = query.parse_with("from", |text| parse_time(text, Duration::from_secs_u32(0)), TIME);

@@ -1,11 +1,11 @@
-//! The provider call that a payment is for, as JSON, for users and for the agent that described the call.
+//! The JSON of a provider call, for users and for the agent that described the call.
 
 use purser_domain::{Amount, CallDescription};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-/// The provider call that a payment is for, as the agent described it, with the catalog's price at that time.
+/// The provider call of a payment, as the agent described it, with the catalog's price at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DescribedCall)]
 pub struct CallView {
@@ -21,14 +21,14 @@ pub struct CallView {
     /// The page to scrape or crawl.
     #[schema(format = Uri, required)]
     pub target_url: Option<String>,
-    /// Further texts and numbers from the agent, by name. No check uses them.
+    /// Additional texts and numbers that the agent sent, by name. Checks ignore these values.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
-    /// The catalog's price of the call, in micro-units; null if the catalog does not list the operation.
+    /// The price of the call in the catalog, in micro-units; null if the catalog does not list the operation.
     #[schema(required)]
     pub catalog_price_units: Option<u64>,
-    /// The catalog's maximum price of the call, in micro-units; null if the catalog does not list the operation, or if
-    /// the call could not be paid.
+    /// The maximum price of the call in the catalog, in micro-units; null if the catalog does not list the operation,
+    /// or if the operation could not be paid.
     #[schema(required)]
     pub catalog_max_price_units: Option<u64>,
 }

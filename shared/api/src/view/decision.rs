@@ -4,7 +4,7 @@ use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// One check, with its numbers if it has any. Numbers are in micro-units, except for `count_limit` and
+/// The result of one check, with its numbers if it has any. Numbers are in micro-units, except for `count_limit` and
 /// `minimum_interval` (numbers of payments) and `duplicate_guard` (seconds: the rule's period, and the time since the
 /// call was last authorized).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -13,12 +13,13 @@ pub struct CheckView {
     /// The name of the check.
     #[schema(value_type = String, example = "max_per_call_units")]
     pub name: &'static str,
-    /// `passed`, `failed`, `lifted` (by an approval), or `unknown` (the check could not be made).
+    /// `passed`, `failed`, `lifted` (an approval permits the payment although the check failed), or `unknown` (the
+    /// check was not possible).
     #[schema(value_type = String, example = "passed")]
     pub outcome: &'static str,
-    /// Whether the check passed; null if the check could not be made.
+    /// Whether the check passed; null if the check was not possible.
     pub passed: Option<bool>,
-    /// The limit that the check compares with.
+    /// The limit that applies to the checked value.
     pub limit: Option<u64>,
     /// The used part of the limit, without this call.
     pub used: Option<u64>,
@@ -50,29 +51,30 @@ impl CheckView {
     }
 }
 
-/// The reason that a call was blocked or escalated, and the result of every check.
-// `docs/spec.md` §2.7. The doc comment above is published in the API description, so it does not cite the file.
+/// A decision that blocked or escalated a call: the reason, and the result of every check.
+// See `docs/spec.md` §2.7. The doc comment above is published in the OpenAPI document, so the comment does not cite
+// this file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Decision)]
 pub struct DecisionView {
     /// `block` or `escalate`.
     #[schema(value_type = String, example = "block")]
     pub result: &'static str,
-    /// The reason of the rule or check that decided; without one, the error's slug.
+    /// The reason of the check or rule that decided. If that check has no reason text, the slug of the error.
     #[schema(example = "category_block:finance")]
     pub reason: String,
-    /// The check or rule that failed.
+    /// The check or rule that blocked or escalated the call.
     #[schema(value_type = String, example = "category_block")]
     pub rule_triggered: &'static str,
-    /// The duration of the decision, in milliseconds.
+    /// The time that the decision took, in milliseconds.
     pub latency_ms: u64,
-    /// The earliest time at which the same call fits into the budget, count or daily limit (null if the call never
-    /// fits), is allowed by a schedule or as a repetition, or at which a payee that is new in the catalog may be paid.
-    /// Absent for other reasons.
+    /// The earliest time at which the same call can be authorized: when the call fits into the budget, count or daily
+    /// limit, when a schedule or the duplicate guard allows the call, or when the waiting time of a new payee in the
+    /// catalog ends. Null if the call never fits into the limit. Absent for other reasons.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub retry_at: Option<OrNull<String>>,
-    /// The results of all checks, in the order in which they are made.
+    /// The results of all checks, in the order of evaluation.
     pub checks: Vec<CheckView>,
 }
 
@@ -96,8 +98,8 @@ impl From<&Refusal> for DecisionView {
     }
 }
 
-/// Returns the time at which the call fits; a lower bound if the stored payments do not determine the exact time.
-/// `None` if the call never fits.
+/// Returns the time at which the call fits, or a lower bound if the exact time is unknown. Returns `None` if the call
+/// never fits.
 pub(crate) fn retry_time(fits: RetryAt) -> Option<String> {
     match fits {
         RetryAt::At(at) | RetryAt::NotBefore(at) => Some(at.to_string()),

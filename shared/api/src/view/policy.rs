@@ -1,11 +1,11 @@
-//! A spend policy as JSON, for agents and users.
+//! The JSON of a spend policy, for agents and users.
 
 use crate::RaiseView;
 use purser_domain::{SpendPolicy, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The caps of one agent at one service, and what the agent may call (`docs/spec.md` §2.6).
+/// An agent's spend policy for one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = SpendPolicy)]
 pub struct PolicyView {

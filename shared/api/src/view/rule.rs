@@ -1,4 +1,4 @@
-//! A rule of an agent as JSON, for the owner and for the agent.
+//! The JSON of a rule, for the owner and for the agent.
 
 use purser_domain::{Amount, AutomaticFreeze, Category, Rule, RuleKind, ServiceSlug, Vendor};
 use serde::Serialize;
@@ -10,13 +10,13 @@ use utoipa::ToSchema;
 pub struct RuleView {
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
-    /// The number of updates of this rule.
+    /// The rule's version. Each update of the rule increases the version by 1.
     rule_version: u64,
     #[serde(flatten)]
     says: RuleSays,
 }
 
-/// The kind of a rule and its parameters.
+/// A rule's kind and parameters.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum RuleSays {
@@ -38,8 +38,8 @@ enum RuleSays {
         limit_units: u64,
         /// The duration of the window, in seconds.
         window_seconds: u64,
-        /// The used amount at this time, in micro-units. The value is an upper bound while more than about 20,000
-        /// payments that have left the window are not removed yet.
+        /// The amount in the window at this time, in micro-units. The value is an upper bound if more than about 20,000
+        /// payments have left the window and are not removed yet.
         used_units: u64,
         /// The remaining amount, in micro-units.
         remaining_units: u64,
@@ -47,10 +47,10 @@ enum RuleSays {
     /// Requires an approval for each payment that meets all conditions that are not null. If all are null, every
     /// payment needs an approval.
     ApprovalRequired {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The rule applies to payments in these categories; null for all categories.
+        /// The categories to which the rule applies; null for all categories.
         #[schema(required)]
         categories: Option<Vec<&'static str>>,
         /// The rule applies to payments above this amount, in micro-units; null for all amounts.
@@ -59,7 +59,7 @@ enum RuleSays {
     },
     /// Limits the number of payments within a rolling window.
     CountLimit {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The maximum number of payments within the window.
@@ -68,23 +68,23 @@ enum RuleSays {
         window_seconds: u64,
         /// The number of payments in the window at this time.
         used: u64,
-        /// The number of further payments that fit into the window.
+        /// The number of additional payments that fit into the window.
         remaining: u64,
     },
     /// Requires a minimum time between two payments.
     MinimumInterval {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The minimum time between two payments, in seconds.
         interval_seconds: u64,
     },
-    /// Blocks a repeated call within a time, or requires an approval for it.
+    /// Blocks a repeated call within a period, or requires an approval for the call.
     DuplicateGuard {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
-        /// The time after the last authorization of the call, in seconds, in which a repetition counts as a duplicate.
+        /// The duration of the period after the last authorization of the call, in seconds.
         within_seconds: u64,
         /// `block`, or `ask` to require an approval.
         #[schema(value_type = String, example = "block")]
@@ -92,22 +92,22 @@ enum RuleSays {
     },
     /// Requires an approval for the first payment to each payee at a service.
     NewPayee {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
     },
-    /// Blocks a payment above the usual price, or requires an approval for it.
+    /// Blocks a payment whose price is above the usual price, or requires an approval for the payment.
     PriceAboveUsual {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The percentage by which a price may exceed the usual price.
         percent: u32,
-        /// How the usual price is determined: `catalog` or `median`.
+        /// The source of the usual price: `catalog` (the catalog's price) or `median` (the median of earlier prices).
         #[schema(value_type = String, example = "catalog")]
         over: &'static str,
-        /// For `median`, the number of the operation's last paid prices; the usual price is their median. Null for
-        /// `catalog`.
+        /// For `median`, the number of earlier payments of the operation from which the median price is computed. Null
+        /// for `catalog`.
         #[schema(required)]
         of: Option<u8>,
         /// `block`, or `ask` to require an approval.
@@ -116,29 +116,30 @@ enum RuleSays {
     },
     /// Allows payments only at these times.
     Schedule {
-        /// The rule applies to payments to these services; null for all services.
+        /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The name of an IANA time zone.
         time_zone: String,
         /// The days of the week on which a period starts.
         days: Vec<&'static str>,
-        /// The time of day at which the period starts.
+        /// The time of day at which each period starts.
         from: String,
-        /// The time of day at which the period ends; on the next day if this is before the start.
+        /// The time of day at which each period ends. If this is before `from`, the period ends on the next day.
         to: String,
     },
     /// Freezes the agent after an hour with unusually high spending.
     AnomalyBrake {
-        /// The multiple of a usual day's busiest hour above which the payments within an hour freeze the agent.
+        /// The agent is frozen if the payments within an hour exceed the busiest hour of a usual day by more than this
+        /// factor.
         times: u32,
-        /// The minimum amount of such an hour, in micro-units.
+        /// The minimum sum of the payments within an hour at which the rule freezes the agent, in micro-units.
         at_least_units: u64,
     },
 }
 
 impl RuleView {
-    /// Creates the view of a rule. `used` is the amount or the number of payments that the rule counts now.
+    /// Creates the view of a rule. `used` is the amount or the number of payments in the rule's window.
     pub fn new(rule: &Rule, used: Option<Amount>) -> Self {
         let used = used.unwrap_or(Amount::ZERO);
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();

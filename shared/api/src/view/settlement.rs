@@ -1,4 +1,4 @@
-//! A settlement as JSON, for agents and users.
+//! The JSON of a settlement, for agents and users.
 
 use purser_domain::{Purchase, Settlement};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Settlement)]
 pub struct SettlementRow {
-    /// The settlement's ID.
+    /// The ID of the settlement.
     #[schema(value_type = Uuid)]
     pub id: String,
     /// The ID of the decision in the audit log.
@@ -27,11 +27,11 @@ pub struct SettlementRow {
     /// The token of the payment.
     #[schema(value_type = String, example = "USDC")]
     pub token: &'static str,
-    /// The amount, in micro-units.
+    /// The amount of the payment, in micro-units.
     pub amount_units: u64,
     /// The payee's address.
     pub pay_to: String,
-    /// `authorized`, `confirmed` or `expired`.
+    /// The payment's status: `authorized`, `confirmed` or `expired`.
     #[schema(value_type = String, example = "confirmed")]
     pub receipt_status: &'static str,
     /// The hash of the confirmed transaction; null until the payment is confirmed.
@@ -40,7 +40,7 @@ pub struct SettlementRow {
     /// The time of the authorization.
     #[schema(format = DateTime)]
     pub authorized_at: String,
-    /// The time of the confirmed payment; null until the payment is confirmed.
+    /// The time at which the payment was made on chain; null until the payment is confirmed.
     #[schema(format = DateTime, required)]
     pub settled_at: Option<String>,
 }

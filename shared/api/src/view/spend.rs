@@ -1,20 +1,21 @@
-//! The used and remaining parts of an agent's limits as JSON, in the agent's policy and in a preflight.
+//! The JSON of an agent's used and remaining limits, in the agent's policy and in a preflight.
 
 use purser_domain::{Agent, Amount, RuleId, Timestamp, Window, WindowMeasure};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The used and remaining parts of the limits, in micro-units, at one time.
+/// The used and remaining parts of the agent's limits, in micro-units, at the time of the response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Spend)]
 pub struct SpendView {
-    /// The amount that was authorized for this service in the last 24 hours and not released.
+    /// The amount for this service that was authorized in the last 24 hours, without released payments.
     pub spend_today_units: u64,
     /// The remaining part of `max_per_day_units`; 0 if the service was never enabled for the agent.
     pub remaining_today_units: u64,
     /// The agent's budgets in the order in which they were added. Each budget counts payments to all services.
     pub budgets: Vec<BudgetView>,
-    /// The agent's rules that count payments, in the order in which they were added. Absent without such rules.
+    /// The agent's `count_limit` and `minimum_interval` rules, in the order in which they were added. Absent without
+    /// such rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountView>,
 }
@@ -36,9 +37,9 @@ pub struct CountView {
     pub count: u64,
     /// The duration of the window, in seconds.
     pub window_seconds: u64,
-    /// The number of payments in the window now.
+    /// The number of payments in the window at the time of the response.
     pub used: u64,
-    /// The number of further payments that fit into the window now.
+    /// The number of additional payments that fit into the window.
     pub remaining: u64,
 }
 
@@ -53,14 +54,14 @@ pub struct BudgetView {
     pub limit_units: u64,
     /// The duration of the window, in seconds.
     pub window_seconds: u64,
-    /// The amount in the window now, in micro-units.
+    /// The amount of the payments in the window, in micro-units.
     pub used_units: u64,
     /// The remaining amount, in micro-units.
     pub remaining_units: u64,
 }
 
 impl SpendView {
-    /// Creates the view at `at` from the agent's windows. The windows must contain all payments that count at `at`.
+    /// Creates the view at `at`. `windows` must contain all payments that count at `at`.
     pub fn from_windows(
         at: Timestamp,
         agent: &Agent,
