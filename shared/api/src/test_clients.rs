@@ -1,4 +1,4 @@
-//! Clients of the test doubles in `tests/testkit`, and the captured log, for the tests of this crate.
+//! Clients of the test doubles in `tests/testkit`, and a captured log, for the tests of this crate.
 
 use crate::{
     Boot, Clock, Env, Secrets, SessionSettings, Sessions, lambda::boot::json_subscriber, telemetry::metrics::NAMESPACE,
@@ -11,7 +11,6 @@ use std::{
 };
 use tracing::subscriber::DefaultGuard;
 
-/// Creates a client of a simulated Secrets Manager.
 pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
     let endpoint = manager.serve().await;
     let env = [
@@ -23,7 +22,6 @@ pub(crate) async fn secrets(manager: &SecretsManager) -> Secrets {
     Secrets::new(&Boot::new(env.into_iter().collect(), Clock::system()).aws)
 }
 
-/// Creates a verifier of the test issuer's sessions.
 pub(crate) async fn sessions(issuer: &TestIssuer, now: Timestamp) -> Sessions {
     Sessions::new(settings(&issuer.address).unwrap(), now).await.unwrap()
 }
@@ -35,7 +33,7 @@ pub(crate) fn settings(issuer: &str) -> Result<SessionSettings, String> {
     env.finish(settings).map_err(|error| error.to_string())
 }
 
-/// The log of one test, from the creation of this value to its end.
+/// Captures the log of one test until this value is dropped.
 pub(crate) struct TestLog {
     bytes: Bytes,
     _guard: DefaultGuard,
@@ -58,7 +56,7 @@ impl TestLog {
         Self::start_in(NAMESPACE)
     }
 
-    /// Starts capturing like `start`, with metrics in this namespace.
+    /// Starts capturing like `start`, with a metrics namespace.
     pub(crate) fn start_in(namespace: &str) -> Self {
         let bytes = Bytes::default();
         let writer = bytes.clone();

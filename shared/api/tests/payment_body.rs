@@ -1,5 +1,5 @@
-//! Tests how the fields of payment bodies are parsed, with one wrong value at a time. The tests of payment requirements
-//! are in `requirement.rs`, those of payment responses in `proof.rs`, and those of hosts in `target.rs`.
+//! Tests how the fields of payment bodies are parsed, with one wrong value at a time. The tests in `requirement.rs`
+//! cover payment requirements, the tests in `proof.rs` payment responses, and the tests in `target.rs` hosts.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 

@@ -13,14 +13,15 @@ use std::net::IpAddr;
 pub struct AgentCredentials {
     /// The key in the `Authorization` header, or the error for a missing or malformed key.
     pub key: Result<PresentedKey>,
-    /// The scope in which the throttle counts the request.
+    /// The address or network whose requests the throttle counts together.
     pub scope: ThrottleScope,
     /// The caller's IP address, as the gateway reports it.
     pub from: Option<IpAddr>,
 }
 
 impl AgentCredentials {
-    /// Describes the use of the key for a call that needs this permission; `None` means that any key may make the call.
+    /// Describes a key's use for a call. `needs` is the permission that the call requires; `None` if any valid key may
+    /// make the call.
     pub fn key_use(&self, needs: impl Into<Option<Permission>>) -> KeyUse {
         KeyUse {
             from: self.from,
@@ -29,7 +30,7 @@ impl AgentCredentials {
     }
 }
 
-/// Extraction never fails, because the throttle has to count a request without a usable key before it is rejected.
+/// Extraction never fails, because the throttle must also count requests without a usable key.
 impl<S: Sync> FromRequestParts<S> for AgentCredentials {
     type Rejection = Infallible;
 

@@ -1,4 +1,4 @@
-//! The OpenID Connect issuer whose ID tokens are sessions: its endpoints and its signing keys.
+//! The OpenID Connect issuer of ID tokens: its endpoints and its signing keys.
 //!
 //! Invariants:
 //! - Endpoints and keys are at most an hour old while the issuer can be reached. If the issuer can't be reached, the
@@ -23,10 +23,11 @@ use tracing::warn;
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(3_600),
     longest: None,
-    // Tokens that name unknown keys can't cause more calls than this.
+    // Limits the calls to the issuer, even if an attacker sends tokens with unknown key ids.
     every: Duration::from_secs_u32(30),
-    // While no keys are known, no session can be verified. The interval is longer than a fetch (two responses of at
-    // most two seconds each), so a request that waited for a failed fetch does not fetch again.
+    // Without keys, no session can be verified, so the first fetch is repeated sooner. The interval is longer than a
+    // fetch (two responses of at most two seconds each), so a request that waited for a failed fetch does not fetch
+    // again.
     every_at_first: Duration::from_secs_u32(5),
 };
 /// The timeout of one request to the issuer.
@@ -54,7 +55,7 @@ struct WireOidcMetadata {
     jwks_uri: String,
 }
 
-/// A public key of the issuer that verifies ID tokens.
+/// A public key that verifies the issuer's ID tokens.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     id: Option<String>,
@@ -69,8 +70,8 @@ struct WireKeys {
 }
 
 impl SessionKey {
-    /// Parses a key; `None` for a key of another type or for another purpose, because an issuer may publish such keys
-    /// too.
+    /// Parses a key. Returns `None` if the key has another type or purpose, because an issuer may also publish such
+    /// keys.
     fn from_jwk(wire: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(wire).ok()?;
         let algorithm = match &jwk.algorithm {
@@ -97,7 +98,7 @@ impl SessionKey {
     }
 }
 
-/// The issuer's metadata and keys, as the issuer published them.
+/// The issuer's metadata and signing keys, from one fetch.
 #[derive(Clone)]
 struct IssuerDocuments {
     metadata: Arc<OidcMetadata>,
@@ -105,8 +106,7 @@ struct IssuerDocuments {
 }
 
 impl IssuerDocuments {
-    /// Finds the key for this algorithm with this id. Without an id, the key is found only if the set has exactly one
-    /// key.
+    /// Finds the key with this algorithm and id. Without an id, returns a key only if the set has exactly one key.
     fn find_key(&self, algorithm: Algorithm, id: Option<&str>) -> Option<&SessionKey> {
         let fits = |key: &&SessionKey| key.algorithm == algorithm;
         match (id, &*self.keys) {
@@ -117,7 +117,7 @@ impl IssuerDocuments {
     }
 }
 
-/// Client of the issuer, with the issuer's metadata and keys in memory.
+/// Client of the issuer, which caches the issuer's metadata and keys.
 pub(crate) struct Issuer {
     /// The issuer's URL, exactly as in the `iss` claim.
     name: String,
@@ -126,7 +126,7 @@ pub(crate) struct Issuer {
 }
 
 impl Issuer {
-    /// Fetches the issuer's metadata and keys. If the fetch fails, the first call fetches again.
+    /// Fetches the issuer's metadata and keys. If the fetch fails, the first use of the client fetches again.
     pub(crate) async fn new(name: String, now: Timestamp) -> Result<Self> {
         let client = client_for_any_server("Purser")
             .connect_timeout(time::Duration::from_secs(1))
@@ -149,8 +149,8 @@ impl Issuer {
         Ok(self.known.get_or_fetch(now, || self.fetch_documents()).await?.metadata)
     }
 
-    /// Finds the key for this algorithm with this id; without an id, the only key. An unknown key id may belong to a
-    /// new key, so the keys are fetched again, within the rate limit.
+    /// Finds the key with this algorithm and id, or without an id the only key. If the id is unknown, fetches the keys
+    /// again within the rate limit, because the issuer may have added a key.
     pub(crate) async fn signing_key(
         &self,
         algorithm: Algorithm,
@@ -175,7 +175,6 @@ impl Issuer {
         send_request(self.client.post(address.clone()).form(form)).await
     }
 
-    /// Fetches the issuer's metadata and keys.
     async fn fetch_documents(&self) -> Result<IssuerDocuments> {
         let failed = |words: String| Error::internal(ASKING, words);
         // OpenID Connect Discovery §4.1: a trailing slash of the issuer is removed before the path is appended.
@@ -269,7 +268,7 @@ mod tests {
         signer.token(&json!({"iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "iat": at(0).secs(), "exp": end}))
     }
 
-    /// Verifies a token and returns `ok` or the error's slug.
+    /// Verifies a token. Returns `ok` or the slug of the error.
     async fn check(sessions: &Sessions, token: &str, now: Timestamp) -> &'static str {
         match sessions.verify_id_token(token, now).await {
             Ok(_) => "ok",
@@ -291,7 +290,7 @@ mod tests {
         let sessions = sessions_of(&issuer, at(0)).await;
         assert_eq!(issuer.asked(), 1);
         let old = token(&old, &issuer);
-        // The issuer withdrew the key, but the key is accepted until the next fetch.
+        // The issuer removed the old key, but the cache contains the old key until the next fetch.
         issuer.publish(&[&new]);
         for (secs, expected, asked) in [
             (0, "ok", 0),
@@ -346,7 +345,7 @@ mod tests {
         assert_eq!(issuer.asked(), 1);
         assert!(sessions.oidc_metadata(at(0)).await.is_err());
         issuer.set(|script| script.up = true);
-        // No session can be verified meanwhile, so the next fetch is due after 5 seconds instead of 30.
+        // No session can be verified, so the next fetch is due after 5 seconds instead of 30.
         for (secs, expected, asked) in [(4, "internal_error", 0), (5, "ok", 1), (6, "ok", 0)] {
             assert_eq!(check(&sessions, &token, at(secs)).await, expected, "{secs}");
             assert_eq!(issuer.asked(), asked, "{secs}");
@@ -369,7 +368,7 @@ mod tests {
         let rows = [
             (30, &stranger, "invalid_session", 1),
             (3_600, &good, "ok", 1),
-            // The keys are known again, so these calls do not fetch them.
+            // The keys are cached again, so these calls do not fetch.
             (3_601, &good, "ok", 0),
             (3_629, &stranger, "invalid_session", 0),
             (3_630, &good, "ok", 1),
@@ -380,7 +379,7 @@ mod tests {
             assert_eq!(issuer.asked(), asked, "{secs}");
         }
         assert!(sessions.oidc_metadata(at(50_001)).await.is_ok());
-        // The issuer responds again, but its key set lacks the key.
+        // The issuer responds again, but its key set no longer contains the key.
         issuer.set(|script| {
             script.up = true;
             script.jwks = json!({"keys": []});
@@ -421,7 +420,7 @@ mod tests {
         issuer.set(|script| script.delay = time::Duration::from_mins(1));
         let slow = check(&sessions, &stranger, at(30));
         let quick = async {
-            // The request with the unknown key has to start its fetch first.
+            // Lets the request with the unknown key start its fetch first.
             tokio::time::sleep(time::Duration::from_millis(20)).await;
             check(&sessions, &known, at(30)).await
         };

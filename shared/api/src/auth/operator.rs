@@ -1,8 +1,7 @@
-//! Authenticates operators. Each operator has a name and a token, which the header `X-Internal-Token` of a request to
-//! an internal route contains.
+//! Authenticates operators by the token in the header `X-Internal-Token`.
 //!
-//! One secret in Secrets Manager lists all operators: a JSON object that maps each name to the token's SHA-256 in hex,
-//! so a reader of the secret can't act as an operator. The command `operator` writes the secret.
+//! One secret in Secrets Manager lists all operators: a JSON object that maps each operator's name to the token's
+//! SHA-256 in hex, so a reader of the secret can't act as an operator. The command `operator` writes the secret.
 //!
 //! Invariants while Secrets Manager is reachable: a removed token is rejected within a minute, and the secret is read
 //! at most once in 30 seconds, regardless of the number of requests. Rejections are rate limited per source IP address
@@ -64,8 +63,8 @@ impl Operators {
         self.0.iter().any(|(listed, _)| listed == name)
     }
 
-    /// Finds the operator with this token digest. The token is compared with every digest, so that the duration of the
-    /// check reveals nothing.
+    /// Finds the operator with this token digest. Compares every stored digest, so that the duration reveals nothing
+    /// about the token.
     fn find_by_digest(&self, presented: &SecretDigest) -> Option<&OperatorName> {
         let mut found = None;
         for (name, digest) in self.0.iter() {
@@ -77,14 +76,14 @@ impl Operators {
     }
 }
 
-/// Hashes a token; `None` if the text is too short or contains other characters than visible ASCII.
+/// Hashes a token. Returns `None` if the text is too short or contains characters other than visible ASCII.
 fn token_digest(token: &[u8]) -> Option<SecretDigest> {
     let may_be = token.len() >= SHORTEST && token.iter().all(u8::is_ascii_graphic);
     may_be.then(|| SecretDigest::from_secret(token))
 }
 
 impl InternalTokens {
-    /// Reads the operators from the secret. Fails at startup if the secret is malformed.
+    /// Reads the operators from Secrets Manager. Fails if the secret is malformed.
     pub async fn load(secrets: Secrets, arn: String, now: Timestamp) -> Result<Self, BootError> {
         let operators = RefreshingCache::new(READING, AGES, |cause| error!(%cause, "operators.not_refreshed"));
         operators.store(Operators::from_secret(&secrets, &arn).await?, now);
@@ -95,7 +94,7 @@ impl InternalTokens {
         })
     }
 
-    /// Whether an operator of this name exists. A removed operator is noticed within a minute.
+    /// Returns whether an operator has this name. The list of operators is at most a minute old.
     pub async fn has_operator(&self, name: &OperatorName, now: Timestamp) -> Result<bool> {
         if self
             .operators
@@ -111,7 +110,8 @@ impl InternalTokens {
         Ok(newest.has_operator(name))
     }
 
-    /// Authenticates the operator; 401 `invalid_internal_token` unless exactly one header contains a valid token.
+    /// Authenticates the operator. Returns 401 `invalid_internal_token` unless exactly one header contains a valid
+    /// token.
     pub async fn authenticate(&self, headers: &HeaderMap, now: Timestamp) -> Result<OperatorName> {
         self.authenticate_token(read_token(headers).as_ref(), now).await
     }
@@ -123,15 +123,14 @@ impl InternalTokens {
         if let Some(name) = known.as_ref().and_then(|operators| operators.find_by_digest(&digest)) {
             return Ok(name.clone());
         }
-        // The token may be newer than the cached secret.
+        // The token may have been added after the secret was cached.
         let newest = self
             .operators
             .fetch_newest(now, || Operators::from_secret(&self.secrets, &self.arn))
             .await?;
         let name = newest.find_by_digest(&digest).cloned();
         Ok(name.ok_or_else(|| {
-            // The text has the length of a token, so it is not a scanner's guess: either the token was removed, or
-            // somebody attacks.
+            // The text is long enough for a token, so a removed operator or an attacker sent this request.
             warn!("operator.refused");
             ErrorKind::InvalidInternalToken
         })?)
@@ -175,7 +174,7 @@ impl<S: Sync> FromRequestParts<S> for OperatorCredentials {
 }
 
 impl OperatorCredentials {
-    /// Authenticates the operator. Returns 401 `invalid_internal_token` for any other caller, or 429
+    /// Authenticates the operator. Returns 401 `invalid_internal_token` if the token is invalid, or 429
     /// `too_many_requests` if the source exceeded the limit for rejected requests.
     pub async fn authenticate(
         self,
@@ -216,10 +215,9 @@ mod tests {
 
     const ARN: &str = "arn:token";
 
-    /// A Secrets Manager that stores one secret.
     struct Manager(SecretsManager);
 
-    /// The JSON of the secret with these operators and tokens.
+    /// Returns the secret's JSON for these operators and tokens.
     fn listing(operators: &[(&str, &str)]) -> String {
         let digest = |token: &str| SecretDigest::from_secret(token).to_hex();
         let listed: BTreeMap<_, _> = operators.iter().map(|(name, token)| (*name, digest(token))).collect();
@@ -250,7 +248,7 @@ mod tests {
             }
         }
 
-        /// Returns the number of times that the secret was read since the last call.
+        /// Returns how often the secret was read since the last call.
         fn reads(&self) -> usize {
             let asked = self.0.asked();
             asked
@@ -266,7 +264,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The name of the operator with this token.
+    /// Returns the name of the operator with this token.
     async fn whose(tokens: &InternalTokens, token: &str, now: Timestamp) -> Option<String> {
         let headers = HeaderMap::from_iter([(
             HeaderName::from_static("x-internal-token"),
@@ -343,7 +341,7 @@ mod tests {
         assert!(InternalTokens::load(secrets, ARN.to_owned(), at(0)).await.is_err());
     }
 
-    /// A token added meanwhile is valid after the reload.
+    /// A token that was added after the last read is valid after the next read.
     #[tokio::test]
     async fn unknown_operator_tokens_reload_the_secret_every_30_seconds() {
         let (manager, secrets) = Manager::start(&[("ada", A)]).await;

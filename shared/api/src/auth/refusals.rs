@@ -1,10 +1,9 @@
-//! Limits how many requests with wrong credentials one source may send per minute. The counts are in the memory of one
+//! Limits how many requests with wrong credentials each source may send per minute. The counts are in the memory of a
 //! Lambda instance.
 //!
-//! Only rejected requests are counted, so a valid credential is accepted even from an address that an attacker uses.
-//! Counts are not stored, because a write per rejected request would cost more time than the rejection itself. The
-//! limit therefore applies to each Lambda instance, and a deployment's limit is that number times the number of
-//! instances.
+//! Only rejected requests are counted, so a valid credential is accepted even from an attacker's address. The counts
+//! are not stored, because a write per rejected request would cost more time than the rejection itself. Each Lambda
+//! instance therefore applies the limit separately.
 
 use crate::ThrottleScope;
 use purser_domain::{Error, ErrorKind, Timestamp};
@@ -23,7 +22,7 @@ pub struct RejectionLimit {
     counted: Mutex<RejectionCounts>,
 }
 
-/// The counts of one minute.
+/// The rejections per source in one minute.
 #[derive(Debug, Default)]
 struct RejectionCounts {
     minute: u64,
@@ -31,7 +30,7 @@ struct RejectionCounts {
 }
 
 impl RejectionLimit {
-    /// Creates the limit without any counts.
+    /// Creates the limit with empty counts.
     pub fn new(per_minute: u32) -> Self {
         Self {
             per_minute,
@@ -54,7 +53,7 @@ impl RejectionLimit {
         let so_far = counted.by_source.get(&source).copied();
         let is_within = so_far.map_or(!is_full, |so_far| so_far < self.per_minute);
         if !is_within {
-            // At least 1, because the remainder is less than 60.
+            // The remainder is less than 60, so the result is at least 1.
             let retry_after = A_MINUTE.saturating_sub(now.secs().rem_euclid(A_MINUTE));
             return ErrorKind::TooManyRequests { retry_after }.into();
         }

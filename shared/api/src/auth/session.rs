@@ -1,15 +1,15 @@
-//! Authenticates users by ID tokens of an OpenID Connect issuer. An ID token is a session of the API, and the result of
-//! a sign-in in the browser.
+//! Authenticates users by ID tokens of an OpenID Connect issuer. The API accepts an ID token as a session. The browser
+//! gets an ID token when the user signs in.
 //!
 //! Invariants:
 //! - The accepted algorithms are RS256 and ES256, regardless of what the token or a key declares.
 //! - The token is an ID token for this service; its issuer and audience are exactly those of the configuration.
 //! - The current time is an argument.
-//! - Every rejection is 401 `invalid_session`, except for a missing entitlement claim. The log gets one word as the
+//! - Every rejection is 401 `invalid_session`, except for a missing entitlement claim. The log contains one word as the
 //!   reason, and no part of the token.
 //!
 //! Not in this file: the issuer's keys (`issuer.rs`); browser sessions, cookies, and the state and nonce of a sign-in
-//! (`functions/people`); authorization, which each record's owner determines.
+//! (`functions/people`); permissions, which depend on the owner of each record.
 
 use crate::auth::issuer::{Issuer, OidcMetadata, SessionKey, parse_endpoint};
 use crate::{BootError, Env, request_source};
@@ -40,13 +40,13 @@ pub struct SessionSettings {
     issuer: String,
     /// This service's client id, which is the expected audience.
     client_id: String,
-    /// The claim that users need to use the service; `None` if every user of the issuer may use the service.
+    /// The claim that grants access to the service; `None` if every user of the issuer has access.
     entitlement: Option<Entitlement>,
-    /// The claim that users need to read the operators' pages; `None` if nobody may read these pages.
+    /// The claim that grants access to the operators' pages; `None` if no user has access.
     operators: Option<Entitlement>,
 }
 
-/// A claim, and the value that the claim must equal or contain.
+/// A required claim, and the value that the claim must equal or contain.
 #[derive(Clone, Debug)]
 struct Entitlement {
     claim: String,
@@ -63,7 +63,7 @@ impl Entitlement {
         claim.zip(value).map(|(claim, value)| Self { claim, value })
     }
 
-    /// Whether the token has the claim. The caller has verified the token's signature.
+    /// Returns whether the token has the claim. The caller has verified the token's signature.
     fn is_claimed_in(&self, token: &str) -> bool {
         let payload = token.split('.').nth(1).unwrap_or_default();
         let payload = BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap_or_default();
@@ -95,7 +95,7 @@ impl SessionSettings {
         }
     }
 
-    /// Computes the fingerprint of all settings that the evaluation of a sign-in uses.
+    /// Computes the fingerprint of all settings that affect whether a sign-in is valid.
     fn settings_fingerprint(&self) -> Fingerprint {
         let pair =
             |claimed: &Option<Entitlement>| json!(claimed.as_ref().map(|claimed| (&claimed.claim, &claimed.value)));
@@ -103,8 +103,9 @@ impl SessionSettings {
         Fingerprint::for_text(&json!([self.issuer, self.client_id, entitlement, operators]).to_string())
     }
 
-    /// OpenID Connect Core §3.1.3.7, items 3 to 5: this service must be an audience and, if `azp` is present, the
-    /// authorized party. A token with several audiences needs `azp`, because any audience may have requested the token.
+    /// Returns whether the token is for this service (OpenID Connect Core §3.1.3.7, items 3 to 5): this service must be
+    /// an audience and, if `azp` is present, the authorized party. A token with several audiences needs `azp`, because
+    /// any audience may have requested the token.
     fn matches_audience(&self, audience: Option<&Audience>, authorized_party: Option<&str>) -> bool {
         let audiences = match audience {
             Some(Audience::One(audience)) => std::slice::from_ref(audience),
@@ -119,13 +120,13 @@ impl SessionSettings {
             }
     }
 
-    /// Validates the claims of a token with a verified signature. The error is the reason for the rejection, as one
-    /// word for the log.
+    /// Validates the claims of a token after its signature was verified. The error is the reason for the rejection, as
+    /// one word for the log.
     fn validate_claims(&self, claims: Claims, now: Timestamp) -> Result<IdToken, &'static str> {
         if claims.iss != self.issuer {
             return Err("issuer");
         }
-        // Cognito's `token_use` names the purpose of a token. Only an access token has a `scope` (RFC 9068 §2.2.3).
+        // Cognito states a token's purpose in `token_use`. Only access tokens have a `scope` (RFC 9068 §2.2.3).
         let is_for_signing_in = claims.token_use.is_none_or(|word| word == "id");
         if !is_for_signing_in || claims.scope.is_some() || claims.scp.is_some() {
             return Err("kind");
@@ -134,7 +135,7 @@ impl SessionSettings {
             return Err("audience");
         }
         let expires_at = parse_numeric_date(&claims.exp).ok_or("time")?;
-        // RFC 7519 §4.1.4: the token is not accepted at or after this time.
+        // RFC 7519 §4.1.4: a token is invalid at and after its expiration time.
         if now >= expires_at.after(LEEWAY) {
             return Err("expired");
         }
@@ -146,7 +147,7 @@ impl SessionSettings {
                 return Err("not_yet_valid");
             }
         }
-        // Without `auth_time`, the token's issue time counts as the time of authentication.
+        // Without `auth_time`, the user counts as signed in at the time of issue.
         let signed_in_at = parse_numeric_date(claims.auth_time.as_ref().unwrap_or(&claims.iat)).ok_or("time")?;
         let has_auth_time = claims.auth_time.is_some();
         if claims.sub.is_empty() || claims.sub.len() > LONGEST_SUBJECT {
@@ -184,7 +185,7 @@ impl SessionSettings {
     }
 }
 
-/// Parses a `NumericDate` of a token (RFC 7519 §2), rounded down to the second.
+/// Parses a `NumericDate` (RFC 7519 §2), rounded down to the second.
 fn parse_numeric_date(number: &Number) -> Option<Timestamp> {
     let text = number.to_string();
     let seconds = text.split('.').next()?;
@@ -194,24 +195,24 @@ fn parse_numeric_date(number: &Number) -> Option<Timestamp> {
 /// A signed-in user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Person {
-    /// The user's id, which is derived from issuer and `sub`. Records name their owner by this id.
+    /// The user's id, derived from the issuer and `sub`. Records store this id as their owner.
     pub id: UserId,
-    /// The display name. The user chooses it, and it need not be unique.
+    /// The display name. Users choose their names, so a name may occur more than once.
     pub name: Option<String>,
-    /// The issuer's claim about the user's mail address; `Absent` for a browser session.
+    /// The issuer's claim about the user's email address; `Absent` for a browser session.
     pub mail: MailClaim,
     /// The time at which the issuer authenticated the user.
     pub signed_in_at: Timestamp,
 }
 
-/// An issuer's claim about a user's mail address (OpenID Connect Core §5.1, `email` and `email_verified`).
+/// An issuer's claim about a user's email address (OpenID Connect Core §5.1, `email` and `email_verified`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MailClaim {
-    /// The token has no claim about a mail address.
+    /// The token has no claim about an email address.
     Absent,
-    /// The user has no verified mail address.
+    /// The user has no verified email address.
     Unverified,
-    /// The user's verified mail address.
+    /// The user's verified email address.
     Verified(MailAddress),
 }
 
@@ -222,16 +223,16 @@ pub struct IdToken {
     pub person: Person,
     /// The issuer's permanent id for the user (`sub`).
     pub subject: String,
-    /// The nonce that the service sent when the sign-in began.
+    /// The nonce from the sign-in request, if the token has a nonce.
     pub nonce: Option<String>,
     /// Whether the token has `auth_time`. The issuer must include `auth_time` if the sign-in sent `max_age` (OpenID
     /// Connect Core §3.1.2.1).
     pub has_auth_time: bool,
-    /// Whether the token has the claim that permits reading the operators' pages.
+    /// Whether the token has the claim that grants access to the operators' pages.
     pub is_operator: bool,
 }
 
-/// The outcome of a valid ID token's entitlement check.
+/// Whether the user of a valid ID token has access to the service.
 #[derive(Debug)]
 pub enum EntitlementCheck {
     /// The user has the entitling claim.
@@ -240,7 +241,7 @@ pub enum EntitlementCheck {
     NotEntitled(UserId, Error),
 }
 
-/// The token's claims. The signature has been verified; the values have not been validated.
+/// A token's claims after the signature check, before validation.
 #[derive(Deserialize)]
 struct Claims {
     iss: String,
@@ -274,10 +275,10 @@ enum Audience {
     Several(Vec<String>),
 }
 
-/// Verifies the token's signature with this key and parses the claims.
+/// Verifies the signature with this key and parses the claims.
 fn verify_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> {
     let mut signature_only = Validation::new(key.algorithm);
-    // The caller validates the claims, because the library would use the system clock and would accept a missing claim.
+    // The caller validates the claims, because the library would use the system clock and accept a missing claim.
     signature_only.required_spec_claims.clear();
     signature_only.validate_exp = false;
     signature_only.validate_nbf = false;
@@ -289,14 +290,14 @@ fn verify_claims(token: &str, key: &SessionKey) -> Result<Claims, &'static str> 
     }
 }
 
-/// A token's header, before the signature is verified.
+/// A token's header before the signature check.
 struct UnverifiedHeader {
     algorithm: Algorithm,
     key_id: Option<String>,
 }
 
 impl UnverifiedHeader {
-    /// Parses the header of a token. The error is the reason for the rejection, as one word for the log.
+    /// Parses a token's header. The error is the reason for the rejection, as one word for the log.
     fn parse(token: &str) -> Result<Self, &'static str> {
         if token.len() > LONGEST_TOKEN {
             return Err("length");
@@ -309,8 +310,8 @@ impl UnverifiedHeader {
         if header.typ.is_some_and(|kind| !kind.eq_ignore_ascii_case("JWT")) {
             return Err("kind");
         }
-        // RFC 7515 §4.1.11: a token with critical extensions that the recipient does not support is rejected. This
-        // service supports none.
+        // RFC 7515 §4.1.11: a recipient rejects tokens with critical extensions that the recipient does not support.
+        // This service supports no extensions.
         if header.crit.is_some() {
             return Err("extension");
         }
@@ -321,14 +322,14 @@ impl UnverifiedHeader {
     }
 }
 
-/// Verifies ID tokens, with the issuer's keys in memory.
+/// Verifies ID tokens with the issuer's keys.
 pub struct Sessions {
     settings: SessionSettings,
     issuer: Issuer,
 }
 
 /// The parameters that exchange an authorization code for tokens: the code from the issuer's redirect, and the values
-/// that were stored when the sign-in began.
+/// that were stored at the start of the sign-in.
 #[derive(Clone, Copy)]
 pub struct AuthorizationCode<'a> {
     /// The parameter `code` of the redirect.
@@ -350,7 +351,7 @@ struct WireTokenError {
 }
 
 impl Sessions {
-    /// Fetches the issuer's keys. If the fetch fails, the first call fetches them again.
+    /// Fetches the issuer's keys. If the fetch fails, the first verification fetches again.
     pub async fn new(settings: SessionSettings, now: Timestamp) -> Result<Self, BootError> {
         let issuer = Issuer::new(settings.issuer.clone(), now).await?;
         Ok(Self { settings, issuer })
@@ -380,8 +381,8 @@ impl Sessions {
         }
     }
 
-    /// Verifies an ID token like [`Sessions::verify_id_token`], but returns the user's id if the entitling claim is missing.
-    /// Returns 401 `invalid_session` for an invalid token.
+    /// Verifies an ID token like [`Sessions::verify_id_token`], but also returns the user's id if the entitling claim
+    /// is missing. Returns 401 `invalid_session` for an invalid token.
     pub async fn check_entitlement(&self, token: &str, now: Timestamp) -> Result<EntitlementCheck> {
         let header = UnverifiedHeader::parse(token).map_err(invalid_session_error)?;
         let key = self
@@ -417,9 +418,9 @@ impl Sessions {
         self.issuer.oidc_metadata(now).await
     }
 
-    /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5). The returned token is not
-    /// verified; [`Sessions::verify_id_token`] verifies it. Returns 401 `invalid_session` if the code is used, expired, or of
-    /// another sign-in.
+    /// Exchanges an authorization code for an ID token (RFC 6749 §4.1.3, RFC 7636 §4.5). The caller must verify the
+    /// returned token with [`Sessions::verify_id_token`]. Returns 401 `invalid_session` if the code was already used,
+    /// has expired, or belongs to another sign-in.
     pub async fn exchange_code(&self, code: AuthorizationCode<'_>, now: Timestamp) -> Result<String> {
         let metadata = self.oidc_metadata(now).await?;
         let form = [
@@ -469,16 +470,16 @@ impl<S: Sync> FromRequestParts<S> for SessionToken {
 }
 
 impl SessionToken {
-    /// Returns the unverified token and the source of the request; 401 `invalid_session` without a token.
-    /// [`Sessions::verify_id_token`] verifies the token.
+    /// Returns the unverified token and the source of the request, or 401 `invalid_session` without a token. The caller
+    /// must verify the token with [`Sessions::verify_id_token`].
     pub fn into_token(self) -> Result<(String, RequestSource)> {
         let source = self.source;
         let token = self.token.ok_or(ErrorKind::InvalidSession)?;
         Ok((token, source))
     }
 
-    /// Whether the token has the form of a JSON Web Token (RFC 7519 §3): three parts separated by dots, and no colon.
-    /// An agent key never has this form, so a route that accepts both can tell them apart.
+    /// Returns whether the token has the form of a JSON Web Token (RFC 7519 §3): three parts separated by dots, and no
+    /// colon. An agent key never has this form, so a route that accepts agent keys and tokens can tell them apart.
     pub fn has_jwt_form(&self) -> bool {
         let token = self.token.as_deref();
         token.is_some_and(|token| token.split('.').count() == 3 && !token.contains(':'))
@@ -517,7 +518,7 @@ mod tests {
             .after(Duration::from_secs_u32(1))
     }
 
-    /// Valid claims with these changes; null removes a claim.
+    /// Returns valid claims with these changes; null removes a claim.
     fn claims(issuer: &TestIssuer, changes: &Value) -> Value {
         let mut claims = json!({
             "iss": issuer.address, "aud": TestIssuer::CLIENT, "sub": "user-1", "exp": NOW_SECS + 3600,
@@ -556,7 +557,7 @@ mod tests {
             }
         }
 
-        /// Verifies a token. The error is the reason in the log.
+        /// Verifies a token. The error is the logged reason.
         async fn check(&self, token: &str) -> Result<IdToken, String> {
             let answer = self.sessions.verify_id_token(token, now()).await;
             let log = self.logged.take();
@@ -601,7 +602,7 @@ mod tests {
         }
         assert_eq!(bench.sessions.client_id(), TestIssuer::CLIENT);
         assert_eq!(bench.sessions.issuer(), bench.issuer.address);
-        // If the token has `auth_time`, that is the time of the sign-in.
+        // `auth_time` takes precedence over the time of issue.
         let earlier = json!({"auth_time": NOW_SECS - 5_000});
         let token = bench.es.token(&claims(&bench.issuer, &earlier));
         let id_token = bench.check(&token).await.unwrap();
@@ -679,7 +680,7 @@ mod tests {
         assert_eq!(refused.kind().slug(), "invalid_session");
     }
 
-    /// Without the setting, no user is an operator.
+    /// Without a configured claim, no user is an operator.
     #[tokio::test]
     async fn operators_need_the_configured_token_claim() {
         let es = Signer::es256("es");
@@ -714,7 +715,7 @@ mod tests {
     async fn token_claims_are_validated_with_clock_leeway() {
         let bench = Bench::new().await;
         let (exp, issuer) = (NOW_SECS + 3600, bench.issuer.address.clone());
-        // The current time is `NOW_SECS + 1`, and the leeway is 60 s: a token is expired from 60 s after its `exp` on.
+        // The current time is `NOW_SECS + 1`, and the leeway is 60 s, so a token expires 60 s after `exp`.
         let rows = [
             (json!({}), None),
             (json!({"exp": NOW_SECS + 1}), None),
@@ -751,7 +752,7 @@ mod tests {
             (json!({"sub": 7}), Some("claims")),
             (json!({"sub": null}), Some("claims")),
             (json!({"nonce": 7}), Some("claims")),
-            // The token is wrong in several ways; the issuer is checked first.
+            // Several claims are wrong; the issuer is checked first.
             (json!({"iss": "x", "aud": "x", "exp": 0, "sub": ""}), Some("issuer")),
         ];
         for (changes, reason) in rows {
@@ -761,8 +762,8 @@ mod tests {
         }
     }
 
-    /// OpenID Connect Core §3.1.3.7, items 3 to 5. The tests next to this one cover items 1, 2 and 6 to 10. Tests of
-    /// `functions/people`, which stores the nonce and `max_age`, cover items 11 to 13.
+    /// OpenID Connect Core §3.1.3.7, items 3 to 5. Other tests in this module cover items 1, 2 and 6 to 10.
+    /// `functions/people` stores the nonce and `max_age`, so its tests cover items 11 to 13.
     #[tokio::test]
     async fn the_audience_and_authorized_party_must_match() {
         let us = TestIssuer::CLIENT;
@@ -882,7 +883,7 @@ mod tests {
             (with_hmac(&es.public_bytes(), "es"), Some("algorithm")),
             (with_hmac(&rs.public_bytes(), "rs"), Some("algorithm")),
             (with_hmac(b"", "nobody"), Some("algorithm")),
-            // The header names another algorithm than the key has.
+            // The header's algorithm differs from the key's algorithm.
             (
                 es.token_with(&json!({"alg": "RS256", "kid": "es"}), &claims),
                 Some("key"),
@@ -899,7 +900,7 @@ mod tests {
                 rs.token_with(&json!({"alg": "RS512", "kid": "rs"}), &claims),
                 Some("algorithm"),
             ),
-            // Another key pair with the same key id signed the token.
+            // The token is signed with another key pair that has the same key id.
             (Signer::es256("es").token(&claims), Some("signature")),
             (Signer::rs256("rs").token(&claims), Some("signature")),
             // The token contains its own key.
@@ -911,7 +912,7 @@ mod tests {
                 Some("signature"),
             ),
             (Signer::es256("unknown").token(&claims), Some("key")),
-            // The issuer has several keys, and the token names none.
+            // The issuer has several keys, and the token has no key id.
             (es.token_with(&json!({"alg": "ES256"}), &claims), Some("key")),
             (
                 es.token_with(&json!({"alg": "ES256", "kid": "es", "crit": ["exp"]}), &claims),

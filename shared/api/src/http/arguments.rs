@@ -1,4 +1,5 @@
-//! Arguments of handlers: the body, an id in the path, and the query. Each describes itself in the OpenAPI document.
+//! Arguments of handlers: the body, an id in the path, and the query. Each argument describes itself in the OpenAPI
+//! document.
 
 use crate::http::operation::{Argument, OperationDescription};
 use crate::{Failure, Member, Query, parse_json_body};
@@ -15,8 +16,8 @@ use std::marker::PhantomData;
 use utoipa::openapi::path::ParameterIn;
 use utoipa::{IntoParams, ToSchema};
 
-/// A JSON body. The handler parses the body, so that an unauthenticated caller gets 401 and not an error about the
-/// body.
+/// A JSON body, which the handler parses. Authentication therefore comes first, and an unauthenticated caller gets 401
+/// instead of an error about the body.
 pub struct Body<T>(Bytes, PhantomData<fn() -> T>);
 
 impl<T> Body<T> {
@@ -25,14 +26,14 @@ impl<T> Body<T> {
         &self.0
     }
 
-    /// Parses the JSON.
+    /// Parses the JSON without validating the fields.
     pub fn json(&self) -> Result<Value> {
         parse_json_body(&self.0)
     }
 }
 
 impl<T: Member> Body<T> {
-    /// Parses the body.
+    /// Parses and validates the body.
     pub fn parse(&self) -> Result<T> {
         T::parse(&self.json()?)
     }
@@ -52,11 +53,11 @@ impl<T: ToSchema> Argument for Body<T> {
     }
 }
 
-/// A JSON body that a request may omit. An absent body counts as `{}`.
+/// A JSON body that the client may omit. An absent body counts as `{}`.
 pub struct OptionalBody<T>(Body<T>);
 
 impl<T> OptionalBody<T> {
-    /// Parses the JSON.
+    /// Parses the JSON without validating the fields.
     pub fn json(&self) -> Result<Value> {
         if self.0.bytes().is_empty() {
             return Ok(Value::Object(Map::new()));
@@ -66,7 +67,7 @@ impl<T> OptionalBody<T> {
 }
 
 impl<T: Member> OptionalBody<T> {
-    /// Parses the body.
+    /// Parses and validates the body.
     pub fn parse(&self) -> Result<T> {
         T::parse(&self.json()?)
     }
@@ -95,7 +96,7 @@ pub trait PathId: Sized {
     /// Whether the id is a UUID.
     const IS_UUID: bool;
 
-    /// Parses the id; `None` if the text is no id.
+    /// Parses the id. Returns `None` if the text is not an id.
     fn parse_id(text: &str) -> Option<Self>;
 }
 
@@ -160,12 +161,12 @@ pub async fn path_parameter(parts: &mut Parts, name: &str) -> Option<String> {
 
 /// Query parameters.
 pub trait FromQuery: IntoParams + Sized {
-    /// Parses the parameters. The query collects the validation errors.
+    /// Parses the parameters. `query` collects the validation errors.
     fn from_query(query: &mut Query) -> Self;
 }
 
-/// The parsed query, or its validation errors. The handler returns the errors only after it authenticated the caller,
-/// together with the errors of the body.
+/// The parsed query, or its validation errors. The handler reports these errors after authentication, together with the
+/// errors of the body.
 pub struct Parameters<T>(pub Result<T>);
 
 impl<T: FromQuery, S: Sync> FromRequestParts<S> for Parameters<T> {
@@ -184,7 +185,7 @@ impl<T: IntoParams> Argument for Parameters<T> {
     }
 }
 
-/// The query of a list, before the handler parses the query. `T` describes the parameters.
+/// The unparsed query of a list. `T` describes the parameters in the OpenAPI document.
 pub struct QueryOf<T>(pub Query, pub PhantomData<fn() -> T>);
 
 impl<T, S: Sync> FromRequestParts<S> for QueryOf<T> {

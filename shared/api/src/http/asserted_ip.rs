@@ -1,13 +1,14 @@
 //! Lets the function `mcp` pass on its caller's IP address.
 //!
-//! `mcp` calls the API on behalf of its callers, so the gateway sees the address of `mcp` as the source. `mcp`
+//! `mcp` calls the API on behalf of its callers, so the gateway reports the address of `mcp` as the source. `mcp`
 //! therefore sends a header with the caller's address, the time, and one HMAC-SHA-256 for each function that
 //! authenticates agents. The HMAC covers the address, the time, the method, the path and the `Authorization` header.
 //! Each receiving function has its own key, and only `mcp` has all keys. A function that can verify an HMAC can also
 //! create one, so a compromised function can forge addresses for its own requests, but not for other functions.
 //!
 //! Invariants: an assertion is valid for one agent key, method and path, from [`VALID_SECS`] before its time until
-//! [`VALID_SECS`] after its time. Without a valid assertion, the source address that the gateway reports is used.
+//! [`VALID_SECS`] after its time. Without a valid assertion, the caller's address is the source address that the
+//! gateway reports.
 
 use crate::{Clock, GatewayContext, Secrets};
 use aws_types::SdkConfig;
@@ -43,7 +44,7 @@ const DOMAIN: &[u8] = b"purser/client-ip/v1\0";
 /// The maximum number of HMACs in the header. `mcp` sends three, one for each function that authenticates agents.
 const MAX_MACS: usize = 8;
 const READING: &str = "reading the key of asserted addresses";
-/// An assertion with an unknown key causes the keys to be read again, at most once in 30 seconds.
+/// Limits how often unknown assertions cause a read of the keys: at most once in 30 seconds.
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(300),
     longest: None,
@@ -55,7 +56,7 @@ const AGES: RefreshPolicy = RefreshPolicy {
 #[derive(Clone)]
 struct AssertionKey(Hmac<Sha256>);
 
-/// A function's keys: `mcp` has the keys of all receiving functions; any other function has only its own.
+/// A function's keys. `mcp` has the keys of all receiving functions; each receiving function has only its own key.
 #[derive(Clone)]
 pub struct AssertionKeySet(Arc<[AssertionKey]>);
 
@@ -111,7 +112,8 @@ impl AssertionKeySet {
         HeaderValue::try_from(text).ok()
     }
 
-    /// Whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant time.
+    /// Returns whether one of these keys made the assertion for this request. [`SecretDigest`] compares in constant
+    /// time.
     fn has_signed(&self, asserted: &Assertion, method: &Method, path: &str, authorization: &HeaderValue) -> bool {
         self.0.iter().any(|key| {
             let mac = key.mac(asserted.ip, asserted.secs, method, path, authorization);
@@ -137,7 +139,7 @@ impl AssertionKey {
     }
 }
 
-/// The assertion keys in Secrets Manager. They are read when they are first needed.
+/// The assertion keys in Secrets Manager, which are read at the first use.
 pub struct AssertionKeys {
     secrets: Secrets,
     arns: Vec<String>,
@@ -146,8 +148,8 @@ pub struct AssertionKeys {
 }
 
 impl AssertionKeys {
-    /// Creates the keys from these secrets: one ARN, or several separated by commas. Without an ARN, assertions are
-    /// neither created nor accepted.
+    /// Creates the keys from one ARN, or from several ARNs separated by commas. Without an ARN, assertions are neither
+    /// created nor accepted.
     pub fn from_secret_arns(arns: Option<String>, aws: &SdkConfig, clock: &Clock) -> Option<Self> {
         Some(Self::new(Secrets::new(aws), &arns?, clock.clone()))
     }
@@ -191,7 +193,7 @@ impl AssertionKeys {
         if is_made(&self.current_keys().await?) {
             return Some(asserted.ip);
         }
-        // The key may be newer than the cached keys.
+        // The key may have been added after the keys were cached.
         let newest = self.keys.fetch_newest(now, || self.read_keys()).await.ok()?;
         if !is_made(&newest) {
             warn!("asserted_ip.refused");
@@ -269,7 +271,7 @@ mod tests {
         with_asserted_ip_layer(Router::new().route("/me", any(seen)), Some(keys))
     }
 
-    /// Sends `GET /me` with the bearer's key and returns the address that the handler sees.
+    /// Sends `GET /me` with the asserted address, and returns the address that the handler sees.
     async fn seen(router: &Router, asserted: &[HeaderValue]) -> String {
         let mut request = Request::get("/me").body(Body::empty()).unwrap();
         request.headers_mut().insert(header::AUTHORIZATION, BEARER);

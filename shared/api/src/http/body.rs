@@ -1,11 +1,11 @@
 //! Parses request bodies. Each body is declared once with [`body!`](crate::body), which generates the parser, the error
 //! messages, and the schema in the OpenAPI document.
 //!
-//! A body is always parsed completely, so that the response lists all validation errors. Rules over several fields can
-//! use the values that were valid ([`Member::read`] with its [`ValidationErrors`]). `null` counts as absent. Single values are
-//! in `field.rs`. `router.rs` has already limited the size of the body.
+//! A body is always parsed completely, so that the response lists all validation errors. A rule about several fields
+//! can use the fields that were valid ([`Member::read`] with its [`ValidationErrors`]). `null` counts as absent. Single
+//! values are in `field.rs`. `router.rs` has already limited the size of the body.
 //!
-//! Why not the crate `deserr`, which also collects validation errors: `deserr` returns no value after an error, so a
+//! The crate `deserr` also collects validation errors, but does not fit: `deserr` returns no value after an error, so a
 //! violated catalog rule could not be reported together with a wrong amount. `deserr` reports `null` differently from a
 //! missing field. `deserr` finds fields in the order of the request, while `<field>_required` follows the documented
 //! order. And `deserr` generates no schema, so every bound would have to be repeated in the schema.
@@ -23,8 +23,8 @@ pub fn parse_json_body(bytes: &[u8]) -> Result<Value> {
     parse_json(bytes).map_err(|problem| Error::invalid(vec![problem]))
 }
 
-/// Parses a body like [`parse_json_body`], and also returns the text of the field `document`, so that a response can echo a
-/// provider's document unchanged.
+/// Parses a body like [`parse_json_body`], and also returns the unparsed text of the field `document`, so that a
+/// response can repeat a provider's document unchanged.
 pub fn parse_json_body_with_raw_field<'a>(bytes: &'a [u8], document: &str) -> Result<(Value, Option<&'a RawValue>)> {
     parse_json_with_raw_field(bytes, document).map_err(|problem| Error::invalid(vec![problem]))
 }
@@ -69,13 +69,14 @@ impl ValidationErrors {
         self.found.extend(problems);
     }
 
-    /// Whether there is a validation error at this JSON Pointer or below it.
+    /// Returns whether there is a validation error at this JSON Pointer or below it.
     pub fn has_error_at(&self, path: &str) -> bool {
         self.found.iter().any(|problem| problem.path.starts_with(path))
     }
 
     /// Returns the body if there is no validation error. Otherwise returns 400 `<field>_required` if a required field
-    /// is missing, or else 400 `invalid_request`. The error lists all validation errors, sorted by path.
+    /// is missing, and 400 `invalid_request` for other validation errors. Each error lists all validation errors,
+    /// sorted by path.
     pub fn finish<T>(mut self, body: Option<T>) -> Result<T> {
         self.found.sort();
         match (body, self.missing) {
@@ -86,7 +87,7 @@ impl ValidationErrors {
             }
             .into()),
             (_, None) => {
-                // A value that could not be parsed has added a validation error, so `found` is not empty.
+                // Every failed parse adds a validation error, so `found` is not empty.
                 Err(Error::invalid(self.found))
             }
         }
@@ -101,10 +102,10 @@ pub trait Member: Sized {
     /// The names of the object's fields; empty for other types.
     const NAMES: &'static [&'static str] = &[];
 
-    /// Parses a value that is not `null`. If the value is invalid, adds a validation error and returns `None`.
+    /// Parses a value that is not `null`. Returns `None` and adds a validation error if the value is invalid.
     fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self>;
 
-    /// Returns the value of a field that is absent or `null`.
+    /// Returns the value for a field that is absent or `null`.
     fn missing(_is_null: bool, _place: BodyPath<'_>, _problems: &mut ValidationErrors) -> Option<Self> {
         None
     }
@@ -120,7 +121,7 @@ pub trait Member: Sized {
     }
 }
 
-/// `None` if the field is absent, `null` or invalid. An invalid value also adds a validation error.
+/// `None` means that the field is absent, `null` or invalid. An invalid value also adds a validation error.
 impl<T: Member> Member for Option<T> {
     const REQUIRED: bool = false;
 
@@ -147,7 +148,7 @@ impl<T: Member> Member for Option<T> {
 /// A field for which absent and `null` have different meanings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nullable<T> {
-    /// The field is absent, or invalid; an invalid value also adds a validation error.
+    /// The field is absent or invalid. An invalid value also adds a validation error.
     Absent,
     /// The field is `null`.
     Null,
@@ -171,9 +172,9 @@ impl<T: Member> Member for Nullable<T> {
     }
 }
 
-/// Returns the object's fields. Adds validation errors for missing required fields and, unless `others` are allowed,
-/// for unknown fields, because a mistyped `approvalId` must not silently lose its effect. [`body!`](crate::body) calls
-/// this function.
+/// Returns the object's fields. Adds validation errors for missing required fields. Unless `others` are allowed, also
+/// adds validation errors for unknown fields, because a mistyped `approvalId` must not silently lose its effect.
+/// [`body!`](crate::body) calls this function.
 pub fn object_fields<'a>(
     value: &'a Value,
     place: BodyPath<'_>,
@@ -199,7 +200,7 @@ pub fn object_fields<'a>(
     Some(members)
 }
 
-/// Finds the variant of an object by its tag. Without a valid tag the other fields can't be parsed.
+/// Finds the object's variant by the tag field. Without a valid tag, the other fields can't be parsed.
 /// [`body!`](crate::body) calls this function.
 pub fn parse_tag<'a>(
     value: &'a Value,
@@ -239,8 +240,8 @@ pub struct Schemas(BTreeMap<String, RefOr<Schema>>);
 impl Schemas {
     /// Adds a schema, and returns a reference to it.
     pub fn add(&mut self, name: &str, schema: Value) -> Value {
-        // An invalid schema leaves a gap in the document. A test finds the gap, because it compares the document with
-        // the committed file.
+        // An invalid schema is missing from the document. A test compares the document with the committed file and so
+        // finds the gap.
         let schema = serde_json::from_value(schema).unwrap_or_default();
         self.add_schema(name, schema)
     }
@@ -260,7 +261,7 @@ impl Schemas {
     }
 }
 
-/// Adds a description and the JSON fields of `more` to a schema. [`body!`](crate::body) calls this function.
+/// Adds a description and the JSON fields in `more` to a schema. [`body!`](crate::body) calls this function.
 pub fn with_description(mut schema: Value, lines: &[&str], more: Value) -> Value {
     let target = match schema.pointer_mut("/oneOf/0") {
         Some(reference) => reference.as_object_mut(),

@@ -1,13 +1,13 @@
-//! The HTTP client for a function's calls to AWS and to the chain's node. All callers share one client, so that a
+//! The HTTP client for a function's calls to AWS and to the blockchain node. All callers share one client, so that a
 //! Lambda instance loads the system's certificate authorities once and has one connection pool.
 //!
 //! The client follows no redirects and uses no proxy. Callers set the timeout of a response.
 //!
 //! Lambda freezes an instance between invocations. Meanwhile the server may close idle connections, or a device on the
-//! path may forget them, and a request on such a connection never gets a response. Therefore the client does not reuse
-//! a connection after [`IDLE`]. The pool measures idle time with the monotonic clock. Whether this clock counts a
-//! freeze is not documented, and reports contradict each other. The system clock is corrected after a freeze, so the
-//! client also drops its connections after a pause by the system clock.
+//! path may drop them, and a request on such a connection never gets a response. Therefore the client does not reuse a
+//! connection after [`IDLE`]. The pool measures idle time with the monotonic clock. AWS does not document whether this
+//! clock advances during a freeze, and reports contradict each other. The system clock is corrected after a freeze, so
+//! the client also drops its connections after a pause by the system clock.
 
 use crate::{
     Clock,
@@ -44,20 +44,20 @@ macro_rules! builder {
     }};
 }
 
-/// Creates a client with its own pool. Nothing is loaded or opened before the first request.
+/// Creates a client with its own pool. Certificates are loaded, and connections are opened, at the first request.
 ///
 /// A request with `Connection: close` gets a separate connection.
 pub fn pooled_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OnDemand::new(Clock::system()))
 }
 
-/// Creates a client for calls outside of AWS, which connects to public addresses only and keeps no idle connections.
-/// The caller must check URLs whose host is an IP address ([`crate::may_be_public`]).
+/// Creates a client for calls outside AWS, which connects to public addresses only and keeps no idle connections. The
+/// caller must check URLs whose host is an IP address ([`crate::may_be_public`]).
 pub fn public_http_client() -> SharedHttpConnector {
     SharedHttpConnector::new(OutwardOnDemand::default())
 }
 
-/// A client that the first call creates, because few instances call outside of AWS.
+/// A client that is created at the first call, because few instances call servers outside AWS.
 #[derive(Debug, Default)]
 struct OutwardOnDemand(OnceLock<Connector>);
 
@@ -68,7 +68,7 @@ impl HttpConnector for OutwardOnDemand {
     }
 }
 
-/// The SDK's connectors. The first call creates them, because not every [`crate::Boot`] makes calls.
+/// The SDK's connectors, created at the first call, because some [`crate::Boot`] values make no calls.
 #[derive(Debug)]
 struct OnDemand {
     clock: Clock,
@@ -91,7 +91,7 @@ impl OnDemand {
         }
     }
 
-    /// Returns the pool, or a new pool after a pause.
+    /// Returns the current pool, or creates a pool after a pause.
     fn current_pool(&self) -> SharedHttpConnector {
         let now = self.clock.now();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +120,7 @@ impl HttpConnector for OnDemand {
     }
 }
 
-/// Adds `User-Agent` unless the request has this header, as the SDK's own requests do.
+/// Adds `User-Agent` if the request has no such header, as the SDK does.
 fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     if request.headers().get("user-agent").is_none() {
         request.headers_mut().insert("user-agent", USER_AGENT);
@@ -128,7 +128,7 @@ fn with_user_agent(mut request: HttpRequest) -> HttpRequest {
     request
 }
 
-/// Builds a connector that keeps at most `most_idle` idle connections to one host.
+/// Builds a connector that keeps at most `most_idle` idle connections per host.
 fn build_connector(most_idle: usize) -> Connector {
     builder!(most_idle).build()
 }
@@ -152,7 +152,7 @@ mod tests {
         }
         let response = client.call(request).await.unwrap();
         assert_eq!(response.status().as_u16(), 200);
-        // The connection can be reused only after its response was read.
+        // A connection can be reused only after its response was read completely.
         http_body_util::BodyExt::collect(response.into_body()).await.unwrap();
     }
 
@@ -162,8 +162,8 @@ mod tests {
         let node = ScriptedNode::start(|_, _| Reply::Result("0x1".into())).await;
         let micros = Arc::new(AtomicI64::new(0));
         let client = SharedHttpConnector::new(OnDemand::new(Clock::at_fixed_time(Arc::clone(&micros))));
-        // The seconds on the system clock since the last call, the `Connection` header, and the expected number of
-        // connections.
+        // Each row: the seconds since the last call by the system clock, the `Connection` header, and the expected
+        // number of connections.
         let rows = [
             (0, None, 1),
             (0, None, 1),
@@ -180,7 +180,7 @@ mod tests {
             answered(&client, &node, connection).await;
             assert_eq!(node.connections(), connections, "{seconds} {connection:?}");
         }
-        // The server drops what is sent on the open connections, so only a new connection gets a response.
+        // The server ignores requests on open connections, so only a new connection gets a response.
         node.forget_connections();
         answered(&client, &node, Some("close")).await;
     }

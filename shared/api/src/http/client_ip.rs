@@ -1,4 +1,4 @@
-//! The caller's IP address, and the scope in which the throttle counts a request.
+//! The caller's IP address, and the throttle scope of a request.
 
 use axum::http::{Extensions, Method};
 use purser_domain::{Fingerprint, UserId};
@@ -31,7 +31,7 @@ fn deserialize_method<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Meth
 }
 
 impl GatewayContext {
-    /// Creates the context of a request to this host from this source address.
+    /// Creates the context of a request to this host.
     pub fn new(method: Method, domain_name: Option<&str>, source_ip: IpAddr) -> Self {
         Self {
             domain_name: domain_name.map(str::to_owned),
@@ -42,7 +42,7 @@ impl GatewayContext {
         }
     }
 
-    /// Replaces the source address by an address that `mcp` validly asserted (`asserted_ip.rs`).
+    /// Replaces the source address by the address in a valid assertion (`asserted_ip.rs`).
     pub(crate) fn set_source_ip(&mut self, ip: IpAddr) {
         self.http.source_ip = Some(ip.to_string());
     }
@@ -52,8 +52,7 @@ impl GatewayContext {
     }
 }
 
-/// Returns the caller's address: the source address that the gateway reports, or the address that `mcp` validly
-/// asserted (`asserted_ip.rs`).
+/// Returns the caller's address: the gateway's source address, or the address that `mcp` asserted (`asserted_ip.rs`).
 pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions
         .get::<GatewayContext>()?
@@ -64,7 +63,7 @@ pub fn client_ip(extensions: &Extensions) -> Option<IpAddr> {
         .ok()
 }
 
-/// Returns the host name under which the gateway was called, as the gateway reports it.
+/// Returns the host name of the request, as the gateway reports it.
 pub fn domain_name(extensions: &Extensions) -> Option<&str> {
     extensions.get::<GatewayContext>()?.domain_name.as_deref()
 }

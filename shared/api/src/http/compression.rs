@@ -1,13 +1,14 @@
-//! Compresses responses with `br` or `gzip`, as `Accept-Encoding` allows. API Gateway's HTTP APIs do not compress.
+//! Compresses responses with `br` or `gzip`, as `Accept-Encoding` allows, because API Gateway's HTTP APIs do not
+//! compress.
 //!
-//! Only complete responses of a text type above 1 KB are compressed. The gateway gets a compressed body as base64
-//! (`gateway.rs`), which adds a third. This is still much shorter than the JSON-escaped text, so a response that fits
-//! Lambda's limit of 6 MB also fits when compressed.
+//! Only complete text responses above 1 KB are compressed. The gateway gets a compressed body as base64 (`gateway.rs`),
+//! which adds a third. This is still much shorter than the JSON-escaped text, so a response that fits Lambda's limit of
+//! 6 MB also fits when compressed.
 //!
 //! A strong entity tag identifies one sequence of bytes (RFC 9110 §8.8.1), which differs between content codings.
-//! Cacheable responses therefore have weak tags (`etag.rs`), and `If-None-Match` compares weakly. The tag of a record's
-//! version stays strong, because clients send it back in `If-Match`, which compares strongly. A response with a strong
-//! tag contains one record and is not compressed.
+//! Cacheable responses therefore have weak tags (`etag.rs`), and `If-None-Match` compares weakly. The tag with a
+//! record's version is strong, because clients send the tag in `If-Match`, which compares strongly. A response with a
+//! strong tag contains one record and is not compressed.
 
 use axum::{
     Router,
@@ -28,7 +29,7 @@ use tower_http::{
 /// of a packet.
 const FROM: u16 = 1_024;
 
-/// The compression level of both codings. Higher levels of `br` take several times as long and save only a few percent.
+/// The compression level of both codings. Higher `br` levels take several times as long and save only a few percent.
 const LEVEL: CompressionLevel = CompressionLevel::Precise(4);
 
 /// The prefixes of the content types that are compressed.
@@ -53,7 +54,8 @@ fn is_compressible(status: StatusCode, _: Version, headers: &HeaderMap, _: &Exte
     is_text && !has_strong_tag && status != StatusCode::PARTIAL_CONTENT
 }
 
-/// Responds to `HEAD` with the length of the uncompressed body. Adds `Vary` to a 304 as to the 200 (RFC 9110 §15.4.5).
+/// Gives a `HEAD` response the length of the uncompressed body, and a 304 the `Vary` header of the 200 (RFC 9110
+/// §15.4.5).
 async fn fix_head_and_not_modified(mut request: Request, next: Next) -> Response {
     if request.method() == Method::HEAD {
         request.headers_mut().remove(header::ACCEPT_ENCODING);

@@ -1,6 +1,6 @@
-//! Cacheable responses, which only the catalog has.
+//! Cacheable responses of the catalog.
 //!
-//! The tags are weak, because a tag identifies the content, and the content may be sent in several codings
+//! The entity tags are weak, because a tag identifies the content, and the content may be sent in several codings
 //! (`compression.rs`).
 
 use axum::{
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 
-/// A body with its `ETag`, which are computed once and sent many times.
+/// A cacheable body with its `ETag`. Both are computed once for many responses.
 #[derive(Clone, Debug)]
 pub struct Cacheable {
     content_type: &'static str,
@@ -37,7 +37,7 @@ impl Cacheable {
         }
     }
 
-    /// Builds the response: 304 without a body if the caller already has this body.
+    /// Builds the response. Returns 304 without a body if the client's cache has the current body.
     pub fn respond(self, request_headers: &HeaderMap, cache_control: &'static str) -> Response {
         let mut response = if matches_if_none_match(request_headers, &self.tag) {
             // RFC 9110 §15.4.5: a 304 repeats the headers that the 200 would have for caches.
@@ -54,7 +54,7 @@ impl Cacheable {
     }
 }
 
-/// Computes a weak tag: half of the body's SHA-256. 128 bits distinguish any two bodies in practice.
+/// Computes a weak tag from half of the body's SHA-256. 128 bits distinguish any two bodies in practice.
 fn weak_tag(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     let mut tag = String::from("W/\"");
@@ -66,7 +66,7 @@ fn weak_tag(body: &[u8]) -> String {
     tag
 }
 
-/// Whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2). The comparison is weak.
+/// Returns whether `If-None-Match` contains the tag or `*` (RFC 9110 §13.1.2). The comparison is weak.
 pub fn matches_if_none_match(headers: &HeaderMap, tag: &str) -> bool {
     fn opaque_tag(tag: &str) -> &str {
         tag.strip_prefix("W/").unwrap_or(tag)
@@ -75,7 +75,7 @@ pub fn matches_if_none_match(headers: &HeaderMap, tag: &str) -> bool {
         .get_all(header::IF_NONE_MATCH)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        // Tags of this service contain no comma, so a foreign tag that is split here never matches.
+        // No tag of this service contains a comma, so splitting at commas is safe.
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .any(|entry| entry == "*" || opaque_tag(entry) == opaque_tag(tag))

@@ -1,6 +1,6 @@
 //! Maps each kind of error to an HTTP status. All status codes of errors are in this file.
 //!
-//! A handler returns a [`Failure`] with `?` on a [`purser_domain::Error`]. The response carries the error in its
+//! A handler converts a [`purser_domain::Error`] into a [`Failure`] with `?`. The response carries the error in its
 //! extensions, so that `router.rs` logs the cause once, at the end of the request.
 
 use crate::http::envelope::ErrorBody;
@@ -30,11 +30,11 @@ impl Failure {
         error_status(self.0.kind())
     }
 
-    /// Builds a response for a user in a browser, with `page` instead of the envelope. Status, headers and log line are
-    /// those of the envelope.
+    /// Builds a response for a user in a browser, with `page` instead of the JSON envelope. The status, the headers and
+    /// the log line stay the same.
     ///
-    /// A router of pages maps all failures in one place, because a failed response has its [`Failure`] in its
-    /// extensions.
+    /// A failed response has its [`Failure`] in its extensions, so a router of pages can replace all failures in one
+    /// place.
     pub fn into_page_response(self, page: impl IntoResponse) -> Response {
         let mut response = page.into_response();
         *response.status_mut() = self.status();
@@ -81,7 +81,7 @@ fn authentication_scheme(kind: &ErrorKind) -> Option<&'static str> {
         ErrorKind::InvalidAgentKey | ErrorKind::InvalidAuthorizationHeader | ErrorKind::InvalidSession => {
             Some("Bearer")
         }
-        // Not a registered scheme, because the token has its own header.
+        // The scheme is not registered, because the token has its own header.
         ErrorKind::InvalidInternalToken => Some("InternalToken"),
         _ => None,
     }
@@ -195,7 +195,7 @@ mod tests {
         vec![
             ErrorKind::InvalidRequest(vec![problem("/a"), problem("")]),
             missing("/payment_requirement"),
-            // The slug can't name a nested field.
+            // A slug can't name a nested field.
             missing("/a/payment_requirement"),
             ErrorKind::InvalidAgentKey,
             ErrorKind::InvalidAuthorizationHeader,
@@ -373,7 +373,7 @@ mod tests {
         reasons.into_iter().chain(blocks.map(Reason::PolicyBlocked)).collect()
     }
 
-    /// `failure.jsonl` has the response of every kind of error and rejection, one per line.
+    /// `failure.jsonl` contains the response of every kind of error and rejection, one per line.
     #[tokio::test]
     async fn every_error_kind_has_its_documented_response() {
         let refusals = reasons().into_iter().map(refused);
@@ -440,7 +440,7 @@ mod tests {
         }))
     }
 
-    /// The checks of every rejected payment in these tests.
+    /// Returns the checks of the rejected payments in these tests.
     fn checks() -> Value {
         json!([
             {"name": "service_enabled", "outcome": "passed", "passed": true, "limit": null, "used": null, "remaining": null},

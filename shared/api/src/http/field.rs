@@ -1,4 +1,4 @@
-//! Parses the single values of bodies, and describes them in the OpenAPI document.
+//! Parses and describes single values in request bodies.
 
 use crate::{BodyPath, Member, Schemas, ValidationErrors};
 use purser_domain::{
@@ -15,14 +15,14 @@ const PRINTABLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*$";
 const VISIBLE: &str = "^[^\\x00-\\x1f\\x7f-\\x9f]*[^\\s\\x00-\\x1f\\x7f-\\x9f][^\\x00-\\x1f\\x7f-\\x9f]*$";
 /// JSON Schema pattern: the key of a label.
 const LABEL_KEY: &str = "^[a-z][a-z0-9_.-]{0,29}$";
-/// JSON Schema pattern: the key of a label, or `key=value`.
+/// JSON Schema pattern: a label's key, or `key=value`.
 const LABEL_FILTER: &str = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$";
 /// JSON Schema pattern: an http or https URL. After the scheme, only the characters of RFC 3986 §2 are allowed. These
-/// are ASCII, so the length in characters equals the length in bytes. The parser also accepts other characters and
-/// percent-encodes them.
+/// characters are ASCII, so the length in characters equals the length in bytes. The parser also accepts other
+/// characters and percent-encodes them.
 pub const WEB: &str = "^https?://[A-Za-z0-9][A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]*$";
-/// The maximum length of a URL from an agent, in bytes after percent-encoding. This is a common limit of browsers and
-/// servers. A statement with two such URLs fits into a log leaf.
+/// The maximum length of a URL from an agent, in bytes after percent-encoding. Many browsers and servers have the same
+/// limit. A statement with two such URLs fits into a log leaf.
 const MAX_URL_BYTES: usize = 8_192;
 
 /// A single value of a body.
@@ -34,12 +34,12 @@ pub trait Field: Sized {
     fn schema() -> Value;
 }
 
-/// A single value that occurs in lists. Its schema has a name in the OpenAPI document.
+/// A single value that occurs in lists. The schema of a list element has a name in the OpenAPI document.
 pub trait Listed: Field {
     /// The schema's name.
     const NAME: &'static str;
 
-    /// Returns the fields that the element's schema adds to the schema of the value.
+    /// Returns the fields that a list element's schema adds to the value's schema.
     fn item_schema() -> Value;
 }
 
@@ -55,7 +55,7 @@ impl<T: Field> Member for T {
     }
 }
 
-/// A list; `None` if an element is invalid.
+/// Returns `None` if any element is invalid.
 impl<T: Listed> Member for Vec<T> {
     fn read(value: &Value, place: BodyPath<'_>, problems: &mut ValidationErrors) -> Option<Self> {
         let Some(entries) = value.as_array() else {
@@ -219,7 +219,7 @@ field! {
     })
 }
 
-/// A text of 1 to `MAX` characters without control characters. A character is a code point, as in JSON Schema
+/// A text of 1 to `MAX` characters without control characters. The length counts code points, as in JSON Schema
 /// (Validation §6.3.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text<const MAX: usize>(pub String);
@@ -298,7 +298,7 @@ fn amount_schema(least: u64) -> Value {
 
 /// Parses a JSON number without a fraction as an integer in any notation: `5.0` is 5 (JSON Schema Core §6.3).
 fn parse_whole_number(value: &Value) -> Option<u64> {
-    // The text of an `f64` has a fraction if and only if the number has one, so no float arithmetic is needed.
+    // An `f64` as text has a fraction only if the number has a fraction, so no float arithmetic is needed.
     value.as_u64().or_else(|| match value.as_f64()?.to_string().as_str() {
         "-0" => Some(0),
         digits => digits.parse().ok(),
@@ -311,7 +311,7 @@ pub fn parse_seconds(value: &Value) -> Option<Duration> {
     Some(Duration::from_secs_u32(seconds))
 }
 
-/// Rejects the zero address, which nobody owns. An address in mixed case must have the EIP-55 checksum.
+/// The zero address is invalid, because nobody owns it. An address in mixed case must have a valid EIP-55 checksum.
 impl Field for Address {
     fn read(value: &Value) -> Result<Self, String> {
         let text = value.as_str().ok_or("must be a text")?;
@@ -345,7 +345,7 @@ impl Field for DomainPattern {
     }
 }
 
-/// Implements [`Listed`]: the names of the element schemas, and the fields that they add.
+/// Implements [`Listed`] for element types: each schema's name and additional fields.
 macro_rules! listed {
     ($($type:ty as $name:literal: {$($entry:tt)*};)+) => {$(
         impl Listed for $type {

@@ -1,4 +1,5 @@
-//! Builds the OpenAPI document. Every function describes its own routes, and [`merge_documents`] merges the descriptions.
+//! Builds the OpenAPI document. Each function describes its own routes, and [`merge_documents`] merges the
+//! descriptions.
 
 use crate::{
     http::envelope::{ErrorBody, ProblemView},
@@ -10,11 +11,11 @@ use utoipa::openapi::{
     security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme},
 };
 
-/// The name of the security scheme of agent keys: `security(("agentKey" = []))` at a route.
+/// The security scheme of agent keys: `security(("agentKey" = []))` at a route.
 pub const AGENT_KEY: &str = "agentKey";
-/// The name of the security scheme of user sessions: `security(("session" = []))` at a route.
+/// The security scheme of user sessions: `security(("session" = []))` at a route.
 pub const SESSION: &str = "session";
-/// The name of the security scheme of operators: `security(("internalToken" = []))` at a route.
+/// The security scheme of operators: `security(("internalToken" = []))` at a route.
 pub const INTERNAL_TOKEN: &str = "internalToken";
 
 /// Merges the functions' descriptions into one OpenAPI 3.1 document.
@@ -28,7 +29,7 @@ pub fn merge_documents(parts: impl IntoIterator<Item = OpenApi>) -> OpenApi {
         .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
         .build();
     let mut document = OpenApi::new(info, Paths::new());
-    // The URL is relative to the document's own URL, so it is the base address.
+    // A relative server URL is resolved against the document's own URL, so every deployment can use the same document.
     document.servers = Some(vec![Server::new("/")]);
     let mut components = Components::new();
     for (name, schema) in [

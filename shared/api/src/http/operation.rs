@@ -1,6 +1,6 @@
-//! Describes an operation of the API by the arguments of its handler: credentials, ids in the path, `If-Match`, the
-//! query and the body. So the description cannot differ from what the handler reads, and no route repeats the errors
-//! that every handler with such an argument can return.
+//! Describes an API operation by the arguments of its handler: credentials, ids in the path, `If-Match`, the query and
+//! the body. The description therefore always matches what the handler parses, and routes do not repeat the errors of
+//! their arguments.
 
 use crate::{
     AgentCredentials, CallerIds, OperatorCredentials, SessionToken,
@@ -21,7 +21,7 @@ use utoipa::openapi::{
 use utoipa::{IntoResponses, ToSchema};
 use utoipa_axum::router::UtoipaMethodRouter;
 
-/// The description of one operation.
+/// The OpenAPI description of one operation.
 pub struct OperationDescription {
     pub(crate) operation: Operation,
     /// The schemas of the request body, by name.
@@ -34,7 +34,7 @@ impl OperationDescription {
         self.operation.responses.responses.extend(E::responses());
     }
 
-    /// Adds a way to authenticate. The caller needs only one of the added ways.
+    /// Adds an authentication scheme. A request needs only one of the added schemes.
     pub fn add_security(&mut self, scheme: &str) {
         let requirement = SecurityRequirement::new(scheme, Vec::<String>::new());
         self.operation.security.get_or_insert_default().push(requirement);
@@ -43,7 +43,7 @@ impl OperationDescription {
         self.add_error::<errors::TemporarilyUnavailable>();
     }
 
-    /// Adds a parameter, unless the route describes the parameter itself.
+    /// Adds a parameter, unless the route already describes it.
     pub fn add_parameter(&mut self, parameter: Parameter) {
         let parameters = self.operation.parameters.get_or_insert_default();
         let is_same = |known: &RefOr<Parameter>| match known {
@@ -86,11 +86,11 @@ impl OperationDescription {
 
 /// An argument of a handler.
 pub trait Argument {
-    /// Adds what the argument requires of a request, and the errors that an invalid request causes.
+    /// Adds the parameters that the argument reads, and the errors that an invalid request causes.
     fn describe(operation: &mut OperationDescription);
 }
 
-/// Arguments of a handler that requests do not show.
+/// Arguments that do not depend on the client's request.
 macro_rules! undescribed {
     ($($name:ty),+) => {$(
         impl Argument for $name {
@@ -105,7 +105,7 @@ impl<S> Argument for State<S> {
     fn describe(_: &mut OperationDescription) {}
 }
 
-/// The route describes the parameters and the errors itself.
+/// The route itself describes these parameters and errors.
 impl<T> Argument for Path<T> {
     fn describe(_: &mut OperationDescription) {}
 }
@@ -159,7 +159,7 @@ arguments!(A B C D E);
 arguments!(A B C D E F);
 arguments!(A B C D E F G);
 
-/// Completes the description of a handler's route: the tag, unless the route has a tag, the parameters, the body, and
+/// Completes the description of a handler's route: the tag (unless the route has a tag), the parameters, the body, and
 /// all errors. [`routes!`](crate::routes) calls this function.
 pub fn describe_route<H, T, S>(
     tag: &str,
@@ -188,7 +188,7 @@ where
     (schemas, paths, router)
 }
 
-/// Adds to an operation what its handler's arguments require.
+/// Adds the descriptions of the handler's arguments to an operation.
 pub(crate) fn describe_arguments<T: Arguments>(operation: Operation) -> OperationDescription {
     let mut description = OperationDescription {
         operation,
@@ -209,8 +209,8 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     methods.into_iter().flatten()
 }
 
-/// Replaces the errors' placeholders by one response per status, which lists the errors. A response that the route
-/// describes itself stays.
+/// Replaces the placeholders of errors by one response per status, which lists all errors with that status. A response
+/// that the route itself describes is not changed.
 fn error_responses(operation: &mut Operation, path: &str) {
     let responses = &mut operation.responses.responses;
     let mut texts = BTreeMap::<u16, Vec<String>>::new();

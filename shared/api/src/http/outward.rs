@@ -1,16 +1,17 @@
-//! HTTP clients for calls to untrusted servers: only to public internet addresses, and to the hosts in a setting.
+//! HTTP clients for untrusted servers. They call public internet addresses and the hosts in a setting, and nothing
+//! else.
 
 use crate::http::public_address::{PublicOnly, may_be_public};
 use reqwest::{ClientBuilder, redirect::Policy};
 use std::collections::BTreeSet;
 use url::Url;
 
-/// The `User-Agent` of calls to the issuer and the chain's node.
+/// The `User-Agent` of calls to the OpenID Connect issuer and to the blockchain node.
 pub(crate) const USER_AGENT: &str = concat!("Purser/", env!("CARGO_PKG_VERSION"));
 
 /// Builds a client for any server, with `program` and the version as `User-Agent`. The client follows no redirects,
-/// because the new URL would have to be checked, and a payment would go to another URL. It uses the system's resolver
-/// and no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
+/// because a new URL would not be checked, and a payment would go to another URL. The client uses the system's
+/// resolver, no proxy, and decodes gzip, deflate and br. Code that reads a body must limit the number of decoded bytes.
 pub fn client_for_any_server(program: &str) -> ClientBuilder {
     ClientBuilder::new()
         .user_agent(format!("{program}/{}", env!("CARGO_PKG_VERSION")))
@@ -18,45 +19,46 @@ pub fn client_for_any_server(program: &str) -> ClientBuilder {
         // A proxy would resolve names itself, so the addresses could not be checked.
         .no_proxy()
         .referer(false)
-        // Lambda freezes a function between two invocations, and servers close its connections meanwhile.
+        // Lambda freezes a function between invocations, and servers close idle connections during the freeze.
         .pool_max_idle_per_host(0)
 }
 
-/// Builds the same client, but names must resolve to public addresses only. [`AllowedHosts::may_call`] checks URLs with
-/// an IP address.
+/// Builds a client like [`client_for_any_server`], but host names must resolve to public addresses.
+/// [`AllowedHosts::may_call`] checks URLs with an IP address.
 pub fn client_for_public_servers(program: &str) -> ClientBuilder {
     client_for_any_server(program).dns_resolver(PublicOnly)
 }
 
-/// Hosts, as `host:port`, that may have any address; the local stack needs them.
+/// The hosts, as `host:port`, that may have any address. The local stack needs such hosts.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(BTreeSet<String>);
 
 impl AllowedHosts {
-    /// Parses a list separated by commas; `None` if an element is not `host:port`.
+    /// Parses a list separated by commas. Returns `None` if an element is not `host:port`.
     pub fn parse(list: &str) -> Option<Self> {
         let hosts = list.split(',').map(str::trim).filter(|host| !host.is_empty());
         hosts.map(parse_authority).collect::<Option<_>>().map(Self)
     }
 
-    /// Whether the list contains the URL's host and port.
+    /// Returns whether the list contains the URL's host and port.
     pub fn contains(&self, url: &Url) -> bool {
         normalized_authority(url).is_some_and(|authority| self.0.contains(&authority))
     }
 
-    /// Whether the condition is true for every host. An IPv6 address has brackets.
+    /// Returns whether every host meets the condition. An IPv6 address has brackets.
     pub(crate) fn all_hosts(&self, is_one: impl Fn(&str) -> bool) -> bool {
         let mut hosts = self.0.iter().filter_map(|host| host.rsplit_once(':'));
         hosts.all(|(host, _port)| is_one(host))
     }
 
-    /// Whether a URL may be called, as far as can be checked before its host name is resolved.
+    /// Returns whether a function may call the URL. The host name is resolved and checked later, when the client
+    /// connects.
     pub fn may_call(&self, url: &Url) -> bool {
         self.contains(url) || may_be_public(url)
     }
 }
 
-/// Returns the normalized `host:port` of a URL, for comparisons.
+/// Returns the URL's `host:port` in normalized form.
 fn normalized_authority(url: &Url) -> Option<String> {
     Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?))
 }
@@ -66,7 +68,7 @@ fn parse_authority(text: &str) -> Option<String> {
     let (_, port) = text.rsplit_once(':')?;
     port.parse::<u16>().ok()?;
     let url = Url::parse(&format!("http://{text}/")).ok()?;
-    // The text must be only a host and a port. Wildcards are not supported.
+    // The text must consist of a host and a port. Wildcards are not supported.
     let read = normalized_authority(&url)?;
     (read.eq_ignore_ascii_case(text) && !text.contains('*')).then_some(read)
 }

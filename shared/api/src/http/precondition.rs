@@ -1,9 +1,9 @@
-//! Optimistic concurrency: `If-Match` (RFC 9110 §13.1.1) with the expected version of a record, and the `ETag` with its
-//! current version.
+//! Optimistic concurrency: `If-Match` (RFC 9110 §13.1.1) contains the version of a record that the caller expects, and
+//! `ETag` the current version.
 //!
-//! A version is a number, and its tag is the number in quotation marks. Every write to an existing record names the
-//! expected version, or `*` for any version. [`Precondition::check_version`] compares the expected version with the version of
-//! the record that was read, and the write is conditional on that version.
+//! A version is a number. The tag is the number in quotation marks. Every write to an existing record requires the
+//! expected version, or `*` for any version. [`Precondition::check_version`] compares the expected version with the
+//! version of the record that was read, and the write is conditional on that version.
 
 use crate::errors;
 use crate::http::operation::{Argument, OperationDescription};
@@ -36,8 +36,8 @@ pub enum Precondition {
 }
 
 impl Precondition {
-    /// Parses `If-Match`. Rejects a list of tags, because there is only one current version, and a weak tag, because a
-    /// weak tag never matches (RFC 9110 §13.1.1).
+    /// Parses `If-Match`. A list of tags is invalid, because there is only one current version. A weak tag is invalid,
+    /// because a weak tag never matches (RFC 9110 §13.1.1).
     pub fn from_headers(headers: &HeaderMap) -> Result<Self> {
         let mut values = headers.get_all(header::IF_MATCH).iter();
         let Some(value) = values.next() else {
@@ -56,7 +56,7 @@ impl Precondition {
         }
         let digits = text.strip_prefix('"')?.strip_suffix('"')?;
         let version = digits.parse().ok()?;
-        // Only the form that `with_etag` writes is accepted, without sign and leading zeros.
+        // Only the form that `with_etag` writes is valid: no sign, and no leading zeros.
         (version_tag(version) == text).then_some(Self::Version(version))
     }
 
@@ -70,10 +70,10 @@ impl Precondition {
     }
 }
 
-/// The parsed `If-Match` header. The handler returns a parse error only after it authenticated the caller.
+/// The parsed `If-Match` header. The handler reports a parse error only after authentication.
 pub struct IfMatch(Result<Precondition>);
 
-/// Extraction never fails, so that an unauthenticated caller gets 401 and not an error about the version.
+/// Extraction never fails, so that an unauthenticated caller gets 401 instead of an error about the version.
 impl<S: Sync> FromRequestParts<S> for IfMatch {
     type Rejection = Infallible;
 
@@ -102,7 +102,7 @@ fn describe_if_match(operation: &mut OperationDescription, required: Required, d
     operation.add_error::<errors::VersionConflict>();
 }
 
-/// The `If-Match` header of a route that also creates the record, so a request may omit the header.
+/// An `If-Match` header that the caller may omit, because the route also creates the record.
 pub struct OptionalIfMatch(pub IfMatch);
 
 impl<S: Sync> FromRequestParts<S> for OptionalIfMatch {

@@ -1,9 +1,9 @@
-//! Defines which addresses functions may call outside of AWS: only public internet addresses, as a protection against
+//! Restricts the addresses that functions call outside AWS to public internet addresses, as a protection against
 //! server-side request forgery (SSRF).
 //!
 //! The catalog's URLs are untrusted, and the owner of a domain controls its DNS records. If a function called any
 //! address, an attacker could make it call the metadata service, the Lambda runtime API and other internal services.
-//! Therefore only global unicast addresses are allowed, and every other range is rejected.
+//! Therefore only global unicast addresses are allowed.
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -13,15 +13,15 @@ use std::{
 };
 use url::{Host, Url};
 
-/// IPv4 ranges that are not globally reachable unicast addresses (IANA IPv4 Special-Purpose Address Registry),
-/// multicast, and the reserved range at the top.
+/// IPv4 ranges that are not public: ranges that are not globally reachable (IANA IPv4 Special-Purpose Address
+/// Registry), multicast, and the reserved range at the top.
 const NOT_PUBLIC_V4: &[(Ipv4Addr, u32)] = &[
     // "This network" with the unspecified address.
     (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     // Carrier-grade NAT, which clouds use for internal services.
     (Ipv4Addr::new(100, 64, 0, 0), 10),
-    // Loopback, where the Lambda runtime API listens.
+    // Loopback, which the Lambda runtime API uses.
     (Ipv4Addr::new(127, 0, 0, 0), 8),
     // Link-local, where clouds have their metadata services.
     (Ipv4Addr::new(169, 254, 0, 0), 16),
@@ -54,7 +54,7 @@ const NOT_PUBLIC_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
 ];
 
-/// Whether an address is on the public internet.
+/// Returns whether an address is on the public internet.
 fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !NOT_PUBLIC_V4.iter().any(|(range, bits)| {
@@ -71,7 +71,7 @@ fn is_public(ip: IpAddr) -> bool {
     }
 }
 
-/// Whether a URL may be called, as far as can be checked before its host name is resolved.
+/// Returns whether a function may call the URL. The host name is resolved and checked later.
 pub fn may_be_public(url: &Url) -> bool {
     match url.host() {
         // An IP address in a URL is never resolved, so this is the only check. The URL parser has normalized all
@@ -83,7 +83,7 @@ pub fn may_be_public(url: &Url) -> bool {
     }
 }
 
-/// Whether a name always resolves to this machine (RFC 6761 §6.3).
+/// Returns whether a host name always resolves to this machine (RFC 6761 §6.3).
 fn is_local_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
@@ -109,8 +109,8 @@ impl fmt::Display for RejectedHostName {
 
 impl std::error::Error for RejectedHostName {}
 
-/// Resolves a name; an error if any address is not public. The caller must connect to these addresses, so that the name
-/// can't resolve to another address after the check (DNS rebinding).
+/// Resolves a host name. Returns an error if any of its addresses is not public. The caller must connect to the
+/// returned addresses, so that the name can't resolve to another address after the check (DNS rebinding).
 async fn resolve_public_addresses(name: &str) -> Result<Vec<SocketAddr>, RejectedHostName> {
     let addresses = tokio::net::lookup_host((name, 0)).await;
     let addresses: Vec<SocketAddr> = addresses.map_err(|_| RejectedHostName::Unknown)?.collect();

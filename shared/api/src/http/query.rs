@@ -1,4 +1,4 @@
-//! Parses query strings strictly: a response lists all validation errors, and each parameter may occur at most once.
+//! Parses query strings strictly: each parameter may occur at most once, and a response lists all validation errors.
 //! `routes.rs` rejects unknown parameters before the handler runs.
 
 use axum::http::Uri;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 /// The query parameters of one request.
 ///
-/// For an invalid parameter, each method returns `None` or its default and adds a validation error. The caller must
+/// If a parameter is invalid, each method adds a validation error and returns `None` or the default. The caller must
 /// call [`Query::finish`] before it uses the values.
 pub struct Query {
     pairs: Vec<(String, String)>,
@@ -27,7 +27,7 @@ impl Query {
         Self { pairs, problems }
     }
 
-    /// Parses the query of an HTML form, without empty parameters, because browsers send every field of a form.
+    /// Parses the query of an HTML form. Ignores empty parameters, because browsers send every field of a form.
     pub fn without_blanks(uri: &Uri) -> Self {
         let mut query = Self::from_uri(uri);
         query.pairs.retain(|(_, value)| !value.is_empty());
@@ -70,7 +70,7 @@ impl Query {
         self.parse_with(name, read, "must be a whole number of micro-units")
     }
 
-    /// Parses a parameter with `read`; `expected` describes a valid value.
+    /// Parses a parameter with `read`. `expected` describes a valid value in the error message.
     pub fn parse_with<T>(
         &mut self,
         name: &str,

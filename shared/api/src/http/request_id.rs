@@ -1,4 +1,4 @@
-//! The id of one request. The response and the log lines contain this id.
+//! The request id, which is sent in the response and logged.
 
 use crate::random_bytes;
 use axum::http::Extensions;
@@ -34,7 +34,7 @@ impl fmt::Display for RequestId {
 }
 
 fn random_uuid() -> String {
-    // A request must not fail because of its id. Without entropy, requests share the nil UUID.
+    // A request must not fail because of its id. Without entropy, the id is the nil UUID.
     let uuid = random_bytes().map_or(Uuid::nil(), |bytes| uuid::Builder::from_random_bytes(bytes).into_uuid());
     uuid.to_string()
 }

@@ -1,8 +1,8 @@
-//! The middleware of every request in all functions: [`with_middleware`].
+//! The middleware of all functions: [`with_middleware`].
 //!
-//! Every request has an id, a body of limited size, and a deadline. Every response, including errors, has the
-//! documented form. The request is logged once, when it ends. Bodies, headers and keys are never logged.
-//! `compression.rs` compresses the response last.
+//! The middleware gives every request an id, limits the size of the body, and sets a deadline. Every response,
+//! including errors, has the documented form. Each request is logged once, when it ends. Bodies, headers and keys are
+//! never logged. `compression.rs` compresses the response last.
 
 use crate::{
     CallerIds, Clock, Env, Failure, RequestId, TraceId, http::compression::with_compression, http::envelope::ErrorBody,
@@ -105,13 +105,14 @@ async fn handle_request(State(settings): State<ApiSettings>, mut request: Reques
 /// Reads the whole body into memory; 413 above the limit. `gateway.rs` has already decoded base64.
 async fn buffer_body(request: Request, limit: usize) -> Result<Request> {
     let (mut parts, body) = request.into_parts();
-    // A path that is not UTF-8 matches no route. axum's extractors would respond with their own body.
+    // A path that is not UTF-8 matches no route. Without this check, axum's extractors would return their own error
+    // body.
     if let Err(RawPathParamsRejection::InvalidUtf8InPathParam(_)) =
         RawPathParams::from_request_parts(&mut parts, &()).await
     {
         return Err(ErrorKind::NotFound.into());
     }
-    // A body whose announced length is above the limit is rejected before it arrives.
+    // A body is rejected early if its `Content-Length` is above the limit.
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
@@ -134,7 +135,8 @@ async fn discard_body(mut body: Body) {
     let _ = tokio::time::timeout(LINGER, rest).await;
 }
 
-/// Returns the time left for the handler: Lambda's deadline minus the time to send the response. `None` outside Lambda.
+/// Returns the handler's remaining time: Lambda's deadline minus the time to send the response. Returns `None` outside
+/// Lambda.
 fn time_left(extensions: &Extensions) -> Option<Duration> {
     const MARGIN: Duration = Duration::from_millis(300);
     let deadline = extensions
@@ -157,7 +159,7 @@ async fn run_within(limit: Option<Duration>, work: impl Future<Output = Result<R
         .unwrap_or_else(|elapsed| Err(Error::internal("answering before the function's deadline", elapsed)))
 }
 
-/// Turns a panic into an error, so that a panic fails one request and not the whole Lambda instance.
+/// Turns a panic into an error. A panic then fails one request and not the whole Lambda instance.
 async fn catch_panic(work: impl Future<Output = Result<Response>>) -> Result<Response> {
     // The future is dropped after a panic, so no code sees inconsistent state.
     let answer = AssertUnwindSafe(work).catch_unwind().await;
@@ -168,9 +170,10 @@ fn panic_response(panic: &(dyn Any + Send)) -> String {
     format!("panicked: {}", panic_text(panic).unwrap_or("see the line `panic`"))
 }
 
-/// Adds the common headers, and the request id to the body of an error. A handler's own `Cache-Control` stays.
+/// Adds the common headers to a response, and the request id to the body of an error. Keeps a `Cache-Control` header
+/// that the handler set.
 fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
-    // A failure that a router of pages has mapped already (`Failure::into_page_response`) is not changed.
+    // A router of pages may already have replaced the failure by a page (`Failure::into_page_response`).
     let is_json = |headers: &HeaderMap| {
         headers
             .get(header::CONTENT_TYPE)
@@ -205,8 +208,8 @@ fn complete_response(response: &mut Response, id: &RequestId, trace: &TraceId) {
     }
 }
 
-/// Headers that a response has unless the handler set them. The policy prevents a browser from loading resources for
-/// the response or showing the response in a frame.
+/// Default headers, which a handler can override. The policy prevents a browser from loading resources for the response
+/// and from showing the response in a frame.
 const UNLESS_SET: [(HeaderName, &str); 3] = [
     (header::CACHE_CONTROL, "no-store"),
     (
@@ -286,7 +289,7 @@ mod tests {
         with_middleware(routes, ApiSettings { body_limit: 16 })
     }
 
-    /// A router of pages that maps failures to pages, as in the dashboard.
+    /// A router of pages that replaces failures by pages, as in the dashboard.
     fn pages() -> Router {
         let page = |response: Response| async move {
             match response.extensions().get::<Failure>().cloned() {
@@ -485,7 +488,7 @@ mod tests {
         let response = send(late).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         assert_eq!(json_of(response).await["error"], "internal_error");
-        // The deadline has passed before the request begins. A response that needs no waiting is still returned.
+        // The deadline has passed before the request begins. A handler that does not wait still returns its response.
         assert_eq!(
             send(in_lambda(request("GET", "/ok", ""), Duration::ZERO))
                 .await

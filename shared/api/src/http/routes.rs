@@ -25,19 +25,19 @@ use utoipa::{
 };
 use utoipa_axum::PathItemExt as _;
 
-/// Generates two functions from a list of handlers: `routes` returns the router that serves requests, and `description`
-/// returns the OpenAPI description. A function calls only `routes` at its start, because no request needs the several
+/// Generates two functions from a list of handlers: `routes` returns the router, and `description` returns the OpenAPI
+/// description. They are separate, because a function needs only the router, and the description consists of several
 /// hundred schema objects.
 ///
 /// ```ignore
 /// purser_api::routes!(Arc<Group>, tag = "things", list::list, service::service);
 /// ```
 ///
-/// The tag is the tag of all routes that have no own tag.
+/// `tag` applies to all routes without their own tag.
 #[macro_export]
 macro_rules! routes {
     ($state:ty, tag = $tag:literal, $($module:ident::$handler:ident),+ $(,)?) => {
-        /// Returns the router of this function.
+        /// Returns this function's router.
         pub(crate) fn routes() -> ::axum::Router<$state> {
             let routes = ::axum::Router::new();
             $(
@@ -62,7 +62,7 @@ macro_rules! routes {
 }
 
 /// Adds a handler to the routes, at the path in its OpenAPI description. [`routes!`](crate::routes) calls this
-/// function. The route rejects query parameters that the description lacks, and a body if the description has no body.
+/// function. The route rejects query parameters and bodies that the description does not contain.
 pub fn add_route<P, H, T, S>(routes: Router<S>, handler: &H) -> Router<S>
 where
     P: Path,
@@ -95,7 +95,7 @@ where
     routes.route(&P::path(), route)
 }
 
-/// Rejects unknown query parameters, because the caller would believe that an ignored parameter has an effect, for
+/// Rejects unknown query parameters. Otherwise a caller would believe that an ignored parameter has an effect, for
 /// example `?preview=true` on a route without a preview.
 fn reject_unknown_parameters(uri: &Uri, known: &[String]) -> Result<()> {
     if uri.query().is_none_or(str::is_empty) {
@@ -113,7 +113,7 @@ fn query_parameter(parameter: RefOr<Parameter>) -> Option<String> {
     }
 }
 
-/// Rejects a body that is neither empty nor an empty object, because the caller would believe that an ignored field has
+/// Rejects a body that is neither empty nor an empty object. Otherwise a caller would believe that an ignored field has
 /// an effect. An empty object is accepted because many clients send one.
 async fn reject_body(request: Request, next: Next) -> Result<Response, Failure> {
     let (parts, body) = request.into_parts();

@@ -1,16 +1,15 @@
-//! Protects against cross-site request forgery (CSRF). A browser adds the session cookie also to requests that other
-//! sites start, so every POST that the cookie authenticates is checked here. The cookie's `SameSite` attribute is a
-//! second defense.
+//! Protects against cross-site request forgery (CSRF). A browser also adds the session cookie to requests that other
+//! sites start, so the origin of every POST with a session cookie is checked here. The cookie's `SameSite` attribute is
+//! a second defense.
 
 use axum::http::{HeaderMap, HeaderName, header};
 use purser_domain::{ErrorKind, Result};
 
-/// Returns 403 `cross_site_request` unless the request comes from `origin`, the origin of the pages (`https://host` or
+/// Returns 403 `cross_site_request` unless the request comes from a page of `origin` (`https://host` or
 /// `http://host:port`).
 ///
-/// Browsers send the origin's relation in `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and the origin in `Origin` (RFC
-/// 6454 §7) with every POST, and a page can't set either header. At least one of the two headers must be present, and
-/// both must match.
+/// With every POST, browsers send `Sec-Fetch-Site` (W3C Fetch Metadata §2.3) and `Origin` (RFC 6454 §7), and a page
+/// can't set either header. At least one of the two headers must be present, and each present header must match.
 pub fn require_same_origin(headers: &HeaderMap, origin: &str) -> Result<()> {
     let site = HeaderName::from_static("sec-fetch-site");
     let is_named = headers.contains_key(&site) || headers.contains_key(header::ORIGIN);

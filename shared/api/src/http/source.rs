@@ -1,4 +1,4 @@
-//! The source of a request, and the reason for its rejection, for the audit log.
+//! The source of a request, and the rejection reason in the audit log.
 
 use crate::{RequestId, client_ip, http::envelope::ErrorBody};
 use axum::http::{header, request::Parts};
@@ -14,8 +14,8 @@ pub fn request_source(parts: &Parts) -> RequestSource {
     RequestSource::new(address, user_agent, id)
 }
 
-/// Returns the reason for a rejection as the audit log records it. `None` if the service failed, because the caller
-/// tries again, and if the object does not exist or belongs to another user.
+/// Returns the rejection reason that the audit log records. Returns `None` if the service itself failed, because the
+/// caller will retry, and for `not_found`, because the object may belong to another user.
 pub fn rejection_for_audit(error: &Error) -> Option<AuditRejection> {
     let kind = error.kind();
     let is_refusal = !matches!(

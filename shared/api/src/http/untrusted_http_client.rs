@@ -1,5 +1,5 @@
-//! Sends a `POST` to an untrusted server: to a checked address, without redirects, with a timeout. Only the status and
-//! `Retry-After` of the response are read, never the body.
+//! Sends a `POST` to an untrusted server. The address is checked, redirects are not followed, and a timeout applies.
+//! Only the status and `Retry-After` of the response are read, never the body.
 
 use crate::http::{
     outward::{AllowedHosts, client_for_any_server, client_for_public_servers},
@@ -16,19 +16,19 @@ const MAX_HEADERS: usize = 100;
 /// An HTTP client that posts to untrusted servers.
 pub struct UntrustedHttpClient {
     allowed: AllowedHosts,
-    /// Connects only to public addresses, with TLS.
+    /// The client for untrusted hosts: public addresses only, with TLS.
     strict: Client,
-    /// Connects to any address. Only the allowed hosts are called with this client.
+    /// The client for allowed hosts, which may have any address.
     plain: Client,
     longest: Duration,
 }
 
-/// The result of a call, and the pause that the server requested.
+/// The result of a webhook call, and the pause that the receiver requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WebhookCallResult {
     /// The result of the call.
     pub result: CallResult,
-    /// The pause that a failed call's response requests.
+    /// The pause that a failed response requested with `Retry-After`.
     pub asked: Option<Length>,
 }
 
@@ -39,7 +39,7 @@ impl From<CallResult> for WebhookCallResult {
 }
 
 impl UntrustedHttpClient {
-    /// Creates a client with `program` in its `User-Agent`. `longest` is the timeout of a call.
+    /// Creates a client with `program` in its `User-Agent`. `longest` is the timeout per call.
     pub fn new(program: &str, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
@@ -69,7 +69,8 @@ impl UntrustedHttpClient {
         }
     }
 
-    /// Returns the client that may call this URL. The strict client checks host names again when it resolves them.
+    /// Returns the client for this URL, or `None` if the URL may not be called. The strict client checks host names
+    /// again when it resolves them.
     fn client_for(&self, url: &WebhookUrl) -> Option<&Client> {
         if self.allowed.contains(url.url()) {
             Some(&self.plain)

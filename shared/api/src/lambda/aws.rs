@@ -1,8 +1,8 @@
 //! AWS configuration: region, credentials and endpoints.
 //!
-//! All values come from [`Env`], so that one error reports missing AWS variables together with the function's own. The
-//! SDK's providers for profiles, the metadata service and single sign-on are left out, because Lambda does not have
-//! them and they would add a megabyte to each function (`docs/decisions.md` §11).
+//! All values come from [`Env`], so that one error reports every missing variable. The SDK's providers for profiles,
+//! the metadata service and single sign-on are left out, because Lambda does not have them and they would add a
+//! megabyte to each function (`docs/decisions.md` §11).
 
 use crate::Env;
 use aws_sdk_secretsmanager::config::{BehaviorVersion, Credentials, SharedCredentialsProvider};
@@ -18,14 +18,14 @@ use std::{net::IpAddr, time::Duration};
 
 /// Reads `AWS_REGION` and the credentials, which Lambda sets, and the endpoints `DYNAMODB_ENDPOINT`,
 /// `SECRETS_ENDPOINT`, `LAMBDA_ENDPOINT`, `KMS_ENDPOINT`, `SQS_ENDPOINT`, `SES_ENDPOINT` and `EVENTBRIDGE_ENDPOINT`,
-/// which are empty in the cloud. The SDK's own `AWS_ENDPOINT_URL_…` variables are not used, because the SDK takes an
-/// empty value for an address, and `sam local` sets only the variables that the template declares.
+/// which are empty in the cloud. The SDK's own `AWS_ENDPOINT_URL_…` variables are not used, because the SDK uses an
+/// empty value as an address, and `sam local` sets only the variables that the template declares.
 ///
 /// AWS responds within milliseconds, so a request without a response after a second is lost. Three attempts of one
 /// second take three seconds, and the longest handler makes three calls in a row: nine of the function's fifteen
 /// seconds.
 pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig {
-    // `env` records a missing variable, so the function does not start.
+    // `env` has recorded a missing region, so the function will not start.
     let region = env.require_text("AWS_REGION");
     let [id, secret] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| env.require_text(name));
     let session = env.get("AWS_SESSION_TOKEN").map(str::to_owned);
@@ -35,7 +35,7 @@ pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig 
         .operation_attempt_timeout(Duration::from_secs(1))
         .operation_timeout(Duration::from_secs(3))
         .build();
-    // The behavior version is fixed, so that a new version of the SDK does not change retries or timeouts.
+    // The behavior version is fixed, so that an SDK update does not change retries or timeouts.
     SdkConfig::builder()
         .http_client(http_client_fn(move |_, _| http.clone()))
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -55,8 +55,9 @@ pub(crate) fn aws_config(env: &mut Env, http: SharedHttpConnector) -> SdkConfig 
         .build()
 }
 
-/// Reads an endpoint that replaces AWS's own. The endpoint must be on this machine unless `NETWORK` is a test network,
-/// so that nobody who can set variables can make a function evaluate real payments against another database.
+/// Reads an endpoint that replaces the AWS endpoint. Unless `NETWORK` is a test network, the endpoint must be on this
+/// machine. Otherwise somebody who can set variables could make a function evaluate real payments against another
+/// database.
 fn read_endpoint(env: &mut Env, name: &str) -> Option<String> {
     let text = env.get(name)?.to_owned();
     let Some(uri) = text.parse::<Uri>().ok().filter(is_endpoint_url) else {
@@ -77,13 +78,13 @@ fn is_endpoint_url(uri: &Uri) -> bool {
     matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some() && uri.query().is_none()
 }
 
-/// Whether a host is this machine: `localhost` or a loopback address. An IPv6 address may have brackets.
+/// Returns whether a host is this machine: `localhost` or a loopback address. An IPv6 address may have brackets.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The endpoint of each service; `None` for AWS's own.
+/// The endpoint of each service; `None` for the AWS endpoint.
 #[derive(Debug)]
 struct Endpoints {
     dynamodb: Option<String>,
@@ -120,7 +121,7 @@ mod tests {
         ("AWS_SECRET_ACCESS_KEY", "secret"),
     ];
 
-    /// Returns the DynamoDB and Secrets Manager endpoints that the clients would call, and the error.
+    /// Returns the clients' DynamoDB and Secrets Manager endpoints, and the error.
     fn check(variables: &[(&str, &str)]) -> ([Option<String>; 2], Option<String>) {
         let mut env: Env = variables.iter().copied().collect();
         let config = aws_config(&mut env, crate::pooled_http_client());
@@ -166,7 +167,7 @@ mod tests {
     #[test]
     fn aws_endpoints_outside_test_networks_must_be_loopback() {
         let rows = [
-            // Network, address, whether the address is accepted.
+            // Each row: the network, the endpoint, and whether the endpoint is accepted.
             (Some("base"), "http://127.0.0.1:8000", true),
             (Some("base"), "http://[::1]:8000", true),
             (None, "http://localhost:8000", true),

@@ -1,23 +1,24 @@
-//! Startup work in the background.
+//! Startup work that runs in the background.
 
 use crate::BootError;
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// The thread that runs background work.
+/// Where background work runs.
 ///
-/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time, which would delay the whole start
-/// on a function's only thread.
+/// Creating AWS clients, a TLS handshake and deriving a wallet's seed take CPU time, which would delay the start if the
+/// function had only one thread.
 #[derive(Clone, Copy, Debug)]
 pub enum Background {
-    /// A separate thread. Timers and connections belong to the caller's runtime, so a connection stays in the pool
-    /// after the thread ends.
+    /// A separate thread. Timers and connections belong to the caller's runtime, so a pooled connection outlives the
+    /// thread.
     Thread,
-    /// The caller's thread, when the work is awaited. The simulation needs this, because it has one thread.
+    /// The caller's thread, when the caller awaits the work. The simulation uses this variant, because it has one
+    /// thread.
     Inline,
 }
 
 impl Background {
-    /// Starts the work and returns a future with its result. The error is the error of the work, or reports a panic.
+    /// Starts the work and returns a future of the result. The error is the work's error, or reports a panic.
     pub fn spawn<T: Send + 'static>(
         self,
         work: impl Future<Output = Result<T, BootError>> + Send + 'static,
@@ -43,7 +44,7 @@ mod tests {
     use tokio::time::{sleep, timeout};
 
     async fn whereabouts() -> Result<thread::ThreadId, BootError> {
-        // Timers work on either thread.
+        // Timers work on both threads.
         sleep(Duration::from_millis(1)).await;
         Ok(thread::current().id())
     }

@@ -1,4 +1,4 @@
-//! Starts a function: logs, configuration, then requests until Lambda ends the instance.
+//! Starts a function: logging, configuration, then requests until Lambda ends the instance.
 
 use crate::{
     Background, Clock, Entropy, Env, Routers, handle_any_event, handle_gateway_or_direct_event,
@@ -20,13 +20,13 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 /// The reason that a function can't start.
 pub type BootError = lambda_http::Error;
 
-/// What a function needs to start.
+/// The resources with which a function starts.
 pub struct Boot {
     /// The function's environment variables.
     pub env: Env,
-    /// The AWS configuration: region, credentials, endpoints and timeouts. Calls use `http`.
+    /// The AWS configuration: region, credentials, endpoints and timeouts. The SDK uses the client `http`.
     pub aws: SdkConfig,
-    /// The HTTP client for the function's calls.
+    /// The HTTP client of the function.
     pub http: SharedHttpConnector,
     /// The source of the current time.
     pub clock: Clock,
@@ -37,8 +37,8 @@ pub struct Boot {
 }
 
 impl Boot {
-    /// Reads the variables that all functions have. [`Env::finish`] reports their validation errors together with those
-    /// of the function's own variables.
+    /// Reads the variables that all functions have. [`Env::finish`] reports their errors together with the errors of
+    /// the function's own variables.
     pub fn new(mut env: Env, clock: Clock) -> Self {
         let http = pooled_http_client();
         let aws = aws::aws_config(&mut env, http.clone());
@@ -59,11 +59,11 @@ impl From<Env> for Boot {
     }
 }
 
-/// Runs a function that serves HTTP requests: builds its router and serves until Lambda ends the instance. `B` is
-/// [`Boot`], or [`Env`] for a function that makes no calls, so that its binary contains no HTTP client.
+/// Runs a function that serves HTTP requests: builds the router and serves until Lambda ends the instance. `B` is
+/// [`Boot`], or [`Env`] for a function that makes no calls, so that the binary contains no HTTP client.
 ///
-/// `build` has to apply [`crate::with_middleware`] to the router. The local stack builds the router with its own
-/// [`Boot`] and therefore responds identically.
+/// `build` must apply [`crate::with_middleware`] to the router. The local stack builds the same router with its own
+/// [`Boot`].
 pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, BootError>) -> ExitCode {
     let served = async {
         let env = start_process();
@@ -78,9 +78,9 @@ pub async fn serve<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Router, Bo
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`], but may take `variable` from the stage variables of the API instead of the
-/// environment. The stage variable is needed because the value depends on the API's URL, and the API on the function.
-/// Without the environment variable, the first event starts the function.
+/// Runs a function like [`serve`], but reads `variable` from the API's stage variables if the environment lacks it. The
+/// value depends on the API's URL, and the API depends on the function, so the template can't set an environment
+/// variable. Without the environment variable, the first event starts the function.
 pub async fn serve_with_stage(
     variable: &'static str,
     build: impl AsyncFn(Boot) -> Result<Router, BootError>,
@@ -103,7 +103,7 @@ pub async fn serve_with_stage(
     exit_code(served.await)
 }
 
-/// Runs a function like [`serve`] that other functions also invoke directly (`direct.rs`).
+/// Runs a function like [`serve`] that also handles direct requests of other functions (`direct.rs`).
 pub async fn serve_both<B: From<Env>>(build: impl AsyncFnOnce(B) -> Result<Routers, BootError>) -> ExitCode {
     let served = async {
         let env = start_process();
@@ -125,20 +125,20 @@ fn exit_code(served: Result<(), BootError>) -> ExitCode {
     }
 }
 
-/// Logs why a function can't start or continue. Every function ends with this call.
+/// Logs why a function can't start or continue. Every function calls this last.
 pub fn log_fatal_error(error: &(dyn std::error::Error + 'static)) -> ExitCode {
     error!(cause = %Causes(error), "function.stopped");
     ExitCode::FAILURE
 }
 
-/// Starts logging and reads the environment variables. Every function begins with this call.
+/// Starts logging and reads the environment variables. Every function calls this first.
 pub(crate) fn start_process() -> Env {
     let env = Env::from_process();
     start_logging(&env);
     env
 }
 
-/// Measures the duration of an instance's cold start.
+/// Measures the cold start of an instance.
 pub(crate) struct ColdStart {
     function: String,
     began: Instant,
@@ -153,7 +153,7 @@ impl ColdStart {
         }
     }
 
-    /// Ends the measurement and logs the duration. The function now waits for events.
+    /// Logs the duration of the cold start. The function now waits for events.
     pub(crate) fn log_duration(self) {
         let boot_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(function = self.function, boot_ms, "function.started");
@@ -180,8 +180,8 @@ where
     let _ = tracing::subscriber::set_global_default(json_subscriber(directives, NAMESPACE, writer));
 }
 
-/// Returns the filter of log lines: this service's own lines at the configured level, and lines of dependencies from
-/// WARN on. Debug lines of the SDKs contain requests and responses, so only full directives in `LOG_LEVEL` enable them.
+/// Returns the log filter: lines of this service at the configured level, and lines of dependencies from WARN on. Debug
+/// lines of the SDKs contain requests and responses, so only full directives in `LOG_LEVEL` enable them.
 fn log_directives(env: &Env) -> String {
     let level = env
         .get("LOG_LEVEL")
@@ -199,8 +199,9 @@ fn log_directives(env: &Env) -> String {
     format!("warn,purser={}", level.to_ascii_lowercase())
 }
 
-/// Creates a subscriber that writes one JSON object per line, including metrics. Lambda's filter reads `level` and
-/// `timestamp` at the top level. A line without them counts as INFO (Lambda developer guide, "Log-level filtering").
+/// Creates a subscriber that writes one JSON object per line, including metrics. Lambda's log filter reads `level` and
+/// `timestamp` at the top level of the object. A line without them counts as INFO (Lambda developer guide, "Log-level
+/// filtering").
 pub(crate) fn json_subscriber<W>(
     directives: &str,
     namespace: &str,
@@ -226,7 +227,7 @@ where
         .finish()
 }
 
-/// Logs each panic as one line. The request's own log line reports the effect of the panic.
+/// Logs each panic as one line, in addition to the request's log line.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let at = panic.location().map(ToString::to_string);
@@ -234,8 +235,8 @@ fn log_panics() {
     }));
 }
 
-/// Returns the panic's message if it is a constant. A formatted message may contain any data, for example an unwrapped
-/// value.
+/// Returns the panic's message if the message is a constant. A formatted message may contain any data, for example an
+/// unwrapped value.
 pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> Option<&'static str> {
     payload.downcast_ref::<&'static str>().copied()
 }

@@ -1,4 +1,4 @@
-//! The source of time for handlers. No other code reads the system clock.
+//! The clock of handlers. No other code reads the system clock.
 
 use purser_domain::Timestamp;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// Returns the current time. Clones return the same time.
+/// A clock. Clones return the same time.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -21,19 +21,19 @@ enum Source {
 }
 
 impl Clock {
-    /// Creates a clock that returns the system's time.
+    /// Creates a clock with the system's time.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// Creates a clock that adds these microseconds to the system's time, for the local stack, where time can be
-    /// advanced.
+    /// Creates a clock that adds these microseconds to the system's time. The local stack uses this clock to advance
+    /// the time.
     pub const fn with_shift(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Shifted(micros))
     }
 
-    /// Creates a clock that returns these microseconds since the epoch, for tests. The time changes only when the value
-    /// is changed.
+    /// Creates a clock for tests. The time is this value, in microseconds since the epoch, and changes only with the
+    /// value.
     pub const fn at_fixed_time(micros: Arc<AtomicI64>) -> Self {
         Self(Source::Still(micros))
     }

@@ -1,8 +1,8 @@
-//! The queues of webhook calls: requests of users, and deliveries.
+//! The two queues of webhook calls: requests of users, and deliveries.
 //!
-//! The function `people` can only send to the queue of requests. A request names a webhook and a stored delivery, and
-//! never contains an event, so a compromised `people` can't make the service sign a forged event. Only `webhooks` sends
-//! to the queue of deliveries. The message group of a message is its webhook.
+//! The function `people` can only send to the queue of requests. A request contains the ids of a webhook and of a
+//! stored delivery, and never an event, so a compromised `people` can't make the service sign a forged event. Only
+//! `webhooks` sends to the queue of deliveries. The message group is the webhook.
 
 use crate::lambda::sqs::{LONGEST_DELAY_SECS, Queue};
 use aws_types::SdkConfig;
@@ -36,7 +36,7 @@ pub struct WebhookRequest {
     pub person: UserId,
     /// The webhook to call.
     pub webhook: WebhookId,
-    /// The id of this request, which identifies a repeated message.
+    /// The request's id. A repeated message has the same id.
     pub id: DeliveryId,
     /// The stored delivery to send again; `None` to send a test event.
     pub again: Option<DeliveryId>,
@@ -96,7 +96,6 @@ impl WebhookRequest {
     }
 }
 
-/// The fields of a message.
 struct Members(Map<String, Value>);
 
 impl Members {
@@ -124,8 +123,8 @@ impl Members {
 pub struct DeliveriesQueue(Queue);
 
 impl DeliveriesQueue {
-    /// The maximum delay of an SQS message. Delayed messages are not in flight, so their number is not limited (SQS
-    /// developer guide, "Quotas").
+    /// The maximum delay of an SQS message. SQS does not count delayed messages as in flight, so their number is not
+    /// limited (SQS developer guide, "Quotas").
     pub const LONGEST_PAUSE: Duration = Duration::from_secs_u32(LONGEST_DELAY_SECS);
 
     /// Creates a client for the queue at this URL.
@@ -133,8 +132,8 @@ impl DeliveriesQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message that becomes visible after `pause`. A message that is sent twice causes one delivery, because
-    /// the delivery's row identifies it.
+    /// Sends a message that becomes visible after `pause`. Sending a message twice causes one delivery, because the
+    /// delivery's row has the same id.
     pub async fn send(&self, message: &DeliveryMessage, pause: Option<Duration>) -> Result<()> {
         self.0
             .send(&message.webhook.to_string(), message.to_json(), pause)

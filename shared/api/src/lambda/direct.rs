@@ -2,10 +2,10 @@
 //! callee share the types in this file.
 //!
 //! A function that serves the gateway and other functions distinguishes their events by form. The gateway wraps every
-//! request into an event with a path and a request context, so no client of the gateway can send a direct request; IAM
-//! controls which functions may invoke a function. A direct request has a number as `version`, and the gateway's event
-//! has a text. Any event that is not a direct request gets a response in the gateway's form. A malformed direct
-//! request, or one with unknown fields, is rejected.
+//! request into an event with a path and a request context, so no client of the gateway can send a direct request. IAM
+//! controls which functions may invoke a function. In a direct request, `version` is a number; in the gateway's event,
+//! `version` is a text. Any event that is not a direct request gets a response in the gateway's form. A direct request
+//! that is malformed or has unknown fields is rejected.
 
 use crate::{
     Failure, GatewayEvent, NewWithdrawalAddress, Reply, RequestedWithdrawal, WithdrawalOwner, handle_any_event,
@@ -27,7 +27,7 @@ use tower::ServiceExt as _;
 use tracing::info;
 use uuid::Uuid;
 
-/// A function's two routers. The gateway can't reach the routes of `direct`.
+/// The two routers of a function. The gateway can't reach the routes in `direct`.
 #[derive(Clone)]
 pub struct Routers {
     /// The router for events of the gateway.
@@ -48,11 +48,12 @@ const VERSION: u8 = 1;
 pub enum PaymentsRequest {
     /// Attests an agent's wallet. The response is an [`AttestedWallet`].
     AttestWallet(AttestWallet),
-    /// Sets the withdrawal address. The response of this request and of the next two is a [`crate::WithdrawalResponse`].
+    /// Sets the withdrawal address. The response is a [`crate::WithdrawalResponse`].
     NamePayoutAddress(NewWithdrawalAddress),
-    /// Removes the withdrawal address.
+    /// Removes the withdrawal address. The response is a [`crate::WithdrawalResponse`].
     RemovePayoutAddress(WithdrawalOwner),
-    /// Transfers money from the agent's wallet to the withdrawal address.
+    /// Transfers money from the agent's wallet to the withdrawal address. The response is a
+    /// [`crate::WithdrawalResponse`].
     PayOut(RequestedWithdrawal),
 }
 
@@ -84,7 +85,7 @@ pub struct AttestWallet {
 pub enum RequestedWallet {
     /// A key that is derived from the wallet seed.
     Seed {
-        /// The last step of the derivation path.
+        /// The last index of the derivation path.
         index: u32,
     },
     /// A key in KMS.
@@ -100,14 +101,14 @@ pub enum RequestedWallet {
 pub struct AttestedWallet {
     /// The address, as `0x` and 40 hexadecimal digits.
     pub address: String,
-    /// The signature r, s and v over agent and address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
+    /// The signature r, s and v over the agent and the address (`shared/chain/src/attestation.rs`), 65 bytes in base64.
     pub signature: String,
     /// The public key, for a key in KMS: a compressed point, 33 bytes in base64.
     pub public_key: Option<String>,
 }
 
 impl AttestedWallet {
-    /// Creates the response for a wallet.
+    /// Creates the response that describes a wallet.
     pub fn new(wallet: &Wallet) -> Self {
         let public_key = match &wallet.key {
             WalletKey::Seed { .. } => None,
@@ -120,7 +121,7 @@ impl AttestedWallet {
         }
     }
 
-    /// Returns the wallet with the requested key; `None` if the response does not fit the requested kind of key. The
+    /// Returns the wallet with the requested key. Returns `None` if the response is about another kind of key. The
     /// caller must verify the attestation.
     pub fn requested_wallet(&self, asked: &RequestedWallet) -> Option<Wallet> {
         let public_key = self.public_key.as_deref().map(parse_hex_bytes);
@@ -144,13 +145,13 @@ fn parse_hex_bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// The ids of the request that caused a direct request. The called function logs them.
+/// The request id and trace id of the request that caused a direct request. The called function logs these ids.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallerIds {
-    /// The id of the causing request.
+    /// The request id of the causing request.
     pub request_id: String,
-    /// The trace id of the request that caused this request.
+    /// The trace id of the causing request.
     pub trace_id: String,
 }
 
@@ -159,7 +160,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // The middleware has added the ids.
+        // The middleware has added the ids to the extensions.
         let ids = parts.extensions.get::<Self>().cloned();
         Ok(ids.unwrap_or_else(|| Self {
             request_id: String::new(),
@@ -168,7 +169,7 @@ impl<S: Sync> FromRequestParts<S> for CallerIds {
     }
 }
 
-/// A direct request, as it is serialized.
+/// The serialized form of a direct request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DirectEvent<T> {
@@ -188,7 +189,7 @@ impl<T> DirectEvent<T> {
     }
 }
 
-/// An extractor for the request of another function.
+/// An extractor for another function's request.
 #[derive(Debug)]
 pub struct Direct<T>(pub T);
 
@@ -199,7 +200,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Direct<T> {
         let refused = |message: &str| Failure::from(Error::invalid(vec![ValidationError::at_path("", message)]));
         let own = request.extensions().get::<CallerIds>().cloned();
         let bytes: Bytes = request.extract().await.map_err(|_| refused("must arrive whole"))?;
-        // The parser's message may repeat parts of the request, so it is not returned.
+        // The parser's message is not returned, because it may repeat parts of the request.
         let event: DirectEvent<T> = serde_json::from_slice(&bytes).map_err(|_| refused("must be a known request"))?;
         if event.version != VERSION {
             return Err(refused("must be of version 1"));
@@ -226,7 +227,7 @@ pub(crate) struct DirectAnswer {
     pub(crate) body: Box<RawValue>,
 }
 
-/// Handles an event of the gateway or of another function, and returns the response that Lambda expects.
+/// Handles an event from the gateway or from another function, and returns the response that Lambda expects.
 pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent<Box<RawValue>>) -> Box<RawValue> {
     let text = event.payload.get();
     let is_direct =
@@ -237,15 +238,15 @@ pub async fn handle_gateway_or_direct_event(routers: Routers, event: LambdaEvent
     handle_any_event(routers.gateway, event).await.to_json()
 }
 
-/// The field that all versions of a direct request have.
+/// The field by which every version of a direct request is recognized.
 #[derive(Deserialize)]
 struct VersionedRequest {
     #[serde(rename = "version")]
     _version: u64,
 }
 
-/// Handles one direct request with its router. The middleware is the same as for the gateway's requests, and therefore
-/// the deadline, the error envelope and the log line.
+/// Handles one direct request with its router. The middleware is the same as for the gateway's requests, so the
+/// deadline, the error envelope and the log line are also the same.
 async fn handle_direct_event(router: Router, payload: String, context: Context) -> Box<RawValue> {
     let mut request = Request::new(Body::from(payload)).with_lambda_context(context);
     *request.method_mut() = Method::POST;
@@ -255,7 +256,7 @@ async fn handle_direct_event(router: Router, payload: String, context: Context) 
         Err(never) => match never {},
     };
     let status = response.status().as_u16();
-    // Bodies of this service are in memory, so collecting a body can't fail.
+    // The bodies of this service are in memory, so collecting a body can't fail.
     let body = response.into_body().collect().await.map(Collected::to_bytes);
     let body = body.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let answer = DirectAnswer {

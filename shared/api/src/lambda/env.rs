@@ -11,17 +11,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::{collections::BTreeMap, fmt, ops::RangeInclusive, str::FromStr};
 
-/// Environment variables, and the errors found in them.
+/// Environment variables, and their errors.
 ///
-/// A method always returns a value. If a variable is missing or invalid, the method records an error, and the returned
-/// value must not be used: [`Env::finish`] returns the settings only if there is no error.
+/// Each method always returns a value. If a variable is missing or invalid, the method records an error, and the
+/// returned value must not be used: [`Env::finish`] returns the settings only if there is no error.
 #[derive(Default)]
 pub struct Env {
     values: BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-/// Where the wallets' keys are; the same for the whole deployment.
+/// The custody of wallet keys, which is the same for the whole deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustodyKind {
     /// All keys are derived from the wallet seed.
@@ -30,7 +30,7 @@ pub enum CustodyKind {
     Kms,
 }
 
-/// All errors of the configuration. Values are not repeated, because they may be secrets.
+/// All errors of the configuration. Messages omit values, because a value may be a secret.
 #[derive(Debug, PartialEq, Eq)]
 pub struct EnvError(Vec<String>);
 
@@ -63,7 +63,7 @@ impl Env {
             .collect()
     }
 
-    /// Adds a variable from the stage variables of the gateway's event, if the event has it.
+    /// Copies a variable from the stage variables in the gateway's event, if present.
     pub(crate) fn with_stage(mut self, name: &str, event: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -76,7 +76,7 @@ impl Env {
         self
     }
 
-    /// Returns a variable, unless the variable is unset or empty.
+    /// Returns a variable; `None` if the variable is unset or empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.values
             .get(name)
@@ -106,7 +106,7 @@ impl Env {
         })
     }
 
-    /// Returns the network of `NETWORK`, which is required. All payments use this network.
+    /// Returns the network in the required variable `NETWORK`. All payments use this network.
     pub fn require_network(&mut self) -> Network {
         const NAME: &str = "NETWORK";
         let text = self.require_text(NAME);
@@ -120,7 +120,7 @@ impl Env {
         network.unwrap_or(Network::BaseSepolia)
     }
 
-    /// Returns the custody of `CUSTODY`; the seed if the variable is unset.
+    /// Returns the custody in `CUSTODY`, or [`CustodyKind::Seed`] if the variable is unset.
     pub fn parse_custody(&mut self) -> CustodyKind {
         match self.get("CUSTODY") {
             None | Some("seed") => CustodyKind::Seed,
@@ -132,14 +132,14 @@ impl Env {
         }
     }
 
-    /// Whether `NETWORK` is a test network; false if the variable is unset.
+    /// Returns whether `NETWORK` is a test network; false if the variable is unset.
     pub(crate) fn is_testnet(&self) -> bool {
         let network = self.get("NETWORK").and_then(Network::from_name);
         network.is_some_and(Network::is_testnet)
     }
 
-    /// Returns hosts that may have any address; none if the variable is unset. On a main network, only hosts on this
-    /// machine are accepted.
+    /// Returns the hosts that may have any address; no hosts if the variable is unset. On a main network, only hosts on
+    /// this machine are valid.
     pub fn take_allowed_hosts(&mut self, name: &str) -> AllowedHosts {
         let hosts = AllowedHosts::parse(self.get(name).unwrap_or_default());
         let Some(hosts) = hosts else {
@@ -155,11 +155,11 @@ impl Env {
         hosts
     }
 
-    /// Returns the deployment's name in `STACK`, which is the source of events.
+    /// Returns the deployment's name in `STACK`. Events contain this name as their source.
     pub fn require_event_source(&mut self) -> EventSource {
         let stack = self.require_text("STACK");
         let source = EventSource::for_stack(&stack);
-        // `text` has already recorded a missing variable.
+        // An error for a missing variable is already recorded.
         if source.is_none() && !stack.is_empty() {
             self.add_error("STACK", "must be letters, digits and hyphens");
         }

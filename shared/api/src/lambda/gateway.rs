@@ -1,11 +1,11 @@
 //! Converts the gateway's event to an HTTP request, and the response to the gateway's form (HTTP API, payload format
-//! 2.0).
+//! version 2.0).
 //!
-//! `lambda_http::run` does the same, but panics or rejects the whole event for input that a caller may send, for
-//! example a `<` in the query or a character outside ASCII in a header. The gateway would then return its own 500. Here
-//! every event becomes a request, and every request gets this service's response. An event of another form also gets a
-//! response in the gateway's form, because the gateway sends a response without `statusCode` as 200 (API Gateway
-//! developer guide, "Lambda function response for format 2.0").
+//! `lambda_http::run` does the same, but panics or rejects the whole event for some valid input, for example a `<` in
+//! the query or a character outside ASCII in a header. The gateway would then return its own 500. Here every event
+//! becomes a request, and every request gets a response of this service. An event of another form also gets a response
+//! in the gateway's form, because the gateway treats a response without `statusCode` as 200 (API Gateway developer
+//! guide, "Lambda function response for format 2.0").
 
 use crate::{ApiSettings, Failure, GatewayContext, with_middleware};
 use axum::{
@@ -27,7 +27,7 @@ use std::{
 };
 use tower::ServiceExt as _;
 
-/// The gateway's event. The event contains keys and bodies, so it has no `Debug`.
+/// The gateway's event. `Debug` is not implemented, because the event contains keys and bodies.
 ///
 /// `null` counts as absent. The gateway sends no `null`, but emulators and hand-written test events do.
 #[derive(Clone, Deserialize)]
@@ -70,16 +70,16 @@ pub struct GatewayResponse {
 }
 
 impl GatewayResponse {
-    /// Serializes the response. The code is in this crate because a serializer is compiled where it is called, and a
-    /// function's own crate is optimized for size.
+    /// Serializes the response. The call is in this crate, because a serializer is compiled in the crate that calls it,
+    /// and the functions' own crates are optimized for size.
     pub fn to_json(&self) -> Box<RawValue> {
         // Serializing numbers, texts and maps of texts does not fail.
         to_raw_value(self).unwrap_or_default()
     }
 }
 
-/// Handles any event: the router handles an event of the gateway, and any other event gets a 400. [`crate::serve`] only
-/// calls this function.
+/// Handles any event. The router handles an event from the gateway; any other event gets a 400. [`crate::serve`] calls
+/// this function.
 pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>) -> GatewayResponse {
     let LambdaEvent { payload, context } = event;
     match serde_json::from_str::<GatewayEvent>(payload.get()) {
@@ -88,8 +88,8 @@ pub async fn handle_any_event(router: Router, event: LambdaEvent<Box<RawValue>>)
     }
 }
 
-/// Rejects an event that is not the gateway's. The response omits the parser's message, which may repeat parts of the
-/// event.
+/// Rejects an event that is not from the gateway. The response omits the parser's message, which may repeat parts of
+/// the event.
 async fn reject_event(context: Context) -> GatewayResponse {
     let refusal = || async {
         let problem = ValidationError::at_path("", "must be an event of an HTTP API, payload format 2.0");
@@ -99,7 +99,7 @@ async fn reject_event(context: Context) -> GatewayResponse {
     handle_request(router, Request::new(Body::empty()), context).await
 }
 
-/// Handles an event of the gateway with a router.
+/// Handles a gateway event with a router.
 pub async fn handle_gateway_event(router: Router, event: LambdaEvent<GatewayEvent>) -> GatewayResponse {
     handle_request(router, to_http_request(event.payload), event.context).await
 }
@@ -115,7 +115,7 @@ async fn handle_request(router: Router, request: Request<Body>, context: Context
 fn to_http_request(event: GatewayEvent) -> Request<Body> {
     let method = event.request_context.http_method().clone();
     let mut headers = to_header_map(event.headers);
-    // The gateway moves cookies from the headers to a list.
+    // The gateway moves cookies from the headers to a separate list.
     let cookies: Vec<String> = event.cookies.into_iter().flatten().collect();
     if let Ok(cookies) = HeaderValue::from_str(&cookies.join("; "))
         && !cookies.is_empty()
@@ -136,7 +136,7 @@ fn to_http_request(event: GatewayEvent) -> Request<Body> {
     request
 }
 
-/// Header values may contain any bytes. The code that reads a header checks its value.
+/// Converts the headers. Header values may contain any bytes, so the code that reads a header must check the value.
 fn to_header_map(pairs: BTreeMap<String, Option<String>>) -> HeaderMap {
     let pair = |(name, value): (String, Option<String>)| {
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
@@ -157,9 +157,9 @@ fn to_uri(path: &str, query: &str) -> Uri {
     text.parse().unwrap_or_else(|_| Uri::from_static(NOWHERE))
 }
 
-/// Percent-encodes characters that RFC 3986 §3.3 does not allow in a path and that are not in `more`, except percent
-/// signs. An HTTP API passes on the query as the caller encoded it. It decodes the path and cuts the path at a decoded
-/// `?`, so a percent sign in the path is part of a name, which no route has.
+/// Percent-encodes the characters that RFC 3986 §3.3 does not allow in a path, except percent signs and the characters
+/// in `more`. An HTTP API passes on the query as the caller encoded it, but decodes the path and cuts the path at a
+/// decoded `?`. A percent sign in the path is therefore part of a name, and no route has such a name.
 fn percent_encode(text: &str, more: &str) -> String {
     const ALLOWED: &str = "/%-._~!$&'()*+,;=:@";
     let mut escaped = String::with_capacity(text.len());
@@ -351,7 +351,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_body_limit_counts_decoded_bytes() {
-        // Twelve characters of base64 are nine bytes, or eight with one padding character.
+        // Twelve base64 characters are nine bytes, or eight bytes with one padding character.
         let rows = [("MTIzNDU2Nzg=", 200), ("MTIzNDU2Nzg5", 413)];
         for (body, status) in rows {
             let answer = send("/echo/7", json!({"body": body, "isBase64Encoded": true})).await;

@@ -1,5 +1,5 @@
-//! The client for direct requests to `payments` and `internal`, for actions that only these functions may take.
-//! `direct.rs` is the receiving side.
+//! The client for direct requests to `payments` and `internal`, for actions that only these functions may perform.
+//! `direct.rs` has the receiving side.
 
 use crate::{
     AttestWallet, AttestedWallet, BrowserAct, CallerIds, NewWithdrawalAddress, OperatorResponse, PaymentsRequest,
@@ -30,7 +30,7 @@ pub struct InternalFunction(InvokedFunction);
 #[derive(Debug)]
 struct InvokedFunction {
     aws: SdkConfig,
-    /// The first request creates this client, because creating it takes time and most instances make no request.
+    /// Created at the first request, because creating a client takes time and most instances make no request.
     client: OnceLock<Client>,
     /// The function's name or ARN.
     name: String,
@@ -38,12 +38,12 @@ struct InvokedFunction {
     asking: &'static str,
 }
 
-/// The number of attempts. All attempts together have eleven of the caller's fifteen seconds.
+/// The number of attempts. All attempts together may take eleven of the caller's fifteen seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempts {
     /// Two attempts of five seconds each, because a response may take a cold start. The request is safe to repeat.
     Two,
-    /// One attempt, for a request that takes longer or whose repetition would have another result.
+    /// One attempt, for a request that takes long or that must not be repeated.
     One,
 }
 
@@ -53,7 +53,7 @@ impl PaymentsFunction {
         Self(InvokedFunction::new(aws, name, "asking `payments`"))
     }
 
-    /// Requests an agent's wallet address with the attestation by the wallet's key. The caller must verify the
+    /// Requests an agent's wallet address, with an attestation by the wallet's key. The caller must verify the
     /// attestation.
     pub async fn attest_wallet(&self, caller: CallerIds, asked: AttestWallet) -> Result<AttestedWallet> {
         self.call_payments(caller, PaymentsRequest::AttestWallet(asked), Attempts::Two)
@@ -80,8 +80,8 @@ impl PaymentsFunction {
             .await
     }
 
-    /// Withdraws money to the withdrawal address. The response waits for the facilitator, so it takes longer than
-    /// others.
+    /// Withdraws money to the withdrawal address. Waits for the facilitator, so this request takes longer than other
+    /// requests.
     pub async fn withdraw_to_owner(&self, caller: CallerIds, asked: RequestedWithdrawal) -> Result<WithdrawalResponse> {
         self.call_payments(caller, PaymentsRequest::PayOut(asked), Attempts::One)
             .await
@@ -103,8 +103,8 @@ impl InternalFunction {
         Self(InvokedFunction::new(aws, name, "asking `internal`"))
     }
 
-    /// Requests an operator action from a browser. There is one attempt, because a second one would see the changes of
-    /// the first.
+    /// Requests an operator action from a browser. There is only one attempt, because a second attempt would see the
+    /// changes of the first attempt.
     pub async fn perform_act(&self, caller: CallerIds, act: BrowserAct) -> Result<OperatorResponse> {
         self.0.invoke(caller, act, Attempts::One).await
     }
@@ -134,8 +134,8 @@ impl InvokedFunction {
         })
     }
 
-    /// Invokes the function and parses the response strictly. A temporary failure is `temporarily_unavailable`, so the
-    /// user may repeat the request. Any other failure is an internal error.
+    /// Invokes the function and parses the response strictly. Returns `temporarily_unavailable` for a temporary
+    /// failure, so that the user can repeat the request, and an internal error for any other failure.
     async fn invoke<T: DeserializeOwned>(
         &self,
         caller: CallerIds,
@@ -160,7 +160,7 @@ impl InvokedFunction {
             }
         };
         let answer = answer.map_err(|error| self.not_invoked_error(&error))?;
-        // The function ended without a response because it could not start or was too slow. The payload may contain
+        // The function ended without a response, because it could not start or was too slow. The payload may contain
         // secrets, so only the kind of the error is logged.
         if let Some(kind) = answer.function_error {
             return Err(Error::temporarily_unavailable(
@@ -186,8 +186,8 @@ impl InvokedFunction {
         Error::internal(self.asking, source)
     }
 
-    /// Returns the error if Lambda did not accept the request: a temporary error, or an internal error if the request
-    /// is invalid or forbidden.
+    /// Returns the error of an invocation that Lambda did not accept: a temporary error, or an internal error if the
+    /// invocation is invalid or forbidden.
     fn not_invoked_error(&self, error: &SdkError<InvokeError>) -> Error {
         let told = Causes(error).to_string();
         let is_wrong = error.raw_response().is_some_and(|answer| {
@@ -202,10 +202,10 @@ impl InvokedFunction {
     }
 }
 
-/// The timeout of a request with one attempt, of the caller's fifteen seconds.
+/// The timeout of a request with one attempt. The caller has fifteen seconds in total.
 const LONGEST: Duration = Duration::from_secs(11);
 
-/// The fields of an error envelope that are logged.
+/// The logged fields of an error envelope.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Refusal {
@@ -249,7 +249,7 @@ mod tests {
     #[tokio::test]
     async fn only_transient_invocation_errors_are_retryable() {
         let attested = json!({"address": "0xa", "signature": "0xb", "public_key": null});
-        // The response, and whether a retry may help.
+        // Each row: the response, and whether a retry may help.
         let rows = [
             (json!({"status": 200, "body": attested}), None),
             (json!({"status": 200, "body": {"address": "0xa"}}), Some(false)),

@@ -1,9 +1,9 @@
-//! The queues of notifications: the work of the function `notices`, and requests for test notifications and for
+//! The two queues of notifications: the work of the function `notices`, and requests for test notifications and for
 //! notifications about failing webhooks.
 //!
-//! Only `notices` sends to the queue of notifications. A message's group is its user or, if it has no user, its event.
-//! `people` and `webhooks` can only send to the queue of requests, which never contains an event, so a compromised
-//! function can't notify users of an event that did not happen.
+//! Only `notices` sends to the queue of notifications. The message group is the user, or the event if the message has
+//! no user. `people` and `webhooks` can only send to the queue of requests. A request never contains an event, so a
+//! compromised function can't notify users of an event that did not happen.
 
 use crate::lambda::sqs::Queue;
 use aws_types::SdkConfig;
@@ -13,16 +13,16 @@ use serde_json::{Map, Value, json};
 /// The work that a message requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotificationWork {
-    /// Stores an event without an owner for all affected users. One message covers one shard of the users.
+    /// Stores an event for all affected users. The event has no owner, so each message covers one shard of the users.
     Spread {
         /// The event to store.
         event: Event,
         /// The shard of the users.
         part: char,
-        /// The last user whom the previous message for this shard covered; `None` at the start of the shard.
+        /// The last user whom the previous message of this shard covered; `None` at the start of the shard.
         after: Option<UserId>,
     },
-    /// Sends the pending notifications of a user's channel.
+    /// Sends a user's pending notifications through one channel.
     Flush {
         /// The user to notify.
         person: UserId,
@@ -82,9 +82,9 @@ pub struct NotificationRequest {
 /// The subject of a requested notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotificationSource {
-    /// A test that the user requested. The request's id identifies a repeated message.
+    /// A test that the user requested. A repeated message has the same id.
     Test(DeliveryId),
-    /// A webhook of the user whose calls fail. The failed calls are in the table.
+    /// A user's webhook whose calls fail. The failed calls are in the table.
     Webhook(WebhookId),
 }
 
@@ -138,8 +138,8 @@ impl NotificationsQueue {
         Self(Queue::new(aws, url))
     }
 
-    /// Sends a message. Sending a message twice is safe, because the rows record finished work. A flush is delayed, so
-    /// that one notification contains all events of a burst.
+    /// Sends a message. Sending a message twice is safe, because the rows record which work is done. A flush is
+    /// delayed, so that one notification can contain all events of a burst.
     pub async fn send(&self, work: &NotificationWork) -> Result<()> {
         let (group, delay) = match work {
             NotificationWork::Spread { event, .. } => (event.id().to_string(), None),
@@ -148,7 +148,7 @@ impl NotificationsQueue {
         self.0.send(&group, work.to_json(), delay).await
     }
 
-    /// Sends a flush that becomes visible when the next send slot begins. Returns the message id.
+    /// Sends a flush that becomes visible at the start of the next send slot. Returns the message id.
     pub async fn schedule_flush(&self, person: &UserId, channel: NoticeChannel) -> Result<String> {
         let person = person.clone();
         let (group, flush) = (person.to_string(), NotificationWork::Flush { person, channel });

@@ -1,9 +1,9 @@
-//! Direct requests of `people` to `internal` for operator actions in a browser, and the responses. Rejections are
-//! variants of the response, because the page shows them.
+//! Direct requests of `people` to `internal` for operator actions in a browser, with the responses. A rejection is a
+//! variant of the response, because the page shows the rejection.
 //!
-//! A request names the user and not the operator, because only `internal` knows which user is which operator
-//! (`BROWSER_OPERATORS`). The request can't contain a payment address that no probe has reported, and no catalog
-//! operation.
+//! A request contains the user's id and not the operator's name, because only `internal` can map users to operators
+//! (`BROWSER_OPERATORS`). A request can't add an operation to the catalog, and can't set a payment address that no
+//! probe has reported.
 
 use purser_domain::{
     Acting, Actor, AgentId, CatalogPayment, Error, ErrorKind, FreezeTarget, OperationUuid, OperatorName, RequestSource,
@@ -16,7 +16,7 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrowserAct {
-    /// The signed-in user, the source of the user's request, and the request id.
+    /// The signed-in user's id. The next three fields describe the user's request.
     person: String,
     address: Option<String>,
     user_agent: Option<String>,
@@ -29,9 +29,9 @@ pub struct BrowserAct {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorAct {
-    /// Accepts the delayed change of an operation, as the second operator.
+    /// Accepts an operation's delayed change, as the second operator.
     AcceptChange(OperationAt),
-    /// Withdraws the delayed change of an operation.
+    /// Withdraws an operation's delayed change.
     WithdrawChange(OperationAt),
     /// Sets an operation's payment in the catalog to the payment that a probe reported.
     PinPayment {
@@ -52,7 +52,7 @@ pub enum OperatorAct {
         /// The reason, which the owners see.
         reason: String,
     },
-    /// Ends a freeze, or requests its end from a second operator.
+    /// Ends a freeze, or asks a second operator to end it.
     EndFreeze {
         /// What to unfreeze.
         target: FreezeScope,
@@ -63,7 +63,7 @@ pub enum OperatorAct {
         agent_id: Uuid,
         /// The id of the user who may accept the agent.
         to: String,
-        /// The reason, which that user sees.
+        /// The reason, which is shown to the new owner.
         reason: String,
     },
     /// Withdraws the offer of an agent.
@@ -80,7 +80,7 @@ pub enum OperatorAct {
     },
 }
 
-/// An operation of a service, with the service version that the operator saw.
+/// An operation, with the version of its service that the operator saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationAt {
@@ -90,7 +90,7 @@ pub struct OperationAt {
     pub version: u64,
 }
 
-/// The payment that an operator saw and sets in the catalog.
+/// The payment that the operator saw and confirmed for the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfirmedPayment {
@@ -120,11 +120,11 @@ pub enum FreezeScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OperatorResponse {
-    /// The action is done. The delay of a changed payment may have begun.
+    /// The action is done. A changed payment may take effect after a delay.
     Done {},
     /// The action takes effect when a second operator requests or accepts the same action.
     AwaitsSecond {},
-    /// The user is not an operator, or no longer.
+    /// The user is not an operator.
     NotAnOperator {},
     /// The object of the action does not exist.
     NotFound {},
@@ -135,11 +135,11 @@ pub enum OperatorResponse {
         /// What a valid value must be.
         message: String,
     },
-    /// The service was changed after the operator saw it.
+    /// The service changed after the operator saw it.
     VersionConflict {},
-    /// The same operator requested the change, with a token or in a browser. Another operator has to accept the change.
+    /// The same operator requested the change, with a token or in a browser. Another operator must accept the change.
     SecondOperatorRequired {},
-    /// The freeze was set with an operator token, so only requests with a token can change or end it.
+    /// An operator set the freeze with a token, so only a request with a token can change or end the freeze.
     TokenRequired {},
     /// The maximum number of agents or owners is frozen.
     TooManyFreezes {
@@ -149,7 +149,7 @@ pub enum OperatorResponse {
 }
 
 impl BrowserAct {
-    /// Creates the request for an action of this user.
+    /// Creates this user's request for an action.
     pub fn new(acting: &Acting, act: OperatorAct) -> Self {
         let RequestSource {
             address,
@@ -171,7 +171,7 @@ impl BrowserAct {
         UserId::parse(&self.person)
     }
 
-    /// Returns the operator's name in a browser, and the source of the request for the audit log.
+    /// Returns the operator's name in a browser, and the source of the request, for the audit log.
     pub fn browser_operator(&self, registered: &OperatorName) -> crate::Operator {
         let name = registered.to_browser_name();
         let source = RequestSource::new(self.address.clone(), self.user_agent.as_deref(), &self.request_id);
@@ -186,7 +186,7 @@ impl BrowserAct {
 }
 
 impl OperationAt {
-    /// Names an operation at this version of its service.
+    /// Describes an operation at this version of its service.
     pub const fn new(service: ServiceId, operation: OperationUuid, version: u64) -> Self {
         Self {
             service_id: service.uuid(),
@@ -207,7 +207,7 @@ impl OperationAt {
 }
 
 impl ConfirmedPayment {
-    /// Describes a payment of the catalog.
+    /// Describes a catalog payment.
     pub fn new(payment: &CatalogPayment) -> Self {
         Self {
             scheme: payment.scheme.clone(),
@@ -217,14 +217,14 @@ impl ConfirmedPayment {
         }
     }
 
-    /// Whether this describes the given payment.
+    /// Returns whether this describes the given payment.
     pub fn describes(&self, payment: &CatalogPayment) -> bool {
         *self == Self::new(payment)
     }
 }
 
 impl FreezeScope {
-    /// Converts a freeze target.
+    /// Converts a freeze target for a request.
     pub fn new(target: &FreezeTarget) -> Self {
         match target {
             FreezeTarget::Agent(agent) => Self::Agent(agent.uuid()),
@@ -233,7 +233,7 @@ impl FreezeScope {
         }
     }
 
-    /// Returns the freeze target; `not_found` if the owner's id is malformed.
+    /// Returns the freeze target, or `not_found` if the owner's id is malformed.
     pub fn freeze_target(&self) -> Result<FreezeTarget> {
         Ok(match self {
             Self::Agent(agent) => FreezeTarget::Agent(AgentId::from_uuid(*agent)),
@@ -244,7 +244,7 @@ impl FreezeScope {
 }
 
 impl OperatorResponse {
-    /// Converts the error of a rejected request to a response. Returns any other error unchanged.
+    /// Converts a rejection into a response. Returns any other error unchanged.
     pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},

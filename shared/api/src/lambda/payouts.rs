@@ -1,5 +1,5 @@
-//! Direct requests of `people` to `payments` about withdrawals, and the responses. Rejections are variants of the
-//! response, because the page shows them.
+//! Direct requests of `people` to `payments` about withdrawals, with the responses. A rejection is a variant of the
+//! response, because the page shows the rejection.
 
 use purser_domain::{
     Acting, Actor, AgentId, Amount, Error, ErrorKind, Freeze, RequestSource, Result, SessionId, SettlementId,
@@ -8,7 +8,7 @@ use purser_domain::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The agent, its owner according to `people`, and the source of the owner's request for the audit log. `payments`
+/// The agent, the owner according to `people`, and the source of the owner's request for the audit log. `payments`
 /// checks the owner again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -54,13 +54,13 @@ pub struct ReservedWithdrawal {
     pub replayed: bool,
 }
 
-/// The response to each request about withdrawals.
+/// The response to a request about withdrawals.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WithdrawalResponse {
     /// The withdrawal address was set or removed.
     Done {},
-    /// A withdrawal is reserved.
+    /// The withdrawal is reserved.
     Reserved {
         /// The settlement of the withdrawal.
         settlement_id: Uuid,
@@ -76,21 +76,21 @@ pub enum WithdrawalResponse {
         /// What a valid address must be.
         message: String,
     },
-    /// The idempotency key was used for another request.
+    /// The idempotency key was already used for another request.
     KeyReused {
         /// The settlement that the other request reserved.
         settlement_id: Option<Uuid>,
     },
     /// The deployment has no facilitator.
     NotSetUp {},
-    /// The agent is frozen by operators.
+    /// Operators have frozen the agent.
     Frozen {
         /// The reason, as in the error response.
         reason: String,
     },
     /// The agent has no withdrawal address.
     NoAddress {},
-    /// The delay of the withdrawal address is not over.
+    /// The withdrawal address is in its delay and can't be used yet.
     AddressWaits {
         /// The end of the delay, in microseconds since the epoch.
         good_from: i64,
@@ -110,7 +110,7 @@ pub enum WithdrawalResponse {
 }
 
 impl WithdrawalOwner {
-    /// Describes an agent of the acting user.
+    /// Creates the value for an agent of the acting user.
     pub fn new(agent: AgentId, acting: &Acting) -> Self {
         let session = match &acting.actor {
             Actor::Person { session, .. } => session.as_ref().map(ToString::to_string),
@@ -127,7 +127,8 @@ impl WithdrawalOwner {
         }
     }
 
-    /// Returns the agent, the owner and the source of the request; `not_found` if the user or session id is malformed.
+    /// Returns the agent, the owner and the source of the request, or `not_found` if the user id or session id is
+    /// malformed.
     pub fn parse_ids(&self) -> Result<(AgentId, UserId, Acting)> {
         let id = UserId::parse(&self.owner).ok_or(ErrorKind::NotFound)?;
         let session = self.session.as_deref();
@@ -144,7 +145,7 @@ impl WithdrawalOwner {
 }
 
 impl RequestedWithdrawal {
-    /// Creates a request for a withdrawal of this amount.
+    /// Creates a request to withdraw this amount.
     pub fn new(of: WithdrawalOwner, amount: WithdrawalAmount, idempotency_key: String) -> Self {
         let amount_units = match amount {
             WithdrawalAmount::Balance => None,
@@ -157,7 +158,7 @@ impl RequestedWithdrawal {
         }
     }
 
-    /// Returns the amount; an error if the amount is zero or too large.
+    /// Returns the amount, or an error if the amount is zero or too large.
     pub fn parse_amount(&self) -> Result<WithdrawalAmount> {
         let Some(units) = self.amount_units else {
             return Ok(WithdrawalAmount::Balance);
@@ -183,7 +184,7 @@ impl From<ReservedWithdrawal> for WithdrawalResponse {
 }
 
 impl WithdrawalResponse {
-    /// Converts the error of a rejected request to a response. Returns any other error unchanged.
+    /// Converts a rejection into a response. Returns any other error unchanged.
     pub fn from_rejection(error: Error) -> Result<Self> {
         Ok(match error.kind() {
             ErrorKind::NotFound => Self::NotFound {},

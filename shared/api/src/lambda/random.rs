@@ -1,4 +1,4 @@
-//! Random bytes from the operating system. Handlers get their source as an argument.
+//! Random bytes from the operating system. Handlers get the source as an argument.
 
 use purser_domain::{Error, Result};
 use std::{fmt, sync::Arc};

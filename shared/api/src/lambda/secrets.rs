@@ -1,4 +1,4 @@
-//! Reads secrets from Secrets Manager. Secrets are only in memory, and are zeroized when dropped.
+//! Reads secrets from Secrets Manager. Secrets are kept in memory only and are zeroized when dropped.
 
 use aws_sdk_secretsmanager::{Client, operation::get_secret_value::GetSecretValueError, types::ApiErrorType};
 use aws_types::SdkConfig;
@@ -15,8 +15,8 @@ impl Secrets {
         Self(Client::new(config))
     }
 
-    /// Reads the current values of several text secrets in one call, because each connection that a start opens costs a
-    /// handshake. An error names the secret and never contains any part of its value.
+    /// Reads the current values of several text secrets in one call, because each concurrent call would open another
+    /// connection, which costs a handshake. An error names the secret and never contains any part of the value.
     ///
     /// The role needs `secretsmanager:BatchGetSecretValue`, and `secretsmanager:GetSecretValue` for each secret (API
     /// reference, `BatchGetSecretValue`).
@@ -51,7 +51,7 @@ impl Secrets {
         Ok(texts)
     }
 
-    /// Reads the current value of a text secret. An error names the secret and never contains any part of its value.
+    /// Reads the current value of a text secret. An error names the secret and never contains any part of the value.
     pub async fn read(&self, arn: &str) -> Result<Zeroizing<String>> {
         let failed = |what: &str| Error::internal(READING, format!("`{arn}`: {what}"));
         let request = self.0.get_secret_value().secret_id(arn).version_stage("AWSCURRENT");
@@ -62,7 +62,7 @@ impl Secrets {
             if is_missing {
                 failed("does not exist")
             } else {
-                // The SDK's error can contain the whole response, so only its messages are used.
+                // Uses only the messages of the SDK's error, because the error can contain the whole response.
                 failed(&Causes(&error).to_string())
             }
         })?;

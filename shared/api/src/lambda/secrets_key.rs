@@ -1,4 +1,5 @@
-//! The KMS key that protects users' stored secrets: `people` encrypts them, and `webhooks` and `notices` decrypt them.
+//! The KMS key that protects users' stored secrets. `people` encrypts the secrets; `webhooks` and `notices` decrypt
+//! them.
 //!
 //! The function that stores a secret can't read it, and access to the table alone does not reveal a secret. KMS checks
 //! the encryption context of each ciphertext, so a ciphertext that was moved to another row is rejected.
@@ -17,11 +18,11 @@ use std::{
 };
 use zeroize::Zeroizing;
 
-/// The maximum number of cached secrets per instance. At the maximum, all are dropped.
+/// The maximum number of cached secrets per instance. When the cache is full, all entries are dropped.
 const MAX_REMEMBERED: usize = 1_000;
 
-/// A client for the KMS key; the first call opens the connection. Decrypted secrets are cached, so that an instance
-/// calls KMS once per secret. Whether a secret is still valid depends on the table, which is read at each use.
+/// A client for the KMS key. The first call opens the connection. Decrypted secrets are cached, so that an instance
+/// calls KMS once per secret. The ciphertext is read from the table at each use, so a replaced secret is not used.
 pub struct SecretsKey {
     aws: SdkConfig,
     client: OnceLock<Client>,
@@ -65,7 +66,7 @@ impl SecretsKey {
             .ok_or_else(|| Error::internal(DOING, "there is no ciphertext in the answer"))
     }
 
-    /// Decrypts a secret, or returns it from the cache.
+    /// Decrypts a secret, or returns the cached secret.
     pub async fn decrypt(&self, of: &SecretOf, ciphertext: &Ciphertext) -> Result<Zeroizing<Vec<u8>>> {
         const DOING: &str = "decrypting a secret";
         let context = of.encryption_context();
@@ -106,8 +107,8 @@ impl fmt::Debug for SecretsKey {
     }
 }
 
-/// Converts the error of a KMS call, and determines whether a retry may succeed. The SDK has already retried throttled
-/// calls, which have status 400.
+/// Converts the error of a KMS call and decides whether a retry may succeed. Throttled calls have status 400; the SDK
+/// has already retried them.
 fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A ciphertext can't be decrypted for another user or purpose, or after a change.
+    /// A ciphertext that was changed, or that belongs to another user or purpose, can't be decrypted.
     #[tokio::test]
     async fn secrets_are_decrypted_only_in_their_context() {
         let kms = Kms::default();

@@ -1,4 +1,4 @@
-//! SQS: message batches from an event source mapping, and a client to send and hide messages.
+//! SQS: batches of messages from an event source mapping, and a client to send and hide messages.
 
 use crate::lambda::at_most::run_at_most;
 use aws_sdk_sqs::{Client, error::DisplayErrorContext};
@@ -14,13 +14,13 @@ pub struct SqsBatch {
     records: Vec<SqsRecord>,
 }
 
-/// A message. `Debug` omits the body, which must not be logged.
+/// A message. `Debug` omits the body, because bodies must not be logged.
 #[derive(Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SqsRecord {
     /// The id of the message.
     pub message_id: String,
-    /// The handle with which the message is hidden.
+    /// The handle that identifies the received message when it is hidden.
     pub receipt_handle: String,
     /// The text of the message.
     pub body: String,
@@ -45,7 +45,7 @@ pub enum MessageResult {
 }
 
 impl SqsBatch {
-    /// Processes the messages of an event concurrently, at most `at_once` at a time, and returns Lambda's partial batch
+    /// Processes a batch's messages concurrently, at most `at_once` at a time, and returns Lambda's partial batch
     /// response. A message whose task returns [`MessageResult::Stays`] or panics stays in the queue (developer guide,
     /// "Implementing partial batch responses").
     pub async fn run_batch<F>(event: Value, at_once: usize, work: impl Fn(SqsRecord) -> F) -> Result<Value>
@@ -66,14 +66,14 @@ impl SqsBatch {
         Ok(json!({"batchItemFailures": failures}))
     }
 
-    /// Parses the event of an invocation.
     fn read(event: Value) -> Result<Self> {
         serde_json::from_value(event)
             .map_err(|_| Error::internal("reading a batch", "its shape is not the expected one"))
     }
 }
 
-/// An event from the event bus. This service's own event is the `detail` (user guide, "Amazon `EventBridge` events").
+/// The event bus's wrapper of an event; `detail` is this service's own event (user guide, "Amazon `EventBridge`
+/// events").
 #[derive(Deserialize)]
 struct FromBus<'a> {
     #[serde(borrow)]
@@ -81,7 +81,7 @@ struct FromBus<'a> {
 }
 
 impl SqsRecord {
-    /// Parses the event that the event bus passed on.
+    /// Parses the event that the event bus delivered.
     pub fn parse_event(&self) -> Result<Event> {
         const DOING: &str = "reading an event from the bus";
         let from_bus: FromBus<'_> = serde_json::from_str(&self.body)
@@ -90,7 +90,7 @@ impl SqsRecord {
     }
 }
 
-/// A client of a queue.
+/// A client of one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
     client: Client,
@@ -111,8 +111,8 @@ impl Queue {
         }
     }
 
-    /// Sends a message in a group. If the messages of a group accumulate or take long, SQS prefers other groups
-    /// (developer guide, "Amazon SQS fair queues").
+    /// Sends a message in a group. If one group has many messages or slow messages, SQS prefers other groups (developer
+    /// guide, "Amazon SQS fair queues").
     pub(crate) async fn send(&self, group: &str, body: String, delay: Option<Duration>) -> Result<()> {
         self.send_for_id(group, body, delay).await.map(|_| ())
     }
@@ -136,7 +136,7 @@ impl Queue {
         id.ok_or_else(|| Error::internal("sending to a queue", "the message has no id"))
     }
 
-    /// Hides a message from all receivers for `pause`, or for SQS's maximum time if `pause` is longer.
+    /// Hides a message from all receivers for `pause`, but at most for [`LONGEST_HIDDEN_SECS`].
     pub(crate) async fn hide_message(&self, receipt_handle: &str, pause: Duration) -> Result<()> {
         let secs = i32::try_from(pause.secs_rounded_up().min(LONGEST_HIDDEN_SECS)).unwrap_or(i32::MAX);
         let hide = self

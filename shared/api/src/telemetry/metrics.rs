@@ -1,10 +1,9 @@
-//! Metrics, as log lines from which `CloudWatch` extracts values.
+//! Metrics, which `CloudWatch` extracts from log lines.
 //!
-//! A line whose message is in the table `METRICS` becomes a metric: the line keeps its fields and gets the field `_aws`
-//! of the embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). Code that logs
-//! therefore does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions, because
-//! every combination of dimension values is a separate, billed metric. A dimension's value is one of a few constant
-//! words.
+//! A log line becomes a metric if its message is in the table `METRICS`. The line keeps its fields and gets the field
+//! `_aws` of the embedded metric format (`CloudWatch` user guide, "Specification: Embedded metric format"). Code that
+//! logs therefore does not depend on metrics, and nothing is logged twice. Ids are fields and never dimensions, because
+//! every combination of dimension values is a separate, billed metric. A dimension has only a few constant values.
 //!
 //! Lambda's level filter and this crate's filter treat these lines as INFO or WARN, so a higher `LOG_LEVEL` also drops
 //! the metrics.
@@ -28,21 +27,21 @@ use tracing_subscriber::{
 /// The namespace of the metrics if `METRICS_NAMESPACE` is not set.
 pub(crate) const NAMESPACE: &str = "Purser";
 
-/// A metric, and the log lines that it counts.
+/// A metric, and the message of the log lines that it counts.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
     /// The message of the counted log lines.
     event: &'static str,
     name: &'static str,
     count: Count,
-    /// Sets of dimensions. Each set is a separate metric, and the empty set counts all lines.
+    /// Sets of dimensions. Each set is a separate metric; the empty set counts all lines.
     dimensions: &'static [&'static [Dimension]],
 }
 
-/// The value that a log line adds to a metric.
+/// How a log line changes a metric.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// Adds one for each line.
+    /// Adds one per line.
     Line,
     /// Adds one if the line has this field.
     LineWith(&'static str),
@@ -160,7 +159,7 @@ const fn metric(
 }
 
 impl Metric {
-    /// Returns the value that the line adds, if any.
+    /// Returns the value that the line adds to the metric; `None` if the line does not count.
     fn metric_value(&self, line: &Fields) -> Option<Value> {
         match self.count {
             Count::Line => Some(1.into()),
@@ -179,7 +178,7 @@ impl Metric {
         }
     }
 
-    /// Adds the value and the dimensions to `members`, and returns the metric directive that refers to them.
+    /// Adds the value and the dimensions to `members`. Returns the metric directive, which refers to them by name.
     fn add_to<'a>(&self, members: &mut Members, namespace: &'a str, line: &Fields) -> Option<Directive<'a>> {
         let value = self.metric_value(line)?;
         let mut sets = Vec::new();
@@ -203,7 +202,7 @@ impl Metric {
     }
 }
 
-/// The JSON fields that a line gets in addition to its own.
+/// JSON fields that are added to a log line.
 type Members = BTreeMap<&'static str, Value>;
 
 /// The fields that make a line an embedded metric format document.
@@ -239,8 +238,8 @@ struct MetricName {
     unit: &'static str,
 }
 
-/// Returns the fields that make a line an embedded metric format document; `None` if the line adds to no metric. No log
-/// field has the same name as one of these fields.
+/// Returns the fields that turn a log line into an embedded metric format document; `None` if no metric counts the
+/// line. No log field has the name of one of these fields.
 fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Option<MetricDocument<'a>> {
     let mut members = Members::new();
     let metrics = METRICS.iter().filter(|metric| metric.event == message);
@@ -257,10 +256,10 @@ fn metric_document<'a>(message: &str, namespace: &'a str, line: &Fields) -> Opti
     })
 }
 
-/// Formats events as JSON lines, with their metrics and their span.
+/// Formats log events as JSON lines, with their metrics and spans.
 pub(crate) struct Lines {
-    /// Formats a line without spans. With spans, the formatter would parse the span's fields, which are JSON already,
-    /// for every line.
+    /// Formats a line without its spans. The spans' fields are already JSON, and the formatter would parse them for
+    /// every line.
     pub(crate) format: Format<Json>,
     pub(crate) namespace: String,
 }
@@ -296,7 +295,7 @@ where
 }
 
 impl Lines {
-    /// Returns the metric fields of a line, as a JSON object.
+    /// Returns a line's metric fields as a JSON object.
     fn metric_fields(&self, event: &Event<'_>) -> Option<String> {
         let mut message = Message::default();
         event.record(&mut message);
@@ -310,7 +309,7 @@ impl Lines {
     }
 }
 
-/// The fields of an event that may be counted.
+/// The fields of a log event that metrics may count.
 #[derive(Default)]
 struct Fields(Vec<(&'static str, Value)>);
 
@@ -346,7 +345,7 @@ impl Visit for Fields {
     }
 }
 
-/// The message of an event.
+/// The message of a log event.
 #[derive(Default)]
 struct Message(String);
 
@@ -367,9 +366,9 @@ mod tests {
     use std::collections::BTreeSet;
     use tracing::{info, info_span, warn};
 
-    /// Returns the only log line. The line must have the embedded metric format: a list of directives, each with a
-    /// namespace, sets of up to 30 dimensions that are strings of the line, and metrics with a unit that are numbers of
-    /// the line.
+    /// Returns the only log line, which must have the embedded metric format: a list of directives, each with a
+    /// namespace, sets of up to 30 dimensions that are text fields of the line, and metrics with a unit that are number
+    /// fields of the line.
     fn line(logged: &TestLog) -> Value {
         let text = logged.take();
         assert_eq!(text.lines().count(), 1, "{text}");
@@ -463,7 +462,7 @@ mod tests {
         let logged = TestLog::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
-        // A probe call without an obstacle adds to no metric.
+        // A probe call with `free` adds to no metric.
         info!(free = true, "probe.call");
         assert_eq!(line(&logged).get("_aws"), None);
         warn!(obstacle = "timeout", "probe.call");
@@ -531,7 +530,7 @@ mod tests {
                 metric.name
             );
         }
-        // Log fields are in lower case, so no log field has the name of a metric or dimension.
+        // Log fields are in lower case, so no log field can have the name of a metric or of a dimension.
         let names = METRICS.iter().map(|metric| metric.name);
         let dimensions = METRICS
             .iter()
@@ -544,7 +543,7 @@ mod tests {
         );
     }
 
-    /// `docs/log-lines.toml` lists each metric with its log line and dimensions.
+    /// `docs/log-lines.toml` lists each metric with its log line and its dimensions.
     #[test]
     fn the_log_lines_list_exactly_the_emitted_metrics() {
         let lines = include_str!("../../../../docs/log-lines.toml").lines();

@@ -1,4 +1,4 @@
-//! The trace id of one invocation. The response and the log lines contain this id.
+//! The trace id of an invocation, which is sent in the response and logged.
 
 use crate::random_bytes;
 use axum::http::{Extensions, HeaderMap};
@@ -11,14 +11,14 @@ use std::fmt;
 pub struct TraceId(String);
 
 impl TraceId {
-    /// Returns Lambda's trace id; without one, the gateway's; without either, a random one.
+    /// Returns Lambda's trace id. If Lambda sends none, returns the gateway's trace id, or else a random id.
     pub(crate) fn for_request(extensions: &Extensions, headers: &HeaderMap, now: Timestamp) -> Self {
         let lambda = extensions.lambda_context_ref().and_then(Self::from_context);
         let gateway = || Self::parse_header(headers.get("x-amzn-trace-id")?.to_str().ok()?);
         lambda.or_else(gateway).unwrap_or_else(|| Self::random(now))
     }
 
-    /// Returns the trace id that Lambda passes to an invocation.
+    /// Returns the trace id in Lambda's context, if present.
     pub fn from_context(context: &Context) -> Option<Self> {
         Self::parse_header(context.xray_trace_id.as_deref()?)
     }
@@ -32,7 +32,7 @@ impl TraceId {
     }
 
     fn random(now: Timestamp) -> Self {
-        // A request must not fail because of its id. Without entropy, calls within a second share an id.
+        // A request must not fail because of its id. Without entropy, the requests of a second have the same id.
         let bytes: [u8; 12] = random_bytes().unwrap_or_default();
         let rest = bytes
             .iter()
