@@ -1,8 +1,8 @@
 //! Wallet attestations: a signature by a wallet's key over the agent's id and the wallet's address.
 //!
-//! The signed data is EIP-712 data with a struct type of its own, and the domain has no contract and no chain id. A
-//! token checks its own domain, which has both (EIP-712, "Definition of domainSeparator"), so a token never accepts an
-//! attestation as a transfer.
+//! The signed data is EIP-712 data with its own struct type, under a domain without a contract and without a chain id.
+//! A token's domain has both (EIP-712, "Definition of domainSeparator"), so no token accepts an attestation as a
+//! transfer.
 
 use crate::{SignError, WalletSigner};
 use alloy::primitives::{Address, B256, FixedBytes, Signature};
@@ -10,14 +10,14 @@ use alloy::sol_types::{Eip712Domain, SolStruct as _, eip712_domain};
 use purser_domain::{AgentId, WalletAttestation};
 
 alloy::sol! {
-    /// The names of the struct and its fields are part of the signed hash.
+    /// The names of the struct and of its fields are part of the signed hash.
     struct AgentWallet {
         bytes16 agent;
         address wallet;
     }
 }
 
-/// Whether the wallet's key has signed that the wallet belongs to this agent.
+/// Returns whether the wallet's key has signed that the wallet belongs to this agent.
 pub fn is_attested(attestation: &WalletAttestation, agent: AgentId, wallet: Address) -> bool {
     let signature = Signature::from_raw_array(attestation.as_bytes()).ok();
     let signer = signature.and_then(|signature| {
@@ -35,7 +35,7 @@ impl WalletSigner {
     }
 }
 
-/// Computes the EIP-712 hash of agent and wallet.
+/// Computes the EIP-712 hash of the agent and the wallet.
 pub(crate) fn attestation_digest(agent: AgentId, wallet: Address) -> B256 {
     const DOMAIN: Eip712Domain = eip712_domain! {
         name: "Purser wallet attestation",

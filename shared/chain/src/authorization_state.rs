@@ -1,17 +1,18 @@
 //! Reads the state of EIP-3009 authorizations at the final block: unused, or used by a transaction.
 //!
 //! Many authorizations are read together, because a batch takes a few calls: one call reads the nonces, one or two
-//! calls find the transactions that used them, and one or two more read the transfers of these transactions. If the
-//! node does not respond about some authorizations, their state is unknown, and the other states are not affected.
+//! calls find the transactions that used the nonces, and one or two more calls read the transfers of these
+//! transactions. If the node does not respond about some authorizations, their state is unknown, and the other states
+//! are not affected.
 //!
 //! Invariants:
-//! - A transaction counts only if its block is the final block or an ancestor of it. One call at the final block's hash
-//!   checks this.
+//! - A transaction counts only if its block is the final block or an ancestor of the final block. One call at the final
+//!   block's hash checks this.
 //! - A transaction is found only through its logs.
-//! - If a block has too many transfers to read, the transfers are read from the transaction's receipt, so zero-value
-//!   transfers that others cause can't hide a payment.
+//! - If a block has too many transfers to read, the transfers are read from the transaction's receipt. An attacker
+//!   therefore can't hide a payment behind zero-value transfers.
 //!
-//! [`purser_domain::reconcile`] decides what follows from a state.
+//! [`purser_domain::reconcile`] decides what happens for each state.
 
 use crate::{
     Chain, ChainError,
@@ -27,21 +28,21 @@ use purser_domain::{
 use std::collections::{HashMap, VecDeque};
 use tokio::time::Instant;
 
-/// The search for the use of an authorization starts this long before the recorded time, because the clock that
-/// recorded the time may have been ahead.
+/// The search for a use starts this long before the recorded authorization time, because the recording clock may have
+/// been ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
-/// The maximum number of `eth_getLogs` searches for one batch. At 1,000 blocks each, they cover nine days of Base; at
-/// ten blocks, the limit of some hosted nodes, two hours.
+/// The maximum number of `eth_getLogs` searches per batch. With 1,000 blocks per search, 400 searches cover nine days
+/// of Base. With ten blocks, the limit of some hosted nodes, they cover two hours.
 const MAX_SEARCHES: u32 = 400;
 
-/// The number of rejected calls for transfers after which the remaining transfers are read from receipts, one call per
-/// transaction. Halving nine times isolates one block in the range of 500 payments.
+/// The number of rejected transfer calls after which the remaining transfers are read from receipts, one call per
+/// transaction. Nine halvings isolate one block in the range of 500 payments.
 const MAX_REFUSED: usize = 9;
 
-/// An authorization whose state is read.
+/// An authorization to look up on chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Authorization {
-    /// The transfer and nonce to look for on chain.
+    /// The expected transfer, with its nonce.
     pub expected: ExpectedTransfer,
     /// The time of the authorization.
     pub authorized_at: Timestamp,
@@ -69,9 +70,9 @@ impl Authorization {
 type Name = (B256, B256);
 
 impl Chain {
-    /// Reads the state of each authorization at `block`. The state is `None` if the node did not respond about the
+    /// Reads the state of each authorization at `block`. A state is `None` if the node did not respond about the
     /// authorization before `until`. `log_range` is the maximum number of blocks that the node searches in one call. If
-    /// time is short, authorizations at the start of the list are processed first.
+    /// time runs out, the states at the end of the list are `None`.
     pub async fn read_authorization_states(
         &self,
         wanted: &[Authorization],
@@ -87,7 +88,7 @@ impl Chain {
             .filter(|(_, (_, used))| **used == Some(true))
             .map(|(place, (authorization, _))| (place, *authorization))
             .collect();
-        // Authorizations from about the same time are searched together, so that an old authorization does not lengthen
+        // Authorizations of about the same time are searched together, so that an old authorization does not lengthen
         // the search for the others.
         traced.sort_by_key(|(_, authorization)| authorization.authorized_at);
         let are_near = |(_, one): &(usize, Authorization), (_, next): &(usize, Authorization)| {
@@ -100,7 +101,7 @@ impl Chain {
         for chunk in chunks {
             let wanted: Vec<Authorization> = chunk.iter().map(|(_, authorization)| *authorization).collect();
             let mut trace = Trace::new(self, &wanted, block, log_range, until);
-            // If a call fails, earlier results are kept, and the remaining states are unknown.
+            // If a call fails, the results so far are kept, and the remaining states are unknown.
             let searched_to = trace.search_blocks().await.ok();
             trace.drop_uses_in_replaced_blocks().await;
             trace.resolve_states(searched_to, &mut states).await;
@@ -121,20 +122,20 @@ struct Trace<'a> {
     chain: &'a Chain,
     wanted: &'a [Authorization],
     block: &'a FinalBlock,
-    /// The number of blocks to search in one call. It is halved when the node rejects a search.
+    /// The number of blocks per search. The number is halved when the node rejects a search.
     range: u64,
     searches_left: u32,
     /// The time at which the search ends. The last quarter of the time is reserved for reading the transfers.
     search_until: Instant,
     until: Instant,
-    /// The logs of uses and cancellations that were found.
+    /// The logs of used and canceled authorizations.
     uses: HashMap<Name, FoundLog>,
-    /// Authorizations whose use was found in a block that is neither the final block nor an ancestor of it.
+    /// The authorizations whose use is in a replaced block: neither the final block nor an ancestor of the final block.
     replaced: Vec<Name>,
-    /// The authorizations that were unused in a final block at or after their `validBefore`. If their nonces are used
-    /// now, the authorizations were canceled.
+    /// The authorizations that were unused in a final block at or after `validBefore`. If such an authorization's nonce
+    /// is used now, the authorization was canceled.
     unused_in_time: Vec<Name>,
-    /// The times of the blocks that were read.
+    /// The times of the blocks whose headers were read.
     times: HashMap<u64, Option<Timestamp>>,
 }
 
@@ -172,10 +173,10 @@ impl<'a> Trace<'a> {
         self.wanted.iter().filter(is_missing).collect()
     }
 
-    /// Searches from the block of the first authorization to the block from which on no authorization is valid. Then
-    /// searches earlier blocks, in case the recording clock was ahead, and later blocks, for cancellations. Returns the
-    /// time up to which all blocks were searched: an authorization whose validity ended before that time, and whose use
-    /// was not found, has no logs.
+    /// Searches the blocks in which the authorizations were valid. Then searches earlier blocks, because the recording
+    /// clock may have been ahead, and later blocks, because an authorization can be canceled after its validity.
+    /// Returns the time up to which all blocks were searched. An authorization that expired before that time and whose
+    /// use was not found has no logs.
     async fn search_blocks(&mut self) -> Result<Timestamp, ChainError> {
         let authorized = self
             .wanted
@@ -204,7 +205,7 @@ impl<'a> Trace<'a> {
         Ok(too_late)
     }
 
-    /// Searches upwards from `first` to `last`, and returns the first block that was not searched.
+    /// Searches from `first` up to `last`. Returns the first block that was not searched.
     async fn search_up(&mut self, mut first: u64, last: u64) -> Result<u64, ChainError> {
         while first <= last && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
             let end = first.saturating_add(self.range.saturating_sub(1)).min(last);
@@ -215,7 +216,7 @@ impl<'a> Trace<'a> {
         Ok(first)
     }
 
-    /// Searches downwards from the block before `above` until a block before the time `earliest`.
+    /// Searches downwards from the block before `above` to the first block before the time `earliest`.
     async fn search_down(&mut self, mut above: u64, earliest: Timestamp) -> Result<(), ChainError> {
         while above > 0 && !self.missing_authorizations().is_empty() && self.searches_left > 0 {
             if self.is_block_before(above, earliest).await? {
@@ -229,7 +230,7 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Searches the blocks from `first` to `last`. If the node rejects the range, reduces the range and returns
+    /// Searches the blocks from `first` to `last`. If the node rejects the search, halves the range and returns
     /// `false`.
     async fn search_between(&mut self, first: u64, last: u64) -> Result<bool, ChainError> {
         let missing = self.missing_authorizations();
@@ -252,7 +253,7 @@ impl<'a> Trace<'a> {
             }
             Err(error) => return Err(error),
         };
-        // A contradictory response is discarded completely.
+        // If a response contradicts itself, all of its logs are discarded.
         let mut uses: HashMap<Name, FoundLog> = HashMap::new();
         for found in logs.0 {
             let [_, payer, nonce] = found.log.topics.as_slice() else {
@@ -276,8 +277,8 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Finds the missing authorizations that were unused at block `number`. Few nodes have old states; without a
-    /// response the authorizations stay missing.
+    /// Finds the missing authorizations that were unused at block `number`. Few nodes keep old states. Without a
+    /// response, the authorizations stay missing.
     async fn find_unused_at_block(&mut self, number: u64) -> Result<(), ChainError> {
         self.check_deadline()?;
         let Some(block) = self.chain.read_header(number).await? else {
@@ -301,14 +302,13 @@ impl<'a> Trace<'a> {
         Ok(())
     }
 
-    /// Drops uses in blocks that are neither the final block nor an ancestor of it, because another machine behind the
-    /// endpoint returned a replaced block. The states of these authorizations stay unknown. If the node can't compare
-    /// the blocks, all uses are dropped.
+    /// Drops the uses in replaced blocks, because another machine behind the endpoint may have returned such a block.
+    /// The states of these authorizations stay unknown. If the node can't compare the blocks, all uses are dropped.
     async fn drop_uses_in_replaced_blocks(&mut self) {
         let mut blocks: Vec<BlockId> = self.uses.values().map(|found| found.block).collect();
         blocks.sort_unstable();
         blocks.dedup();
-        // Blocks that can't be compared count as replaced.
+        // A block that can't be compared counts as replaced.
         let strangers = self
             .chain
             .find_blocks_off_chain(&blocks, self.block)
@@ -318,7 +318,8 @@ impl<'a> Trace<'a> {
         self.replaced.extend(of_strangers.map(|(name, _)| name));
     }
 
-    /// Determines the states after a search up to `searched_to`, which is `None` if the search failed.
+    /// Determines the states after the search. All blocks up to `searched_to` were searched; `None` means that the
+    /// search failed.
     async fn resolve_states(&self, searched_to: Option<Timestamp>, states: &mut HashMap<Name, AuthorizationState>) {
         let mut used = Vec::new();
         for authorization in self.wanted {
@@ -341,15 +342,15 @@ impl<'a> Trace<'a> {
         let (mut asked, mut refused) = (false, 0_usize);
         let mut by_receipt = Vec::new();
         while let Some(part) = parts.pop_front() {
-            // The range has more blocks than the node searches in one call. It is split without a call and does not
-            // count as rejected.
+            // The range has more blocks than the node searches in one call, so it is split without a call. This does
+            // not count as a rejection.
             if self.is_too_wide(part) {
                 let (first, second) = part.split_at(part.len() / 2);
                 parts.extend([first, second]);
                 continue;
             }
-            // A use proves nothing until its transfers are read. A use whose transfers were not read in time stays
-            // unknown.
+            // A use is evidence only together with its transfers. If time runs out before the transfers are read, the
+            // state stays unknown.
             if asked && Instant::now() > self.until {
                 return;
             }
@@ -375,8 +376,8 @@ impl<'a> Trace<'a> {
         self.resolve_states_by_receipt(&by_receipt, states).await;
     }
 
-    /// Determines the states of these uses from the receipts of their transactions. Each round reads one receipt per
-    /// payer, so that unreadable receipts of one payer do not delay other payers.
+    /// Determines the states from the receipts of the transactions. Each round reads one receipt per payer, so that one
+    /// payer's unreadable receipts do not delay other payers.
     async fn resolve_states_by_receipt(
         &self,
         used: &[(&Authorization, &FoundLog)],
@@ -397,7 +398,7 @@ impl<'a> Trace<'a> {
         turns.sort_by_key(|(turn, _)| *turn);
         let (mut refused, mut any_read) = (0_usize, false);
         for some in turns.chunks(AT_ONCE) {
-            // Limits the number of calls to a node that rejects all calls.
+            // A node that rejects every call gets a limited number of calls.
             if Instant::now() > self.until || (refused >= MAX_CALLS && !any_read) {
                 return;
             }
@@ -419,7 +420,7 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// Reads the transfers of the transaction of these uses from its receipt.
+    /// Reads the transfers of a transaction from its receipt.
     async fn read_transfers_in_receipt(&self, used: &[(&Authorization, &FoundLog)]) -> Result<FoundLogs, ChainError> {
         let Some((any, found)) = used.first() else {
             return Ok(FoundLogs::default());
@@ -428,14 +429,15 @@ impl<'a> Trace<'a> {
         self.chain.read_receipt_logs(&filter, found.tx_hash, found.block).await
     }
 
-    /// Whether these uses, which are sorted by block, have a wider range than the node searches in one call.
+    /// Returns whether the uses, which are sorted by block, span more blocks than the node searches in one call.
     fn is_too_wide(&self, used: &[(&Authorization, &FoundLog)]) -> bool {
         let numbers = used.first().zip(used.last());
         let blocks = numbers.map(|((_, first), (_, last))| last.block.number.saturating_sub(first.block.number));
         used.len() > 1 && blocks.is_some_and(|blocks| blocks >= self.range)
     }
 
-    /// Reads the transfers between these payers and payees in the block range of these uses, which are sorted by block.
+    /// Reads the transfers between the payers and payees of these uses, in the block range of the uses, which are
+    /// sorted by block.
     async fn read_transfers_in_block_range(
         &self,
         used: &[(&Authorization, &FoundLog)],
@@ -451,14 +453,14 @@ impl<'a> Trace<'a> {
         self.chain.read_logs_between(&filter, first.number, last.number).await
     }
 
-    /// Finds a block before `time` and a block at or after `time`, at most `range` blocks apart. If the final block is
-    /// before `time`, returns the final block twice. If no block is before `time`, the first block counts as before.
+    /// Finds a block before `time` and a block at or after `time`, at most `range` blocks apart. Returns the final
+    /// block twice if it is before `time`. If no block is before `time`, returns the first block as the block before.
     async fn find_blocks_around(&mut self, time: Timestamp) -> Result<(u64, u64), ChainError> {
         let mut past = self.block.number;
         if self.block.at < time {
             return Ok((past, past));
         }
-        // Steps back in growing steps to a block before `time`, usually in one step. Then a binary search narrows the
+        // Steps back in growing steps until a block before `time`, usually one step. Then a binary search narrows the
         // range.
         let near = self.range.saturating_sub(1).max(1);
         let mut step = near;
@@ -479,7 +481,7 @@ impl<'a> Trace<'a> {
         Ok((before, past))
     }
 
-    /// Whether a block is before `time`. A block that the node no longer has counts as before.
+    /// Returns whether a block is before `time`. A block that the node has deleted counts as before.
     async fn is_block_before(&mut self, number: u64, time: Timestamp) -> Result<bool, ChainError> {
         let at = self.read_block_time(number).await?;
         Ok(at.is_none_or(|at| at < time))
@@ -520,7 +522,7 @@ fn transfer_filter(any: &Authorization, used: &[(&Authorization, &FoundLog)]) ->
     }
 }
 
-/// Whether these uses, which are sorted by block, are all in the same block.
+/// Returns whether all of these uses are in the same block. The uses are sorted by block.
 fn are_in_one_block(used: &[(&Authorization, &FoundLog)]) -> bool {
     let ends = used.first().zip(used.last());
     ends.is_some_and(|((_, first), (_, last))| first.block == last.block)
@@ -602,13 +604,13 @@ mod tests {
         node.calls().iter().filter(is_search).count()
     }
 
-    /// A chain with the first payment in this block.
+    /// Returns a chain with the first payment in this block.
     fn paid_in(block: u64) -> ScriptedChain {
         ScriptedChain::default().paid(&payment(1), block, 1)
     }
 
-    /// Returns a chain with `count` payments, and their authorizations. Each payment is authorized three blocks after
-    /// the previous payment, and paid in the next block.
+    /// Returns a chain with `count` payments, and their authorizations. Authorizations are three blocks apart, and each
+    /// payment is in the block after its authorization.
     fn many(count: u64) -> (ScriptedChain, Vec<Authorization>) {
         let wanted: Vec<Authorization> = (0..count)
             .map(|number| authorization(number, FINAL - 500 + 3 * number))
@@ -633,18 +635,18 @@ mod tests {
         }
     }
 
-    /// The number of searches and of block headers is limited for uses from seconds to months ago.
+    /// Seconds-old and months-old uses need a limited number of searches and block headers.
     #[tokio::test]
     async fn a_used_authorization_is_found_at_any_age() {
         let rows = [
-            // The block of the authorization and the block of its use: immediately, in the last valid block, or long
-            // ago.
+            // Each row: the block of the authorization, the block of the use, and the expected numbers of calls. The
+            // use follows immediately, in the last valid block, or long ago.
             (FINAL - 20, FINAL - 19, 1, 1),
             (FINAL - 40, FINAL - 40 + 29, 1, 1),
             (FINAL - 5_000, FINAL - 4_999, 1, 6),
             (3_000, 3_029, 1, 20),
             (0, 0, 1, 20),
-            // The clock that recorded the authorization was up to an hour ahead.
+            // The recording clock was up to an hour ahead.
             (FINAL - 20, FINAL - 920, 1, 1),
             (FINAL - 20, FINAL - 1_700, 2, 1),
         ];
@@ -694,7 +696,7 @@ mod tests {
 
     #[tokio::test]
     async fn payments_in_one_transaction_are_matched_to_distinct_logs() {
-        // Payments between the same payer and payee, authorized twelve blocks apart.
+        // Payments between one payer and one payee, authorized twelve blocks apart.
         let wanted = [0, 12, 24].map(|number| authorization(number, FINAL - 20 - number));
         let node = wanted
             .iter()
@@ -755,7 +757,7 @@ mod tests {
         assert_eq!(transaction.logs.len(), 1);
     }
 
-    /// The authorization was canceled after a day without reconciliation.
+    /// The authorization was canceled after a day in which no reconciliation ran.
     #[tokio::test]
     async fn late_authorization_cancellations_are_found_by_state_or_logs() {
         let (authorized, canceled) = (FINAL - 50_000, FINAL - 7_000);
@@ -763,7 +765,7 @@ mod tests {
         let node = chain().serve().await;
         assert_eq!(state(&node, authorized).await, "unused");
         assert!(searches(&node) <= 3, "{}", searches(&node));
-        // A node without old states rejects the call, and the logs are searched instead.
+        // A node without old states rejects the call, so the logs are searched.
         let pruned = |method: &str, params: &Value| {
             let is_old = method == "eth_call" && params[1]["blockHash"] != json!(hash_of(FINAL));
             is_old.then_some(Reply::Refused(-32_000))
@@ -773,7 +775,7 @@ mod tests {
         assert!(searches(&node) <= 48, "{}", searches(&node));
     }
 
-    /// The search ends after at most 400 calls.
+    /// The search stops after 400 calls.
     #[tokio::test]
     async fn a_used_authorization_without_logs_becomes_untraced() {
         for authorized in [FINAL - 20, FINAL - 900_000, 0] {
@@ -784,13 +786,12 @@ mod tests {
         }
     }
 
-    /// The node searches only ten blocks per call, so the search reaches its maximum number of calls before it is
-    /// complete.
+    /// The node searches only ten blocks per call, so the search reaches its maximum number of calls too early.
     #[tokio::test]
     async fn an_unfinished_search_is_unknown_instead_of_untraced() {
         let wanted = [6_000, 4_500, 3_000, 1_500].map(|age| authorization(age, FINAL - age));
         let paid = |chain: ScriptedChain, one: &Authorization, block| chain.paid(&one.expected, block, block);
-        // The first use is in a block that is not searched.
+        // The block of the first use is not searched.
         let chain = paid(ScriptedChain::default(), &wanted[0], 10);
         let chain = paid(chain, &wanted[1], FINAL - 4_499);
         let chain = paid(chain, &wanted[2], FINAL - 2_999);
@@ -801,7 +802,7 @@ mod tests {
         assert_eq!(searches(&node), 400);
     }
 
-    /// A node that responds with these logs to the search for uses, or to the call for transfers.
+    /// Returns a node that responds with these logs to the search for uses, or to the call for transfers.
     async fn with_logs(of_search: bool, logs: Value) -> ScriptedNode {
         let changed = move |method: &str, params: &Value| {
             (method == "eth_getLogs" && searches_uses(params) == of_search).then(|| Reply::Result(logs.clone()))
@@ -898,7 +899,7 @@ mod tests {
         assert!(searches(&node) <= 12, "{}", searches(&node));
     }
 
-    /// With receipts, the states of all payments are known.
+    /// The receipts provide the states of all payments.
     #[tokio::test]
     async fn transfer_lookups_stop_after_too_many_rejections() {
         let refused = |with_receipts: bool| {
@@ -923,7 +924,7 @@ mod tests {
         let receipts = node.count("eth_getTransactionReceipt");
         assert!(receipts <= MAX_CALLS + AT_ONCE, "{receipts}");
 
-        // With receipts, all states are known.
+        // The receipts provide all states.
         let node = chain.serve_except(refused(true)).await;
         assert!(
             states(&node, &wanted)
@@ -934,7 +935,8 @@ mod tests {
         assert_eq!(node.count("eth_getTransactionReceipt"), 500);
     }
 
-    /// Each block with payments of one payer has more transfers than a node returns, and its receipts are as large.
+    /// Each block with a payment of one payer has more transfers than a node returns, and the receipts are also too
+    /// large.
     #[tokio::test]
     async fn flooded_blocks_do_not_hide_other_payments() {
         let of_flooder = |number: u64| authorization(4 * number, FINAL - 200 + number);
@@ -994,14 +996,14 @@ mod tests {
         let (chain, wanted) = many(5);
         let node = chain.serve_except(one_block).await;
         assert_eq!(states(&node, &wanted).await, all_paid(5));
-        // One search for uses; four calls for the transfers of all five, of the two halves, and of the halves of three;
-        // then five calls for one payment each.
+        // One search finds the uses. Four calls for transfers follow: all five payments, the two halves, and the halves
+        // of three. Then five calls read one payment each.
         assert_eq!(node.count("eth_getLogs"), 1 + 4 + 5);
     }
 
     #[tokio::test]
     async fn one_unreadable_payment_does_not_affect_other_payments() {
-        // The block of one payment has more transfers than the limit.
+        // The block of one payment has too many transfers.
         let bad = hash_of(FINAL - 499 + 6);
         let too_many = move |method: &str, params: &Value| {
             let filter = &params[0];
@@ -1059,7 +1061,7 @@ mod tests {
         assert_eq!(within(60).await, ["paid by 0, log 1", "paid by 1, log 1", "unused"]);
     }
 
-    /// Each of these calls takes a second, and dozens of calls would be needed.
+    /// Each of these calls takes a second, and the search needs dozens of calls.
     #[tokio::test(start_paused = true)]
     async fn no_node_calls_are_made_after_the_deadline() {
         for slow in ["eth_call", "eth_getBlockByNumber", "eth_getLogs"] {

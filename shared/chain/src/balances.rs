@@ -1,4 +1,4 @@
-//! Reads the balances of many wallets at one block (`multicall.rs`).
+//! Reads the balances of many wallets at one block, through `multicall.rs`.
 
 use crate::{
     Chain,
@@ -16,7 +16,7 @@ alloy::sol! {
 
 impl Chain {
     /// Reads each wallet's balance of the network's token at `block`. A balance is `None` if the node did not respond,
-    /// or if `until` passed before the call.
+    /// or if `until` passed before the call was made.
     pub async fn read_balances(&self, wallets: &[Address], block: &FinalBlock, until: Instant) -> Vec<Option<Amount>> {
         let token = self.network.token().address;
         let question = |account: &Address| contract_call(token, balanceOfCall { account: *account }.abi_encode());
@@ -25,8 +25,8 @@ impl Chain {
     }
 }
 
-/// Parses a balance. A larger value than [`Amount::MAX`] becomes the maximum. `None` for zero bytes, which an address
-/// without code returns and which must not be read as a balance of zero.
+/// Parses a balance, capped at [`Amount::MAX`]. Returns `None` for an empty result, because an address without code
+/// returns zero bytes, which does not mean a balance of zero.
 pub(crate) fn parse_balance_word(word: &[u8]) -> Option<Amount> {
     let word: [u8; 32] = word.try_into().ok()?;
     let units = u64::try_from(U256::from_be_bytes(word)).ok();
@@ -43,7 +43,7 @@ mod tests {
     use serde_json::json;
     use std::time::Duration;
 
-    /// The tests of `nonces.rs` cover parsing, splitting and rejected calls.
+    /// The tests in `nonces.rs` cover parsing, splitting and rejected calls.
     #[tokio::test]
     async fn balances_of_many_wallets_take_one_node_call() {
         let wallets: Vec<Address> = (0..3).map(|number| payment(number).from).collect();

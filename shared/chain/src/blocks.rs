@@ -1,4 +1,4 @@
-//! Reads blocks: the newest final block, a block by its number, and whether a block is final.
+//! Reads the newest final block, reads a block by number, and checks whether a block is final.
 
 use crate::{
     Chain, ChainError,
@@ -11,7 +11,7 @@ use serde_json::json;
 
 const METHOD: &str = "eth_getBlockByNumber";
 
-/// Whether a block is on the canonical chain, and final.
+/// The finality of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The block is on the canonical chain, and final.
@@ -26,7 +26,7 @@ pub(crate) enum Standing {
 }
 
 impl Chain {
-    /// Reads the newest final block. Each call checks the node's chain id again.
+    /// Reads the newest final block. Each call also verifies the node's chain id.
     pub async fn read_final_block(&self) -> Result<FinalBlock, ChainError> {
         let (right, last) = tokio::join!(self.verify_chain_id(), self.read_final_number_and_hash());
         right?;
@@ -40,7 +40,7 @@ impl Chain {
         Ok(block)
     }
 
-    /// Reads the number of the newest final block, and its hash if the EVM of the newest block can return the hash.
+    /// Reads the number of the newest final block, and the hash if the EVM of the newest block can return it.
     async fn read_final_number_and_hash(&self) -> Result<(u64, Option<B256>), ChainError> {
         // The newest block has depth 1.
         let below = self.finality.confirmations.saturating_sub(1);
@@ -50,14 +50,15 @@ impl Chain {
         let view = self
             .read_ancestor_hashes(&[Ancestor::Below(below)], json!("latest"))
             .await?;
-        // If the chain is shorter than the depth, the first block counts as final, because it is on every fork.
+        // If the chain is shorter than the depth, the first block counts as final, because every fork contains the
+        // first block.
         let hash = view.ancestors.first().copied().flatten();
         Ok((view.number.saturating_sub(below), hash))
     }
 
     /// Determines whether a block is final. One call reads the newest block's number and the hash at the block's
-    /// number. If the required depth is one, or the block is deeper than the EVM can return hashes, the hash is
-    /// compared with the node's block of the same number instead.
+    /// number. If the required depth is one, or if the block is too deep for the EVM to return the hash, another call
+    /// reads the node's block with the same number and compares its hash.
     pub(crate) async fn read_block_standing(&self, block: BlockId) -> Result<Standing, ChainError> {
         if self.finality.confirmations == 1 {
             return self.read_standing_at_number(block).await;
@@ -65,7 +66,7 @@ impl Chain {
         let view = self
             .read_ancestor_hashes(&[Ancestor::Number(block.number)], json!("latest"))
             .await?;
-        // The newest block has depth 1. The depth is 0 if this node is behind the node that returned the block.
+        // The newest block has depth 1. The depth is 0 if this node is behind the node that first returned the block.
         let above = view.number.checked_sub(block.number);
         let depth = above.and_then(|above| above.checked_add(1)).unwrap_or(0);
         let missing = self.finality.confirmations.saturating_sub(depth);
@@ -91,8 +92,8 @@ impl Chain {
         })
     }
 
-    /// Returns the blocks that are neither `last` nor an ancestor of `last`. Blocks more than [`ANCESTORS`] below
-    /// `last` are not compared.
+    /// Returns the blocks that are neither `last` nor an ancestor of `last`. Skips blocks that are more than
+    /// [`ANCESTORS`] below `last`.
     pub(crate) async fn find_blocks_off_chain(
         &self,
         blocks: &[BlockId],
@@ -119,7 +120,7 @@ impl Chain {
         Ok(strangers)
     }
 
-    /// Reads the block with this number on the node's canonical chain; `None` if the node does not have the block.
+    /// Reads the canonical block with this number; `None` if the node does not have the block.
     pub async fn read_block_id(&self, number: u64) -> Result<Option<BlockId>, ChainError> {
         let header = self.read_header(number).await?;
         Ok(header.map(|FinalBlock { number, hash, .. }| BlockId { number, hash }))
@@ -170,7 +171,7 @@ mod tests {
             found
         };
         assert_eq!(check(HEAD, FINAL).await, final_block());
-        // The chain is shorter than the depth, or as long.
+        // The chain is shorter than the depth, or exactly as long.
         check(CONFIRMATIONS, 1).await;
         check(CONFIRMATIONS - 1, 0).await;
         check(2, 0).await;
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Blocks more than `ANCESTORS` below the final block are not compared.
+    /// Blocks that are more than `ANCESTORS` below the final block are skipped.
     #[tokio::test]
     async fn blocks_outside_the_final_chain_are_detected() {
         let node = with_head(HEAD).await;
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(*at, json!({"blockHash": hash_of(FINAL), "requireCanonical": true}));
     }
 
-    /// A node may be replaced by a node of another chain while a function runs.
+    /// While a function runs, an endpoint may switch to a node of another chain.
     #[tokio::test]
     async fn every_final_block_checks_the_chain_id() {
         let mut asked = 0;

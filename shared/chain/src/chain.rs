@@ -3,14 +3,15 @@
 //! A block is final at the configured depth below the node's newest block. The call that reads the newest block's
 //! number also proves that the transaction's block is an ancestor of the newest block (`view.rs`). A replaced block is
 //! therefore never final, even if the machines behind an endpoint disagree. Before a block is final, the evidence is
-//! [`Evidence::Pending`], because a reorganization may still undo a payment or a mismatch. No function here waits; the
-//! evidence contains the number of missing blocks.
+//! [`Evidence::Pending`], because a reorganization may still undo a payment or a mismatch. No function in this file
+//! waits; the evidence contains the number of missing blocks.
 //!
-//! The evidence consists of the token's logs in the transaction's block, which is named by its hash, with the agent's
-//! wallet as payer, and the payment's nonce or payee. If the block has too many of these logs because others caused
-//! zero-value transfers between the same wallets, the logs are read from the transaction's receipt instead.
+//! The evidence consists of token logs: the logs in the transaction's block (selected by block hash) with the agent's
+//! wallet as payer and with the payment's nonce or payee. An attacker can add zero-value transfers between the same
+//! wallets. If the block therefore has too many logs, the logs are read from the transaction's receipt.
 //!
-//! [`find_authorized_transfer`] defines which logs a payment must have. Callers decide what follows from the evidence.
+//! [`find_authorized_transfer`] defines which logs a payment must have. The callers decide what to do with the
+//! evidence.
 
 use crate::{
     ChainError,
@@ -33,13 +34,13 @@ use std::{sync::Arc, time::Duration};
 /// The depth at which a block is final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finality {
-    /// The number of blocks from the transaction's block to the newest block, including both. 0 counts as 1.
+    /// The number of blocks from the transaction's block to the newest block, including both. 0 is treated as 1.
     pub confirmations: u64,
 }
 
 /// The timeout of one call to an endpoint, from connecting to the last byte. With two endpoints, a call may take twice
-/// that. A hosted node responds in 20 to 200 ms, so the timeout allows one slow response within the time that a caller
-/// waits.
+/// as long. A hosted node responds in 20 to 200 ms, so the timeout allows one slow response within the time that a
+/// caller waits.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The chain's evidence about one transaction and one authorized payment.
@@ -47,7 +48,7 @@ pub const NODE_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum Evidence {
     /// The transaction is the authorized payment, in a final block.
     Final(Transfer),
-    /// The transaction is in a final block, and is not the authorized payment.
+    /// The transaction is in a final block, but is not the authorized payment.
     Mismatch {
         /// The transaction's block.
         block: BlockId,
@@ -88,7 +89,7 @@ impl Pending {
     }
 }
 
-/// A chain, read through one endpoint, or through two. The second endpoint is called when the first fails.
+/// A blockchain, which is read through one or two endpoints. The second endpoint is called when the first fails.
 #[derive(Debug)]
 pub struct Chain {
     pub(crate) network: Network,
@@ -97,7 +98,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Creates a chain that is read through the one or two endpoints in the RPC secret. Makes no call.
+    /// Creates a chain with the one or two endpoints in the RPC secret. Makes no call.
     pub fn new(
         http: SharedHttpConnector,
         network: Network,
@@ -114,12 +115,12 @@ impl Chain {
         })
     }
 
-    /// Creates a chain that is read through this node.
+    /// Creates a chain that is read through one node.
     pub fn from_node(network: Network, node: Arc<dyn Node>, finality: Finality) -> Self {
         Self::with_rpc(network, Rpc::new(network.chain_id(), node), finality)
     }
 
-    /// Creates a chain that is read through these two nodes.
+    /// Creates a chain that is read through two nodes.
     pub fn from_nodes(network: Network, [first, second]: [Arc<dyn Node>; 2], finality: Finality) -> Self {
         Self::with_rpc(network, Rpc::with_second(network.chain_id(), first, second), finality)
     }
@@ -131,13 +132,13 @@ impl Chain {
         Self { network, finality, rpc }
     }
 
-    /// Returns a chain for each endpoint alone. A release or a revert requires that all endpoints agree.
+    /// Returns one chain per endpoint. A payment is released or reverted only if all endpoints agree.
     pub fn witness_chains(&self) -> Vec<Self> {
         let witness = |rpc| Self::with_rpc(self.network, rpc, self.finality);
         self.rpc.clients_per_endpoint().map(witness).collect()
     }
 
-    /// Reads a wallet's balance of the network's token in the newest block. The result is at most [`Amount::MAX`].
+    /// Reads a wallet's balance of the network's token in the newest block, capped at [`Amount::MAX`].
     pub async fn read_balance(&self, wallet: Address) -> Result<Amount, ChainError> {
         const METHOD: &str = "eth_call";
         let data = Bytes::from(balanceOfCall { account: wallet }.abi_encode());
@@ -150,9 +151,9 @@ impl Chain {
     }
 
     /// Verifies a transaction that was reported as an authorized payment. Takes one call if the transaction is not
-    /// mined, and three calls in two rounds for a payment. A fourth call is needed for the reason why a transaction
-    /// without matching logs is not the payment, for a block more than [`ANCESTORS`](crate::view) deep, or for a block
-    /// with too many logs.
+    /// mined, and three calls in two rounds for a payment. A fourth call is needed in three cases: to find out why a
+    /// transaction without matching logs is not the payment, if the block is more than [`ANCESTORS`](crate::view) deep,
+    /// and if the block has too many logs.
     ///
     /// One endpoint serves all calls of a verification. If a call fails, the whole verification is repeated with the
     /// other endpoint.
@@ -178,7 +179,7 @@ impl Chain {
         match standing? {
             Standing::Final => {}
             Standing::NotFinal { missing } => return Ok(Evidence::Pending(Pending::NotFinal { missing })),
-            // The machine that returned the transaction still has a replaced block.
+            // The machine that returned the transaction has not replaced the block yet.
             Standing::Replaced => return Ok(Evidence::Pending(Pending::NotMined)),
         }
         let logs = match logs {
@@ -198,13 +199,13 @@ impl Chain {
         })
     }
 
-    /// Opens the connection and checks the node's chain id before the first request. A failure or a wrong chain id is
-    /// logged, and the next call checks again.
+    /// Opens the connection and verifies the node's chain id before the first request. A failure or a wrong chain id is
+    /// logged, and the next call verifies the chain id again.
     pub async fn warm_up(&self) {
         self.rpc.warm_up().await;
     }
 
-    /// Checks the node's chain id again.
+    /// Verifies the node's chain id again.
     pub(crate) async fn verify_chain_id(&self) -> Result<(), ChainError> {
         self.rpc.verify_endpoints().await
     }
@@ -216,7 +217,7 @@ impl Chain {
             .map(|Quantity(number)| number)
     }
 
-    /// Returns the block that contains the transaction, if any. A node finds transactions by hash only on its canonical
+    /// Returns the block that contains the transaction, if any. Nodes find transactions by hash only on their canonical
     /// chain.
     async fn find_transaction_block(&self, tx_hash: TxHash) -> Result<Option<BlockId>, ChainError> {
         const METHOD: &str = "eth_getTransactionByHash";
@@ -229,8 +230,7 @@ impl Chain {
             .map_err(|what| ChainError::Malformed { method: METHOD, what })
     }
 
-    /// Whether a mined transaction failed, according to its receipt. Without a receipt, the transaction counts as not
-    /// failed.
+    /// Returns whether a mined transaction failed, according to the receipt. Returns `false` without a receipt.
     async fn has_transaction_failed(&self, tx_hash: TxHash) -> Result<bool, ChainError> {
         const METHOD: &str = "eth_getTransactionReceipt";
         let receipt: Option<WireReceipt> = self.rpc.call(METHOD, json!([tx_hash.to_b256()])).await?;
@@ -256,14 +256,14 @@ mod tests {
     use tokio::sync::Barrier;
 
     const BLOCK: u64 = 100;
-    /// The lowest number of a newest block at which `BLOCK` is final.
+    /// The lowest number of the newest block at which `BLOCK` is final.
     const DEEP: u64 = BLOCK + CONFIRMATIONS - 1;
 
     fn expected() -> ExpectedTransfer {
         payment(1)
     }
 
-    /// A chain on which the third transaction of a block is the payment, and the block has just become final.
+    /// Returns a chain on which the third transaction of a block is the payment, and the block has just become final.
     fn paid() -> ScriptedChain {
         let others = ScriptedChain::default()
             .paid(&payment(13), BLOCK, 5)
@@ -282,12 +282,12 @@ mod tests {
         paid().serve_except(except(method, answer)).await
     }
 
-    /// The result of the view call: the newest block's number and an ancestor's hash, as words.
+    /// Returns the result of the view call: the newest block's number and an ancestor's hash, as words.
     fn viewed(head: u64, hash: u64) -> Value {
         json!(Bytes::from([word(head), word(hash)].concat()))
     }
 
-    /// Returns the evidence as text, or the error as in the log.
+    /// Returns the evidence, or the error, as text.
     async fn evidence(node: &ScriptedNode) -> String {
         match chain_at(&node.url).verify_transfer(&expected(), tx_hash(1)).await {
             Ok(Evidence::Final(transfer)) => {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// Other logs and transactions of the block do not matter.
+    /// Other logs and transactions in the block have no effect.
     #[tokio::test]
     async fn only_final_matching_logs_prove_a_payment() {
         let with_head = |mut chain: ScriptedChain, head| {
@@ -332,7 +332,7 @@ mod tests {
             (with_head(alone(), DEEP - 1), "transaction_not_final: 1"),
             (with_head(alone(), BLOCK), "transaction_not_final: 4"),
             (ScriptedChain::default().failed(BLOCK, 1), "transaction_reverted"),
-            // The same transaction in a block that is not final yet: a reorganization may still undo the failure.
+            // The same transaction in a block that is not final. A reorganization may still undo the failure.
             (
                 with_head(ScriptedChain::default().failed(BLOCK, 1), DEEP - 1),
                 "transaction_not_final: 1",
@@ -342,7 +342,7 @@ mod tests {
                 with_head(ScriptedChain::default().paid(&less, BLOCK, 1), DEEP - 2),
                 "transaction_not_final: 2",
             ),
-            // The transaction makes another payment, and another transaction of the same block makes the expected
+            // The transaction makes a different payment, and another transaction in the same block makes the expected
             // payment.
             (
                 ScriptedChain::default()
@@ -365,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A missing receipt proves nothing about the transaction.
+    /// Without a receipt, nothing is proven about the transaction.
     #[tokio::test]
     async fn lagging_nodes_and_unmined_transactions_stay_pending() {
         let unmined = json!({"hash": tx_hash(1).to_b256(), "blockHash": null, "blockNumber": null});
@@ -378,7 +378,7 @@ mod tests {
             let node = paid_except(method, Reply::Result(answer)).await;
             assert_eq!(evidence(&node).await, outcome, "{method}");
         }
-        // Without a receipt, the transaction does not count as failed.
+        // Without a receipt, the transaction counts as successful.
         let chain = ScriptedChain::default().failed(BLOCK, 1);
         let gone = except("eth_getTransactionReceipt", Reply::Result(Value::Null));
         assert_eq!(
@@ -387,7 +387,7 @@ mod tests {
         );
     }
 
-    /// An unknown hash takes one call, a payment three calls, and another transaction four.
+    /// An unknown hash takes one call, a payment takes three calls, and another transaction takes four.
     #[tokio::test]
     async fn payment_verification_takes_at_most_four_node_calls() {
         const BLOCKS_LOGS: &str = "eth_call eth_getLogs eth_getTransactionByHash";
@@ -411,7 +411,7 @@ mod tests {
         check(less, &stranger).await;
     }
 
-    /// The node responds to the calls of the second round only after it received both.
+    /// The node responds to neither call of the second round before it has received both.
     #[tokio::test(start_paused = true)]
     async fn the_newest_block_and_the_logs_are_fetched_concurrently() {
         let both = Arc::new(Barrier::new(2));
@@ -430,7 +430,7 @@ mod tests {
         assert!(matches!(evidence.unwrap(), Ok(Evidence::Final(_))));
     }
 
-    /// The filter has the block's hash, the payer, and the nonce or the payee.
+    /// The filter contains the block's hash, the payer, and the nonce or the payee.
     #[tokio::test]
     async fn transfer_logs_are_filtered_by_block_and_payment() {
         let node = paid().serve().await;
@@ -446,13 +446,13 @@ mod tests {
         assert_eq!(*params, json!([filter]));
     }
 
-    /// The newest block is deep enough, but its ancestor with that number is not the transaction's block.
+    /// The newest block is deep enough, but its ancestor at that number is not the transaction's block.
     #[tokio::test]
     async fn a_payment_in_a_replaced_block_is_unconfirmed() {
         let replaced = Reply::Result(viewed(DEEP, 0x5a));
         let node = paid_except("eth_call", replaced).await;
         assert_eq!(evidence(&node).await, "transaction_not_mined: 1");
-        // At one confirmation, or more than 256 blocks deep, the hash of the node's block with that number is compared.
+        // At one confirmation, or more than 256 blocks deep, the hash is compared with the node's block at that number.
         let other = json!({"hash": word(0x5a), "number": quantity(BLOCK), "timestamp": "0x1"});
         let other = except("eth_getBlockByNumber", Reply::Result(other));
         let mut old = paid();
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(shown, Evidence::Pending(Pending::NotMined));
     }
 
-    /// The first endpoint has a replaced block, and fails to return its newest block.
+    /// The first endpoint returns a replaced block, and then fails to return the newest block.
     #[tokio::test]
     async fn payment_verification_restarts_after_an_endpoint_failover() {
         let behind = paid_except("eth_call", Reply::Status(503)).await;
@@ -485,7 +485,7 @@ mod tests {
         }
     }
 
-    /// Anybody can make the token log a zero-value transfer from any payer to any payee.
+    /// An attacker can make the token log a zero-value transfer from any payer to any payee.
     #[tokio::test]
     async fn the_receipt_proves_payments_in_overfull_blocks() {
         for refusal in [too_large(), Reply::Refused(-32_005), Reply::Status(413)] {
@@ -493,7 +493,7 @@ mod tests {
             assert_eq!(evidence(&node).await, "paid by log 4");
             assert_eq!(node.count("eth_getTransactionReceipt"), 1);
         }
-        // The receipt belongs to another transaction or block, or has other logs.
+        // The receipt belongs to another transaction or block, or contains other logs.
         let receipt = paid().answer("eth_getTransactionReceipt", &json!([tx_hash(1).to_b256()]));
         let other = json!(B256::repeat_byte(0x78));
         let wrong = [
@@ -523,7 +523,7 @@ mod tests {
         value
     }
 
-    /// The logs of the payment, with one changed field.
+    /// Returns the payment's logs with one changed field.
     fn logs(pointer: &str, new: Value) -> Reply {
         let ExpectedTransfer {
             token, from, to, nonce, ..
@@ -624,7 +624,7 @@ mod tests {
             let shown = format!("{method} {answer:.200?}");
             assert_eq!(evidence(&paid_except(method, answer).await).await, outcome, "{shown}");
         }
-        // Logs of another transaction in the block do not prove the payment.
+        // The logs of another transaction in the block do not prove the payment.
         let node = paid_except(LOGS, logs("/2/transactionHash", other.clone())).await;
         assert_eq!(evidence(&node).await, "authorization_not_used");
         let node = paid_except(LOGS, logs("/3/transactionHash", other.clone())).await;
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(wrong.count("eth_chainId"), 2);
     }
 
-    /// The first call repeats a failed check of the chain id.
+    /// The first call repeats a failed verification of the chain id.
     #[tokio::test]
     async fn node_calls_await_the_warm_up_or_repeat_it() {
         let node = paid().serve().await;
@@ -791,7 +791,7 @@ mod tests {
         check(BLOCK, None).await;
     }
 
-    /// If one witness fails, the other node is not called in its place.
+    /// If one witness fails, the other node does not replace it.
     #[tokio::test]
     async fn each_node_endpoint_is_a_separate_witness() {
         let one = paid().serve().await;
@@ -809,7 +809,7 @@ mod tests {
             }
             assert_eq!(heard, balances);
         }
-        // The other node is not called in place of the failed witness.
+        // The other node does not replace the failed witness.
         let chain = Chain::new(
             http(),
             NETWORK,

@@ -1,6 +1,6 @@
-//! The wallets' keys, in one of two custodies: derived from the seed, or in KMS.
+//! The custody of the wallets' keys: derived from the seed, or in KMS.
 //!
-//! Invariant: other crates get a [`Signer`] only from [`Custody::signer`], and only for a wallet whose key has the
+//! Invariant: other crates get a [`Signer`] only from [`Custody::signer`], and only for a wallet whose key matches the
 //! stored address and has attested the agent.
 
 use crate::attestation::{attestation_digest, is_attested};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct Custody {
     keys: Keys,
-    /// Attestations that were already verified, because verifying an attestation costs as much as a signature.
+    /// A cache of verified attestations, because verifying an attestation costs as much as a signature.
     verified: Mutex<HashSet<(AgentId, Address, WalletAttestation)>>,
 }
 
@@ -28,13 +28,13 @@ enum Keys {
     Kms(Box<KmsKeys>),
 }
 
-/// The maximum number of cached attestations (about 128 KiB). At the maximum, all are dropped.
+/// The maximum number of cached attestations (about 128 KiB). When the cache is full, all entries are dropped.
 const MAX_VERIFIED: usize = 1024;
 
 /// The key for a new wallet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKey {
-    /// A key that is derived from the seed, with this last step of the path.
+    /// A key derived from the seed, with this last index of the derivation path.
     Seed(u32),
     /// A key in KMS.
     Kms(KmsKeyId),
@@ -43,7 +43,7 @@ pub enum NewKey {
 /// Why no signer or signature could be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustodyError {
-    /// The wallet's key is in the other kind of custody.
+    /// The wallet's key is in the other custody.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
     /// The stored address is not the address of the key.
@@ -77,13 +77,13 @@ pub enum CustodyError {
 }
 
 impl CustodyError {
-    /// Whether a retry may succeed.
+    /// Returns whether a retry may succeed.
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Kms(KmsError::Unavailable(_)))
     }
 }
 
-/// The key of one wallet. It signs only for this wallet.
+/// The key of one wallet, which signs only for that wallet.
 #[derive(Debug)]
 pub struct Signer<'a>(Key<'a>);
 
@@ -97,7 +97,7 @@ enum Key<'a> {
     },
 }
 
-/// A new key's wallet, before the attestation.
+/// The wallet of a new key, before its attestation.
 #[derive(Debug)]
 pub struct NewWallet<'a> {
     key: WalletKey,
@@ -120,7 +120,7 @@ impl Custody {
         Self { keys, verified }
     }
 
-    /// Returns the client for the keys in KMS, if this custody uses KMS.
+    /// Returns the KMS client; `None` if the keys are derived from the seed.
     pub fn kms_keys(&self) -> Option<&KmsKeys> {
         match &self.keys {
             Keys::Seed(_) => None,
@@ -128,8 +128,8 @@ impl Custody {
         }
     }
 
-    /// Returns the signer of an agent's wallet. Fails if the key's address is not the stored address, or if the wallet
-    /// has not attested this agent. Makes no call.
+    /// Returns the signer of an agent's wallet. Fails if the key does not match the stored address, or if the wallet's
+    /// key has not attested this agent. Makes no call.
     pub fn signer(&self, agent: AgentId, wallet: &Wallet) -> Result<Signer<'_>, CustodyError> {
         let signer = match (&self.keys, wallet.key) {
             (Keys::Seed(seed), WalletKey::Seed { index }) => Key::Seed(seed.derive_wallet(index)?),
@@ -154,7 +154,7 @@ impl Custody {
         }
     }
 
-    /// Whether the wallet's attestation is a valid signature of the wallet's key for this agent.
+    /// Returns whether the attestation is a valid signature by the wallet's key for this agent.
     fn has_attested(&self, agent: AgentId, wallet: &Wallet) -> bool {
         let claim = (agent, wallet.address, wallet.attestation);
         let verified = || self.verified.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +172,7 @@ impl Custody {
         is_attested
     }
 
-    /// Returns the wallet of a new key. Reads the public key from KMS if the key is in KMS.
+    /// Returns a new key's wallet. Reads the public key from KMS if the key is in KMS.
     pub async fn wallet_for_new_key(&self, key: NewKey) -> Result<NewWallet<'_>, CustodyError> {
         let (key, signer) = match (&self.keys, key) {
             (Keys::Seed(seed), NewKey::Seed(index)) => {
@@ -199,7 +199,7 @@ impl NewWallet<'_> {
         self.signer.address()
     }
 
-    /// Signs the attestation that this wallet belongs to the agent.
+    /// Signs the attestation that the wallet belongs to this agent.
     pub async fn attest(self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let address = self.address();
         let digest = attestation_digest(agent, address);
@@ -224,8 +224,8 @@ impl Signer<'_> {
         }
     }
 
-    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v as 27 or 28, the form
-    /// that the token accepts. Two signatures of one transfer are equal with the seed, and differ with KMS.
+    /// Signs a transfer of the network's token from this wallet. The signature consists of r, s, and v (27 or 28), as
+    /// the token requires. Two signatures of the same transfer are equal with the seed, and differ with KMS.
     pub async fn sign(
         &self,
         network: Network,

@@ -1,11 +1,12 @@
-//! Detects a development node, for settings that must never be used with real money.
+//! Detects development nodes, for settings that must never be used with real money.
 
 use crate::{Chain, ChainError};
 use serde_json::json;
 
 impl Chain {
-    /// Whether every endpoint is a local chain that its owner can rewrite: Anvil or Hardhat, according to the node's
-    /// client version (`web3_clientVersion`). A hosted node of a real chain never is.
+    /// Returns whether every endpoint is a local development chain: Anvil or Hardhat, according to the node's client
+    /// version (`web3_clientVersion`). The owner of such a chain can rewrite it. A hosted node of a real chain is never
+    /// a development node.
     pub async fn is_development_node(&self) -> Result<bool, ChainError> {
         for endpoint in self.rpc.clients_per_endpoint() {
             let version: String = endpoint.call("web3_clientVersion", json!([])).await?;

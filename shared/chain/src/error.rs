@@ -1,8 +1,8 @@
-//! Errors of calls to the node. The messages are only for the log.
+//! Errors of calls to the node. Error messages are only logged.
 //!
 //! No error contains the endpoint's URL, because the URLs of hosted nodes contain an API key.
 
-/// The call failed, or the response is invalid. The error proves nothing about any payment.
+/// A failed call, or an invalid response. The error proves nothing about any payment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
@@ -29,7 +29,7 @@ pub enum ChainError {
         /// The HTTP status; 429 if the node throttles.
         status: u16,
     },
-    /// The node rejected the call. The error omits the node's message, because some nodes repeat the URL in it.
+    /// The node rejected the call. The node's message is omitted, because some nodes repeat the URL in it.
     #[error("`{method}` was refused with JSON-RPC code {code}")]
     Refused {
         /// The JSON-RPC method.
@@ -62,14 +62,14 @@ pub enum ChainError {
 }
 
 impl ChainError {
-    /// Whether smaller requests may succeed. Nodes limit the size of requests and responses, the gas of a call and the
-    /// block range of a search, each with a different error. A node that throttles, or that can't be reached, does not
-    /// respond to smaller requests either.
+    /// Returns whether smaller requests may succeed. Nodes limit the size of requests and responses, the gas of a call
+    /// and the block range of a search, and return a different error for each limit. Returns `false` if the node
+    /// throttles or can't be reached, because smaller requests would fail too.
     pub(crate) const fn may_succeed_in_parts(&self) -> bool {
         matches!(self, Self::Malformed { .. }) || self.is_size_limit()
     }
 
-    /// Whether the node may have rejected the request because of its size, or the response was too large.
+    /// Returns whether the node may have rejected the request for its size, or the response was too large.
     pub(crate) const fn is_size_limit(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::TooLarge { .. } => true,

@@ -1,8 +1,8 @@
-//! A client of the x402 facilitator that submits withdrawals, so that a wallet needs no gas.
+//! A client of the x402 facilitator, which submits withdrawals so that a wallet needs no gas.
 //!
-//! Invariants: the URL is https, except on Base Sepolia for this machine or a private network. A public facilitator is
-//! called only at public addresses. Calls have a timeout, and responses a size limit. A facilitator can only make the
-//! signed transfer, and its response proves nothing.
+//! Invariants: the URL must be https, except on Base Sepolia for this machine or a private network. A public
+//! facilitator is called only at public addresses. Calls have a timeout, and responses a size limit. A facilitator can
+//! only submit the signed transfer, and its response proves nothing.
 
 use crate::{ChainError, http_node::is_local};
 use aws_smithy_runtime_api::client::{
@@ -17,10 +17,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use url::Url;
 
-/// The timeout of a call. The facilitator responds after the transaction is mined, which takes some blocks of two
-/// seconds. This function and the function that invokes it each have fifteen seconds.
+/// The timeout of a call. The facilitator responds after the transaction is mined, which takes several two-second
+/// blocks. This function, and the function that invokes it, each have fifteen seconds.
 const LONGEST_CALL: Duration = Duration::from_secs(8);
-/// The size limit of a response, in bytes. Responses have some hundred bytes.
+/// The size limit of a response, in bytes. Typical responses have some hundred bytes.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
 /// A client of one facilitator.
@@ -35,8 +35,8 @@ pub struct Facilitator {
 pub struct FacilitatorAddressError;
 
 impl Facilitator {
-    /// Creates a client for the facilitator at this URL. `near` connects to this machine and private networks, and
-    /// `outward` to public addresses. `is_public` checks a URL before its host name is resolved.
+    /// Creates a client for the facilitator at this URL. `near` connects to this machine and to private networks;
+    /// `outward` connects to public addresses. `is_public` checks a URL before the host name is resolved.
     pub fn new(
         network: Network,
         address: &str,
@@ -68,8 +68,8 @@ impl Facilitator {
         })
     }
 
-    /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the reason in the response if there is
-    /// one.
+    /// Submits a transfer (x402 v2, `POST /settle`). Returns the submission, and the facilitator's reason if the
+    /// response contains one.
     pub async fn submit_transfer(&self, request: &Value) -> (Submission, Option<String>) {
         match timeout(LONGEST_CALL, self.post_settle_request(request)).await {
             Ok(Ok(body)) => Submission::parse_response(&body),
@@ -84,7 +84,8 @@ impl Facilitator {
         }
     }
 
-    /// Posts the request and returns the response's body for any status, because a rejection also has a body.
+    /// Posts the request and returns the response's body. The body is returned for any status, because a rejection also
+    /// has a body.
     async fn post_settle_request(&self, request: &Value) -> Result<Vec<u8>, ChainError> {
         const METHOD: &str = "settle";
         let failed = |source| ChainError::Unreachable { method: METHOD, source };
@@ -93,7 +94,8 @@ impl Facilitator {
         post.set_uri(self.settle.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // A pooled connection may have been closed while the Lambda instance was frozen, and this call is not repeated.
+        // A pooled connection may have been closed while the Lambda instance was frozen, and this call is never
+        // repeated.
         headers.insert("connection", "close");
         let response = self.http.call(post).await.map_err(|error| failed(error.into()))?;
         let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
@@ -101,7 +103,7 @@ impl Facilitator {
     }
 }
 
-/// Prints no URL, because the URL may contain a secret.
+/// Omits the URL, because the URL may contain a secret.
 impl std::fmt::Debug for Facilitator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Facilitator(..)")

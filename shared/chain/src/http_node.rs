@@ -1,8 +1,8 @@
-//! A node that is called over HTTP, and the parser of the URLs in the RPC secret.
+//! A blockchain node over HTTP, and the parser of the URLs in the RPC secret.
 //!
-//! Every call only reads, so a call without a complete response is repeated once on a new connection, because a pooled
-//! connection may have been closed while the Lambda instance was frozen. Calls with a complete response are never
-//! repeated here, not even after a rejection or a 429.
+//! Every call is read-only, so a call without a complete response is repeated once on a new connection, because a
+//! pooled connection may have been closed while the Lambda instance was frozen. A call with a complete response is
+//! never repeated in this file, not even after a rejection or a 429.
 
 use crate::{
     ChainError,
@@ -25,8 +25,8 @@ use std::{error::Error as StdError, io::Read as _, pin::pin, time::Duration};
 use tokio::time::timeout;
 use url::{Host, Url};
 
-/// The size limit of a response, in bytes: some 25,000 logs, which is more than the transfers from one payer to one
-/// payee that fit into a block.
+/// The size limit of a response, in bytes. The limit allows some 25,000 logs, more than the transfers from one payer to
+/// one payee that fit into a block.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// A node that is called over HTTP.
@@ -34,7 +34,7 @@ pub struct HttpNode {
     http: SharedHttpConnector,
     /// The URL without user and password.
     url: String,
-    /// The user and password of the URL, as the `Authorization` header (RFC 7617).
+    /// The user and password from the URL, as the `Authorization` header (RFC 7617).
     authorization: Option<String>,
     timeout: Duration,
 }
@@ -48,7 +48,7 @@ enum Connection {
 }
 
 impl HttpNode {
-    /// Creates a client. `timeout` limits one call with both attempts, from the first byte to the last.
+    /// Creates a client. `timeout` limits a call including both attempts, from the first byte to the last.
     pub fn new(http: SharedHttpConnector, url: &str, timeout: Duration) -> Result<Self, ChainError> {
         let mut url = parse_node_url(url)?;
         let authorization = basic_auth_header(&url)?;
@@ -71,8 +71,8 @@ impl HttpNode {
         }
     }
 
-    /// Returns the first complete response of two attempts. The second attempt starts when the first has failed, or
-    /// after half of the time; in the second case, a response to the first attempt still counts.
+    /// Returns the first complete response of two attempts. The second attempt starts when the first attempt fails, or
+    /// after half of the time. In the second case, a response to the first attempt still counts.
     async fn post_with_retry(&self, method: &'static str, request: &Value) -> Result<Vec<u8>, ChainError> {
         let (mut pooled, connection) = (
             self.build_request(request, Connection::Pooled)?,
@@ -126,10 +126,11 @@ impl HttpNode {
         post.set_uri(self.url.clone()).map_err(|_| ChainError::Address)?;
         let headers = post.headers_mut();
         headers.insert("content-type", "application/json");
-        // Logs of many transfers are large. Some nodes compress them even if the client does not accept gzip.
+        // Responses with many transfers are large. Some nodes compress responses even if the client does not accept
+        // gzip.
         headers.insert("accept-encoding", "gzip");
         if connection == Connection::Own {
-            // RFC 9110 §7.6.1. With this header, the client of `shared/api` takes no connection from its pool.
+            // RFC 9110 §7.6.1. The client in `shared/api` uses no pooled connection for a request with this header.
             headers.insert("connection", "close");
         }
         if let Some(authorization) = &self.authorization {
@@ -147,8 +148,8 @@ impl Node for HttpNode {
 
 /// Parses the RPC secret: one URL, or two different URLs separated by white space.
 ///
-/// The URLs must be https, because without TLS anyone on the network path could respond in place of the node. Plain
-/// http is allowed only for development on Base Sepolia: on this machine or, for containers, on a private network.
+/// The URLs must be https, because without TLS anyone on the network path could respond instead of the node. Plain http
+/// is valid only for development on Base Sepolia: on this machine or, for containers, on a private network.
 pub(crate) fn parse_node_urls(network: Network, text: &str) -> Result<(&str, Option<&str>), ChainError> {
     let mut words = text.split_ascii_whitespace();
     let (Some(first), second, None) = (words.next(), words.next(), words.next()) else {
@@ -175,7 +176,7 @@ fn parse_node_url(address: &str) -> Result<Url, ChainError> {
         .ok_or(ChainError::Address)
 }
 
-/// Whether a URL's host is on this machine or a private network.
+/// Returns whether a URL's host is on this machine or on a private network.
 pub(crate) fn is_local(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost",
@@ -185,7 +186,7 @@ pub(crate) fn is_local(url: &Url) -> bool {
     }
 }
 
-/// Returns the URL's user and password as a header value; `None` if the URL has neither.
+/// Returns the URL's user and password as a header value; `None` if the URL has no user and no password.
 fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
     if url.username().is_empty() && url.password().is_none() {
         return Ok(None);
@@ -196,7 +197,7 @@ fn basic_auth_header(url: &Url) -> Result<Option<String>, ChainError> {
     Ok(Some(format!("Basic {pair}")))
 }
 
-/// Decompresses a gzip body. The size limit is the limit of an uncompressed response.
+/// Decompresses a gzip body. The size limit applies to the decompressed body.
 fn decompress(method: &'static str, packed: &[u8]) -> Result<Vec<u8>, ChainError> {
     let mut body = Vec::new();
     let most = u64::try_from(MAX_ANSWER_BYTES).unwrap_or(u64::MAX);
@@ -239,7 +240,7 @@ mod tests {
         },
     };
 
-    /// Returns the result of a call, or the error's text.
+    /// Returns the result of a call, or the error as text.
     async fn asked(node: &HttpNode) -> String {
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_blockNumber", "params": []});
         match node.exchange("eth_blockNumber", &request).await {
@@ -252,7 +253,7 @@ mod tests {
         HttpNode::new(http(), &node.url, Duration::from_secs(1)).unwrap()
     }
 
-    /// A node that sends this reply to its first call, and a normal reply to all other calls.
+    /// Returns a node that sends this reply to its first call, and a normal reply to every later call.
     async fn at_first(reply: Reply) -> ScriptedNode {
         let mut first = Some(reply);
         ScriptedNode::start(move |_, _| first.take().unwrap_or(Reply::Result(json!(7)))).await
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!((node.count("eth_blockNumber"), node.connections()), (2, 2));
     }
 
-    /// A client whose pooled connections receive nothing. It records whether the connections were removed from the
+    /// A client whose pooled connections never get a response. Records whether the connections were removed from the
     /// pool.
     #[derive(Debug)]
     struct DeadPool(Arc<AtomicBool>);

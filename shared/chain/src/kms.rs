@@ -1,8 +1,8 @@
-//! Wallets whose keys are in KMS: one secp256k1 key per agent, which signs digests and can't be exported.
+//! Wallets with keys in KMS: one secp256k1 key per agent, which signs digests and can't be exported.
 //!
-//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of one digest differ, and half of all
-//! signatures have a high `s`, which tokens reject (EIP-2). A signature is parsed strictly, normalized, and returned
-//! only if the wallet's address can be recovered from it.
+//! KMS signs with a new random number each time (FIPS 186-5), so two signatures of the same digest differ, and half of
+//! all signatures have a high `s`, which tokens reject (EIP-2). A signature is parsed strictly, normalized, and
+//! returned only if it recovers to the wallet's address.
 
 use alloy::primitives::{Address, B256, Signature};
 use aws_sdk_kms::{
@@ -26,13 +26,13 @@ use std::time::Duration;
 /// The error of a call to KMS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KmsError {
-    /// KMS throttles, can't be reached or fails temporarily. A retry may succeed.
+    /// KMS throttles, can't be reached, or fails temporarily. A retry may succeed.
     #[error("KMS can't be asked now: {0}")]
     Unavailable(String),
     /// The key is missing, disabled or not accessible, or the request is invalid.
     #[error("KMS refuses: {0}")]
     Refused(String),
-    /// The response is not a valid key or signature of this wallet.
+    /// The response is not a valid key or signature for this wallet.
     #[error("KMS answered {0}")]
     Answer(&'static str),
 }
@@ -43,10 +43,11 @@ pub struct KmsKeys {
     client: OnceLock<Client>,
 }
 
-/// The tag with the stack's name on every wallet key. IAM policies allow the use of a key by this tag.
+/// The tag on every wallet key that contains the stack's name. IAM policies permit the use of a key by this tag.
 pub const STACK_TAG: &str = "purser-stack";
 
-/// The tag with the agent's id on every wallet key. Operators find keys without an agent by this tag.
+/// The tag on every wallet key that contains the agent's id. With this tag, operators find keys that belong to no
+/// agent.
 pub const AGENT_TAG: &str = "purser-agent";
 
 impl KmsKeys {
@@ -60,13 +61,13 @@ impl KmsKeys {
         self.client.get_or_init(|| Client::new(&self.aws))
     }
 
-    /// Creates a key for an agent, with this key policy. Without a policy, the account's IAM policies apply.
+    /// Creates an agent's key with this key policy. Without a policy, the account's IAM policies apply.
     ///
-    /// The caller can't change the key policy later. KMS considers this a lockout and rejects the call unless the check
+    /// The caller can't change the key policy later. KMS treats this as a lockout and rejects the call unless the check
     /// is bypassed (API reference, `CreateKey`, `BypassPolicyLockoutSafetyCheck`). Nobody is locked out, because the
-    /// policy lets the account's IAM policies permit changes.
+    /// key policy delegates changes to the account's IAM policies.
     ///
-    /// KMS is called once. If the response is lost, a key without an agent remains, and its tags identify it.
+    /// KMS is called once. If the response is lost, a key without an agent remains and can be found by its tags.
     pub async fn create_key(&self, agent: AgentId, stack: &str, policy: Option<&str>) -> Result<KmsKeyId, KmsError> {
         let tag = |key: &str, value: String| Tag::builder().tag_key(key).tag_value(value).build();
         let tags = [tag(STACK_TAG, stack.to_owned()), tag(AGENT_TAG, agent.to_string())];
@@ -92,7 +93,7 @@ impl KmsKeys {
         id.and_then(KmsKeyId::parse).ok_or(KmsError::Answer("no key's id"))
     }
 
-    /// Reads the public key of a new key.
+    /// Reads a new key's public key.
     pub async fn read_public_key(&self, key: KmsKeyId) -> Result<PublicKey, KmsError> {
         let ask = || self.kms_client().get_public_key().key_id(key.to_string()).send();
         let answer = retry_for_new_key(ask).await?;
@@ -102,7 +103,7 @@ impl KmsKeys {
             .ok_or(KmsError::Answer("no key of secp256k1"))
     }
 
-    /// Signs a digest with this key. The signature is r, s, and v as 27 or 28, and recovers to `address`.
+    /// Signs a digest with this key. The signature consists of r, s, and v (27 or 28), and recovers to `address`.
     pub(crate) async fn sign(&self, key: KmsKeyId, address: Address, digest: B256) -> Result<[u8; 65], KmsError> {
         let answer = self.sign_request(key, digest).send().await;
         let answer = answer.map_err(|error| kms_error(&error, KmsSignError::is_key_unavailable_exception))?;
@@ -135,7 +136,7 @@ fn parse_signature(answer: &SignOutput, address: Address, digest: B256) -> Resul
     to_recoverable_signature(der, address, digest).ok_or(KmsError::Answer("a signature of another key"))
 }
 
-/// Prints nothing about the account, because debug output may be logged.
+/// Omits the account, because debug output may be logged.
 impl fmt::Debug for KmsKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KmsKeys(..)")
@@ -145,14 +146,14 @@ impl fmt::Debug for KmsKeys {
 /// The timeout for creating a key, which takes longer than using a key.
 const CREATING: Duration = Duration::from_secs(5);
 
-/// The delays before retries with a new key. A new key usually becomes usable within a second.
+/// The delays before retries with a new key. New keys usually become usable within a second.
 const NEW_KEY_WAITS: [Duration; 3] = [
     Duration::from_millis(100),
     Duration::from_millis(300),
     Duration::from_millis(900),
 ];
 
-/// Calls KMS for a new key. If the key is not usable yet, retries after each delay, and then returns
+/// Calls KMS for a new key. While the key is not usable yet, retries after each delay, and finally returns
 /// [`KmsError::Unavailable`].
 async fn retry_for_new_key<T, E, F>(ask: impl Fn() -> F) -> Result<T, KmsError>
 where
@@ -171,9 +172,9 @@ where
     }
 }
 
-/// Whether the error of a new key is temporary. KMS does not find a new key for a moment (KMS developer guide,
-/// "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for AWS
-/// KMS").
+/// Returns whether an error about a new key is temporary. KMS may not find a new key for a short time (KMS developer
+/// guide, "Eventual consistency"), and the tags that permit its use take up to five minutes to take effect ("ABAC for
+/// AWS KMS").
 fn is_not_ready<E: ProvideErrorMetadata>(error: &E) -> bool {
     matches!(
         error.code(),
@@ -181,8 +182,8 @@ fn is_not_ready<E: ProvideErrorMetadata>(error: &E) -> bool {
     )
 }
 
-/// Converts an error of the SDK. `passes` decides whether an error of the operation is temporary; for any other error,
-/// the code and the status decide. A throttled call has status 400, and the SDK has already retried it.
+/// Converts an SDK error. `passes` decides whether an error of the KMS operation is temporary. For any other error, the
+/// error code and the HTTP status decide. Throttled calls have status 400; the SDK has already retried them.
 fn kms_error<E>(error: &SdkError<E>, passes: fn(&E) -> bool) -> KmsError
 where
     E: std::error::Error + ProvideErrorMetadata + 'static,
@@ -225,13 +226,13 @@ fn parse_public_key(der: &[u8]) -> Option<PublicKey> {
     compressed.as_bytes().try_into().ok().map(PublicKey::from_bytes)
 }
 
-/// Computes the address of a public key, if the key is a point of the curve.
+/// Computes the address of a public key; `None` if the key is not a point on the curve.
 pub fn wallet_address(key: &PublicKey) -> Option<Address> {
     let key = VerifyingKey::from_sec1_bytes(key.as_bytes()).ok()?;
     Some(Address::from_public_key(&key))
 }
 
-/// Parses a signature in strict DER form. Returns the signature with the low `s` and with the parity that recovers this
+/// Parses a signature in strict DER form. Returns the signature with low `s`, and with the parity that recovers to this
 /// address.
 fn to_recoverable_signature(der: &[u8], address: Address, digest: B256) -> Option<[u8; 65]> {
     let signature = DerSignature::from_der(der).ok()?;
@@ -250,7 +251,7 @@ mod tests {
     use alloy::primitives::U256;
     use aws_sdk_kms::config::{BehaviorVersion, Credentials, Region, SharedCredentialsProvider};
 
-    /// A signature of another wallet or digest, or in another encoding, is rejected.
+    /// A signature by another wallet, over another digest, or in another encoding is rejected.
     #[test]
     fn signatures_use_low_s_and_recover_the_wallet() {
         let seed = WalletSeed::from_hex(TEST_SEED).unwrap();
@@ -322,7 +323,7 @@ mod tests {
         let kms = purser_testkit::Kms::default();
         let keys = keys_at(&kms.serve().await);
         let agent = AgentId::from_uuid(uuid::Uuid::from_u128(1));
-        // KMS rejects the new key as often as there are delays.
+        // KMS rejects the new key once for each delay.
         kms.refuse_new_keys(3);
         let key = keys.create_key(agent, "stack", Some("{}")).await.unwrap();
         let public_key = keys.read_public_key(key).await.unwrap();

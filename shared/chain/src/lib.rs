@@ -1,6 +1,6 @@
 //! Reads the chain, and signs payments.
 //!
-//! | file | one line |
+//! | file | content |
 //! |---|---|
 //! | `wallet.rs` | the seed, and each agent's wallet derived from it |
 //! | `custody.rs` | the custody of the wallets' keys: the seed, or KMS |
@@ -13,11 +13,11 @@
 //! | `view.rs` | the newest block and hashes of its ancestors, in one call |
 //! | `multicall.rs` | many calls of contracts in one RPC call |
 //! | `balances.rs` | the balances of many wallets |
-//! | `nonces.rs` | whether many nonces are used |
+//! | `nonces.rs` | whether nonces are used, for many nonces at once |
 //! | `logs.rs` | logs of the token, in one block or in a range |
 //! | `outflows.rs` | transfers out of wallets, in a range of blocks |
 //! | `authorization_state.rs` | the state of many authorizations at the final block |
-//! | `rpc.rs` | JSON-RPC: the endpoints, and the fields that are read |
+//! | `rpc.rs` | JSON-RPC: the endpoints, and the fields that this crate reads |
 //! | `http_node.rs` | a node over HTTP, and the URLs in the RPC secret |
 //! | `facilitator.rs` | submitting a signed transfer through an x402 facilitator |
 //! | `development.rs` | detecting a local node |

@@ -1,4 +1,5 @@
-//! Reads the token's logs: of one block by its hash, of a range of blocks, and of one transaction by its receipt.
+//! Reads the token's logs: of one block, selected by hash; of a range of blocks; and of one transaction, from its
+//! receipt.
 //!
 //! Invariant: every returned log matches the filter (token, event, payer, block, and nonce or payee if the filter has
 //! any) and was not removed. A response with any other log is an error.
@@ -20,9 +21,9 @@ pub(crate) struct Filter {
     pub(crate) token: Address,
     /// The hashes of the event signatures.
     pub(crate) events: Vec<B256>,
-    /// The payers. The payer is the first indexed argument of the events that are read.
+    /// The payers. All events that this crate reads have the payer as their first indexed argument.
     pub(crate) payers: Vec<B256>,
-    /// The nonces or, for transfers, the payees, which are the second indexed argument. If empty, all match.
+    /// The second indexed argument: nonces or, for transfers, payees. If empty, any value matches.
     pub(crate) nonces_or_payees: Vec<B256>,
 }
 
@@ -34,12 +35,12 @@ pub(crate) struct FoundLog {
     pub(crate) log: Log,
 }
 
-/// The logs that a filter found.
+/// The logs that match a filter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FoundLogs(pub(crate) Vec<FoundLog>);
 
 impl FoundLogs {
-    /// Returns the logs of one transaction in this block.
+    /// Returns the logs of this transaction in this block.
     pub(crate) fn transaction_logs(&self, tx_hash: TxHash, block: BlockId) -> TransactionLogs {
         let of_it = |found: &&FoundLog| found.tx_hash == tx_hash && found.block == block;
         TransactionLogs {
@@ -77,13 +78,13 @@ impl Filter {
 }
 
 impl Chain {
-    /// Reads the logs of one block, which is named by its hash.
+    /// Reads the logs of one block, selected by its hash.
     pub(crate) async fn read_block_logs(&self, filter: &Filter, block: BlockId) -> Result<FoundLogs, ChainError> {
         self.read_logs(filter, json!({"blockHash": block.hash}), |found| found == block)
             .await
     }
 
-    /// Reads the logs of the blocks from `first` to `last` on the node's canonical chain.
+    /// Reads the logs of the canonical blocks from `first` to `last`.
     pub(crate) async fn read_logs_between(
         &self,
         filter: &Filter,
@@ -95,8 +96,8 @@ impl Chain {
             .await
     }
 
-    /// Reads the logs of one transaction in this block from its receipt. The receipt contains all logs of the
-    /// transaction; logs that don't match the filter are dropped.
+    /// Reads the logs of a transaction in this block from its receipt. The receipt contains all logs of the
+    /// transaction; logs that do not match the filter are dropped.
     pub(crate) async fn read_receipt_logs(
         &self,
         filter: &Filter,

@@ -1,9 +1,9 @@
 //! Makes many contract calls in one RPC call.
 //!
-//! The calls go through `Multicall3`, a contract with the same address on nearly every chain. On a chain without it,
-//! for example a new local chain, each contract call is a separate RPC call. Invariant: all calls of a list are made at
-//! the hash of one block (EIP-1898). All responses are therefore about this block, and a node without this block on its
-//! chain can't respond.
+//! The calls use `Multicall3`, a contract with the same address on nearly every chain. On a chain without `Multicall3`,
+//! for example a new local chain, each contract call is a separate RPC call. Invariant: all calls in a list are made at
+//! the hash of one block (EIP-1898). All responses are therefore about this block, and a node whose chain does not
+//! contain this block can't respond.
 //!
 //! `nonces.rs` and `balances.rs` build the calls and parse the results.
 
@@ -27,20 +27,21 @@ alloy::sol! {
         bytes returnData;
     }
 
-    /// The method of `Multicall3` in which each call may fail separately.
+    /// The function of `Multicall3` in which each call may fail separately.
     function aggregate3(Call3[] calls) returns (Result3[] returnData);
 }
 
 /// The address of `Multicall3` (mds1/multicall3, "Deployments").
 const MULTICALL: Address = address!("0xcA11bde05977b3631167028862bE2a173976CA11");
-/// The maximum number of contract calls in one RPC call: 256 kB of request and some 4 million gas. Nodes allow at least
+/// The maximum number of contract calls per RPC call: a request of 256 kB and some 4 million gas. Nodes allow at least
 /// 30 million gas.
 pub(crate) const IN_ONE_CALL: usize = 500;
-/// The maximum number of RPC calls for one list if a node rejects large calls. The remaining results are unknown, and a
-/// later run tries again.
+/// The maximum number of RPC calls per list if a node rejects large calls. Results without a call stay unknown, and a
+/// later run reads them.
 pub(crate) const MAX_CALLS: usize = 64;
 
-/// The number of concurrent RPC calls if each contract call takes one. Hosted nodes allow this number to a client.
+/// The number of concurrent RPC calls if each contract call is a separate RPC call. Hosted nodes allow one client this
+/// number.
 pub(crate) const AT_ONCE: usize = 8;
 
 const METHOD: &str = "eth_call";
@@ -56,7 +57,7 @@ pub(crate) fn contract_call(target: Address, data: Vec<u8>) -> Call3 {
 
 impl Chain {
     /// Makes each call at `block` and parses the result with `read`. A result is `None` if the node did not respond, or
-    /// if `until` passed before the call.
+    /// if `until` passed before the call was made.
     pub(crate) async fn call_all<T: Send>(
         &self,
         calls: &[Call3],
@@ -67,7 +68,7 @@ impl Chain {
         let mut answers = Vec::with_capacity(calls.len());
         let mut made = 0_usize;
         for chunk in calls.chunks(IN_ONE_CALL) {
-            // A stack with the halves of a rejected part; the first half is on top.
+            // A stack of parts of the list. When the node rejects a part, its halves are pushed, the first half last.
             let mut parts = vec![chunk];
             while let Some(part) = parts.pop() {
                 if Instant::now() > until {
@@ -116,7 +117,7 @@ impl Chain {
         answers
     }
 
-    /// Makes these calls in one RPC call; `None` if the chain has no `Multicall3`.
+    /// Makes these calls in one RPC call; `None` if the chain has no `Multicall3` contract.
     async fn call_aggregated<T>(
         &self,
         calls: &[Call3],

@@ -1,9 +1,9 @@
 //! Derives the nonce of a payment from its settlement id.
 //!
-//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the transfer on chain to the settlement that
-//! authorized it. A settlement that is signed twice has the same nonce, so the chain accepts only one transfer. The
-//! derivation uses a secret key, so nobody who knows settlement ids can recognize the payments of this service, or use
-//! a nonce in advance.
+//! EIP-3009 lets the payer choose any 32 bytes. A derived nonce binds the on-chain transfer to the settlement that
+//! authorized it. If a settlement is signed twice, both signatures have the same nonce, so the chain accepts only one
+//! transfer. The derivation uses a secret key, so somebody who learns settlement ids can neither recognize the payments
+//! of this service nor use a nonce in advance.
 
 use crate::KeyError;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -11,8 +11,8 @@ use purser_domain::{B256, NoncePrefix, SettlementId};
 use sha2::Sha256;
 use std::fmt;
 
-/// The secret key from which nonces are derived. The key must stay the same as long as settlements are open, because
-/// payments with nonces of another key are not recognized.
+/// The secret key from which nonces are derived. The key must not change while settlements are open, because a payment
+/// whose nonce was derived from another key is not recognized.
 #[derive(Clone)]
 pub struct NonceKey(Hmac<Sha256>);
 
@@ -34,8 +34,8 @@ impl NonceKey {
             .map_err(|_| KeyError::Nonce)
     }
 
-    /// Derives the nonce of an existing settlement. Fails if the settlement's nonce was derived with another key,
-    /// because then nothing may be signed for the settlement, and the chain's state proves nothing about it.
+    /// Derives the nonce of an existing settlement. Fails if the stored `prefix` belongs to another key. In that case
+    /// nothing may be signed for the settlement, and the chain's state proves nothing about the settlement.
     pub fn derive_existing_nonce(&self, settlement: SettlementId, prefix: NoncePrefix) -> Result<B256, KeyError> {
         let nonce = self.derive_nonce(settlement);
         if NoncePrefix::from_nonce(nonce) == prefix {
@@ -54,7 +54,7 @@ impl NonceKey {
     }
 }
 
-/// Prints no key, because debug output may be logged.
+/// Omits the key, because debug output may be logged.
 impl fmt::Debug for NonceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("NonceKey(..)")
@@ -75,8 +75,8 @@ mod tests {
         SettlementId::from_uuid(Uuid::from_u128(number))
     }
 
-    /// The derivation must never change, because it identifies the payments of open settlements. The value was computed
-    /// with Python's `hmac`.
+    /// The derivation must never change, because nonces identify the payments of open settlements. Python's `hmac`
+    /// computed the expected value.
     #[test]
     fn the_nonce_derivation_matches_a_fixed_vector() {
         let nonce = NonceKey::from_text(KEY)

@@ -1,4 +1,4 @@
-//! Reads whether many nonces are used (`multicall.rs`).
+//! Reads whether nonces are used, for many nonces at once, through `multicall.rs`.
 
 use crate::{
     Chain,
@@ -9,13 +9,13 @@ use purser_domain::{ExpectedTransfer, FinalBlock};
 use tokio::time::Instant;
 
 alloy::sol! {
-    /// The function of EIP-3009 that returns whether a nonce is used.
+    /// The EIP-3009 function that returns whether a nonce is used.
     function authorizationState(address authorizer, bytes32 nonce) returns (bool);
 }
 
 impl Chain {
     /// Reads whether each authorization is used or canceled at `block`. A result is `None` if the node did not respond,
-    /// or if `until` passed before the call.
+    /// or if `until` passed before the call was made.
     pub(crate) async fn read_used_nonces(
         &self,
         wanted: &[&ExpectedTransfer],
@@ -35,8 +35,8 @@ fn nonce_state_call(expected: &ExpectedTransfer) -> Call3 {
     contract_call(expected.token, call.abi_encode())
 }
 
-/// Parses a Solidity `bool`. `None` for zero bytes, which an address without code returns and which must not be read as
-/// "unused".
+/// Parses a Solidity `bool`. Returns `None` for an empty result, because an address without code returns zero bytes,
+/// which does not mean "unused".
 fn parse_bool_word(word: &[u8]) -> Option<bool> {
     let (last, zeros) = word.split_last()?;
     let is_word = word.len() == 32 && zeros.iter().all(|byte| *byte == 0);
@@ -62,8 +62,8 @@ mod tests {
         (0..count).map(payment).collect()
     }
 
-    /// A chain on which every third payment is used in a final block, and the payment after it in a block that is not
-    /// final.
+    /// Returns a chain on which every third payment is used in a final block, and the payment after it in a block that
+    /// is not final.
     fn every_third_used(payments: &[ExpectedTransfer]) -> ScriptedChain {
         let used = (0..).zip(payments).filter(|(number, _)| number % 3 < 2);
         used.fold(ScriptedChain::default(), |chain, (number, payment)| {
@@ -83,14 +83,14 @@ mod tests {
             .await
     }
 
-    /// The call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.
+    /// Returns the call data: the selector of `authorizationState(address,bytes32)`, and both arguments as words.
     fn data(payment: &ExpectedTransfer) -> String {
         let digits = |text: String| text.trim_start_matches("0x").to_owned();
         let (payer, nonce) = (payment.from.into_word().to_string(), payment.nonce.to_string());
         format!("0xe94a0102{}{}", digits(payer), digits(nonce))
     }
 
-    /// The call names the block by its hash.
+    /// The call contains the block's hash.
     #[tokio::test]
     async fn hundreds_of_nonces_take_one_multicall() {
         let payments = payments(499);
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert_eq!(one(Reply::Result(json!(answer))).await, [None], "{answer}");
         }
-        // The node does not have the block on its chain.
+        // The node's chain does not contain the block.
         assert_eq!(one(Reply::Refused(-32_001)).await, [None]);
         assert_eq!(one(Reply::Status(503)).await, [None]);
     }
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    /// Each nonce is then read separately, and this node does not respond to these calls.
+    /// After a malformed response, each nonce is read separately, and this node does not respond to these calls.
     #[tokio::test]
     async fn malformed_multicall_responses_are_ignored() {
         let unused = || result(true, word(0));

@@ -1,10 +1,10 @@
 //! Finds the outflows of wallets in a range of blocks. One search covers many wallets, and finds their transfers and
-//! the authorizations that were used.
+//! their used authorizations.
 //!
 //! Anybody can make the token log zero-value transfers from any wallet, and more of them than a node returns for a
-//! block. But only the wallet's key can use an authorization. If there are too many transfers, only the uses of
-//! authorizations are searched, and the transfers are read from the receipts of their transactions. A flood of
-//! transfers therefore does not hide transfers that the wallet's key signed.
+//! block. But only the wallet's key can use an authorization. If there are too many transfers, only used authorizations
+//! are searched, and the transfers are read from the receipts of their transactions. A flood of transfers therefore
+//! does not hide transfers that the wallet's key signed.
 //!
 //! `functions/reconcile` compares outflows with settlements.
 
@@ -19,16 +19,17 @@ use purser_domain::{AUTHORIZATION_USED, BlockId, Log, Outflow, TRANSFER, TxHash,
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// The number of wallets per call. Nodes accept up to a thousand values per topic, and a response may have 16 MiB.
+/// The maximum number of wallets per call. Nodes accept up to a thousand values per topic, and a response may have 16
+/// MiB.
 const WALLETS_IN_ONE_CALL: usize = 500;
-/// The maximum number of calls of one search for each noisy wallet. The remaining blocks are not searched for this
-/// wallet.
+/// The maximum number of calls per search for a wallet with too many logs. The blocks after the last call are not
+/// searched for this wallet.
 const MAX_PER_WALLET: usize = 16;
-/// The maximum number of receipts that one search reads for each noisy wallet. At 200 ms for eight concurrent calls,
-/// they take 13 seconds.
+/// The maximum number of receipts per search for a wallet with too many logs. With eight concurrent calls of 200 ms,
+/// 500 receipts take 13 seconds.
 const MAX_RECEIPTS: usize = 500;
 
-/// Blocks in which a wallet has more logs than the node returns. In these blocks, only the outflows of used
+/// A block range in which a wallet has more logs than the node returns. In this range, only the outflows of used
 /// authorizations were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsearchedBlocks {
@@ -43,11 +44,11 @@ pub struct UnsearchedBlocks {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundOutflows {
-    /// The outflows in the blocks up to `last`.
+    /// The outflows in all searched blocks, up to `last`.
     pub outflows: Vec<Outflow>,
     /// The last block that was searched for all wallets.
     pub last: u64,
-    /// The blocks up to `last` that could not be searched, per wallet.
+    /// The blocks up to `last` that were not searched completely, per wallet.
     pub unsearched: Vec<UnsearchedBlocks>,
 }
 
@@ -73,10 +74,12 @@ impl Part<'_> {
 
 impl Chain {
     /// Finds the outflows of these wallets from block `first` to `last`, or to an earlier block if the node accepts
-    /// fewer blocks per call than `log_range`. `None` if not even the first block could be searched before `until`.
+    /// fewer blocks per call than `log_range`. Returns `None` if not even the first block could be searched before
+    /// `until`.
     ///
-    /// A wallet with more logs than the node returns is added to `noisy` and is searched separately from then on, so
-    /// that it does not shorten the search for other wallets. The result contains the wallet's unsearched blocks.
+    /// A wallet with more logs than the node returns is added to `noisy` and then searched separately, so that this
+    /// wallet does not shorten the search for other wallets. The result contains the blocks of this wallet that were
+    /// not searched completely.
     pub async fn find_outflows(
         &self,
         wallets: &[Address],
@@ -90,7 +93,7 @@ impl Chain {
             wallets.iter().partition(|wallet| noisy.contains(*wallet));
         let mut logs = FoundLogs::default();
         let mut unsearched = Vec::new();
-        // A stack with the halves of a rejected part.
+        // A stack of groups of wallets. When the node rejects a group, its halves are pushed.
         let mut parts: Vec<&[Address]> = together.chunks(WALLETS_IN_ONE_CALL).collect();
         while let Some(wallets) = parts.pop() {
             if Instant::now() > until {
@@ -98,7 +101,7 @@ impl Chain {
             }
             match self.find_logs(Part { wallets, first, last }, ALL).await {
                 Ok(found) => logs.0.extend(found.0),
-                // First reduces the number of blocks, because the logs that were already found stay valid.
+                // Reduces the number of blocks first, because the logs that were already found stay valid.
                 Err(error) if first < last && error.may_succeed_in_parts() => {
                     last = first.midpoint(last);
                     parts.push(wallets);
@@ -173,11 +176,11 @@ impl Chain {
         }))
     }
 
-    /// Searches a part again that the node rejected. Returns the logs, and whether they are complete; `None` if time
-    /// ran out.
+    /// Searches a part again after the node rejected it. Returns the logs, and whether the logs are complete; `None` if
+    /// time ran out.
     ///
-    /// A search for the uses of authorizations alone shows whether there are too many transfers, because others can't
-    /// add uses and the node can therefore return them. If the node rejects this search too, the node is faulty, and no
+    /// The second search reads only used authorizations. Others can't add used authorizations, so the node can return
+    /// them even if the wallet has too many transfers. If the node rejects this search too, the node is faulty, and no
     /// block may be skipped.
     async fn search_noisy_part_again(
         &self,
@@ -199,9 +202,9 @@ impl Chain {
         Ok(found.map(|found| (found, false)))
     }
 
-    /// Reads the wallets' logs in the transactions of these uses, in the order of blocks, for at most `left`
+    /// Reads the wallets' logs from the receipts of these transactions, in block order, for at most `left`
     /// transactions; `None` if time ran out. A receipt above the size limit is skipped, because its block is reported
-    /// as unsearched anyway.
+    /// as not searched completely.
     async fn find_logs_in_receipts(
         &self,
         part: Part<'_>,
@@ -261,7 +264,7 @@ mod tests {
         (0..count).map(|number| payment(number).from).collect()
     }
 
-    /// A chain with two payments and a transfer that used no authorization.
+    /// Returns a chain with two payments, and with a transfer that used no authorization.
     fn moved() -> ScriptedChain {
         ScriptedChain::default()
             .paid(&payment(1), FINAL - 900, 1)
@@ -270,7 +273,7 @@ mod tests {
             .transferred(&payment(1), 0, FINAL - 9, 4)
     }
 
-    /// Returns all outflows up to the final block, in one or more searches.
+    /// Returns all outflows up to the final block, in one or several searches.
     async fn all(node: &ScriptedNode, wallets: &[Address], range: u64) -> Vec<(u64, String, bool)> {
         let chain = chain_at(&node.url);
         let until = Instant::now() + Duration::from_hours(1);
@@ -318,7 +321,7 @@ mod tests {
                 .count()
         };
         assert_eq!(searches(&node), 2);
-        // A wallet without outflows, and no wallet.
+        // One wallet without outflows, and then no wallet at all.
         let node = moved().serve().await;
         assert_eq!(all(&node, &[Address::repeat_byte(1)], 1_000).await, []);
         assert_eq!(all(&node, &[], 1_000).await, []);
@@ -367,7 +370,7 @@ mod tests {
         found.unwrap().unwrap()
     }
 
-    /// A node that rejects every search gets a limited number of calls, and the result is an error.
+    /// A node that rejects every search gets a limited number of calls, and the search returns an error.
     #[tokio::test]
     async fn outflow_searches_without_time_make_no_node_call() {
         let node = moved().serve().await;
@@ -387,7 +390,8 @@ mod tests {
         assert!(recorded_calls(&node).len() <= 20, "{}", recorded_calls(&node).len());
     }
 
-    /// The responses of a node if every block has more zero-value transfers from this wallet than the node returns.
+    /// Returns a node's responses when every block has more zero-value transfers from this wallet than the node
+    /// returns.
     fn flood(wallet: Address) -> impl Fn(&str, &Value) -> Option<Reply> + Send + Sync + 'static {
         move |method, params| {
             let topics = &params[0]["topics"];
@@ -423,7 +427,7 @@ mod tests {
         others.sort_unstable();
         assert_eq!(found, others);
         assert_eq!(noisy, BTreeSet::from([flooded]));
-        // Each of the wallet's blocks is reported exactly once.
+        // Each block of the wallet is reported exactly once.
         unsearched.sort_by_key(|one| one.first);
         let mut next = FINAL - 1_000;
         for one in &unsearched {
@@ -452,7 +456,7 @@ mod tests {
             outflows
         };
         assert_eq!(sorted(found.outflows), sorted(calm.outflows));
-        // A transfer that the wallet itself made may be missing.
+        // A transfer that the wallet's key made without an authorization may be missing.
         let unsearched: Vec<Address> = found.unsearched.iter().map(|one| one.wallet).collect();
         assert_eq!(unsearched, [flooded]);
     }

@@ -1,11 +1,11 @@
-//! A JSON-RPC client: the endpoints, and the fields of responses that are read.
+//! A JSON-RPC client: the endpoints, and the response fields that this crate reads.
 //!
 //! alloy's own client is not used, because it writes the URL with its API key into tracing spans, and reads responses
-//! of any size. Its receipt type supports only Ethereum's transaction types, but a deposit transaction of the OP Stack
-//! (type 0x7e) can also make a payment. This client limits the size of responses and parses only the fields that are
-//! needed.
+//! of any size. alloy's receipt type supports only Ethereum's transaction types, but a deposit transaction of the OP
+//! Stack (type 0x7e) can also make a payment. This client limits the size of responses and parses only the fields that
+//! are needed.
 //!
-//! Invariant: a response counts only if the endpoint was found to serve the configured chain.
+//! Invariant: a response is used only after the endpoint's chain id was verified.
 
 use crate::ChainError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -24,11 +24,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long the second endpoint is preferred after the first has failed. A call to an unreachable endpoint takes the
-/// whole timeout, and a request makes several calls.
+/// The duration for which the second endpoint is called first after a failure of the first. A call to an unreachable
+/// endpoint takes the whole timeout, and a request makes several calls.
 const REST: Duration = Duration::from_secs(30);
 
-/// A node that responds to requests: over HTTP, or the simulation's chain (`tests/sim`).
+/// A node that responds to requests: an HTTP node, or the simulation's chain (`tests/sim`).
 ///
 /// Errors contain no URL.
 pub trait Node: Send + Sync {
@@ -36,24 +36,24 @@ pub trait Node: Send + Sync {
     fn exchange<'a>(&'a self, method: &'static str, request: &'a Value) -> Exchange<'a>;
 }
 
-/// The future of the response to one request.
+/// The future response to one request.
 pub type Exchange<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, ChainError>> + Send + 'a>>;
 
-/// The endpoints of a chain: one, or two. The second endpoint is called when the first fails.
+/// The one or two endpoints of a chain. The second endpoint is called when the first fails.
 pub(crate) struct Rpc {
     first: Arc<Endpoint>,
     second: Option<Arc<Endpoint>>,
-    /// The time until which the second endpoint is preferred.
+    /// The time until which the second endpoint is called first.
     rest: Mutex<Option<Instant>>,
 }
 
 impl Rpc {
-    /// Creates a client with one endpoint of the chain with this id.
+    /// Creates a client with one endpoint. `chain_id` is the expected chain.
     pub(crate) fn new(chain_id: u64, node: Arc<dyn Node>) -> Self {
         Self::from_endpoints(Endpoint::new(FIRST, chain_id, node), None)
     }
 
-    /// Creates a client with two endpoints of the chain with this id.
+    /// Creates a client with two endpoints. `chain_id` is the expected chain.
     pub(crate) fn with_second(chain_id: u64, first: Arc<dyn Node>, second: Arc<dyn Node>) -> Self {
         let second = Endpoint::new(SECOND, chain_id, second);
         Self::from_endpoints(Endpoint::new(FIRST, chain_id, first), Some(second))
@@ -67,7 +67,7 @@ impl Rpc {
         }
     }
 
-    /// Returns a client for each endpoint alone.
+    /// Returns one client per endpoint.
     pub(crate) fn clients_per_endpoint(&self) -> impl Iterator<Item = Self> {
         let endpoints = [Some(&self.first), self.second.as_ref()];
         endpoints
@@ -83,13 +83,13 @@ impl Rpc {
             .await
     }
 
-    /// Checks the endpoint's chain id again.
+    /// Verifies the endpoint's chain id again.
     pub(crate) async fn verify_endpoints(&self) -> Result<(), ChainError> {
         self.with_failover(|endpoint| async move { endpoint.verify_endpoint().await })
             .await
     }
 
-    /// Runs `work` with one endpoint only. If `work` fails, runs all of it again with the other endpoint.
+    /// Runs `work` with a single endpoint. If `work` fails, runs all of `work` again with the other endpoint.
     pub(crate) async fn with_one_endpoint<T, F>(&self, work: impl Fn(Self) -> F) -> Result<T, ChainError>
     where
         F: Future<Output = Result<T, ChainError>>,
@@ -109,14 +109,14 @@ impl Rpc {
         }
     }
 
-    /// Opens a connection to the first endpoint and checks its chain id. A failure is logged, and the next call checks
-    /// again.
+    /// Opens a connection to the first endpoint and verifies the chain id. A failure is logged, and the next call
+    /// verifies the chain id again.
     pub(crate) async fn warm_up(&self) {
         let _alone = self.first.checking.lock().await;
         let _logged = self.first.verify_chain_id().await;
     }
 
-    /// Returns the endpoint to call first, and the endpoint to call if the first one fails.
+    /// Returns the endpoint to call first, and the endpoint to call after a failure.
     fn endpoint_order(&self) -> (&Arc<Endpoint>, Option<&Arc<Endpoint>>) {
         match &self.second {
             None => (&self.first, None),
@@ -127,7 +127,7 @@ impl Rpc {
         }
     }
 
-    /// Returns the response of the other endpoint. If both endpoints failed, returns the error to report.
+    /// Returns the response of the other endpoint. If both endpoints failed, chooses the error to report.
     fn fallback_response<T>(
         &self,
         other: &Endpoint,
@@ -141,7 +141,7 @@ impl Rpc {
                 }
                 Ok(answer)
             }
-            // The error code may show the caller how to change the request.
+            // The error code may tell the caller how to change the request.
             Err(refusal @ ChainError::Refused { .. }) => Err(refusal),
             Err(_) => Err(failure),
         }
@@ -157,9 +157,9 @@ impl Rpc {
     }
 }
 
-/// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. Any
-/// failure leads to the other endpoint, because a rejection may be due to the limits or missing blocks of this node.
-/// Only a wrong chain id does not, because a configuration error must not be hidden.
+/// Decides whether to call the other endpoint. Returns the final result, or the failure and the other endpoint. After a
+/// wrong chain id, the other endpoint is not called, because it must not hide a configuration error. After any other
+/// failure it is called, because a rejection may be due to this node's limits or missing blocks.
 fn fail_over<T>(
     answer: Result<T, ChainError>,
     other: Option<&Arc<Endpoint>>,
@@ -172,15 +172,15 @@ fn fail_over<T>(
 
 /// One endpoint.
 struct Endpoint {
-    /// The name for the log, which must not contain the URL.
+    /// The endpoint's name in the log, which must not contain the URL.
     name: &'static str,
     chain_id: u64,
     node: Arc<dyn Node>,
-    /// Whether the endpoint was found to serve this chain. Never reset.
+    /// Whether the endpoint's chain id was verified. Never reset.
     is_verified: AtomicBool,
-    /// Locked while the chain id is checked.
+    /// Locked while the chain id is verified.
     checking: tokio::sync::Mutex<()>,
-    /// The number of failed checks of the chain id.
+    /// The number of failed verifications of the chain id.
     failures: AtomicU32,
 }
 
@@ -196,8 +196,8 @@ impl Endpoint {
         })
     }
 
-    /// Checks the chain id once, because responses of another chain would be about other money. Concurrent calls share
-    /// one check and its failure.
+    /// Verifies the chain id once, because another chain has other money. Concurrent calls share one verification and
+    /// its failure.
     async fn ensure_checked(&self) -> Result<(), ChainError> {
         if self.is_verified.load(Relaxed) {
             return Ok(());
@@ -217,7 +217,7 @@ impl Endpoint {
         self.check_and_count().await
     }
 
-    /// Checks the chain id again.
+    /// Verifies the chain id again.
     async fn verify_endpoint(&self) -> Result<(), ChainError> {
         let _alone = self.checking.lock().await;
         self.check_and_count().await
@@ -244,13 +244,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sends one request. The response counts only if the endpoint serves the configured chain.
+    /// Sends one request. Fails unless the endpoint serves the configured chain.
     async fn call_checked<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let (right, answer) = tokio::join!(self.ensure_checked(), self.call(method, request));
         right.and(answer)
     }
 
-    /// Sends one request. The caller must check that the endpoint serves the configured chain.
+    /// Sends one request. The caller must verify the chain id first.
     async fn call<T: DeserializeOwned>(&self, method: &'static str, request: &Value) -> Result<T, ChainError> {
         let answer = self.send_and_parse(method, request).await;
         if let Err(error) = &answer {
@@ -284,7 +284,7 @@ impl Endpoint {
         serde_json::from_value(result).map_err(|_| malformed("a result of another shape"))
     }
 
-    /// Logs one line for a failed call, without the URL.
+    /// Logs one line about a failed call, without the URL.
     fn log_failure(&self, error: &ChainError) {
         let cause = StdError::source(error).map(|cause| tracing::field::display(Causes(cause)));
         tracing::warn!(endpoint = self.name, %error, cause, "rpc.failed");
@@ -295,17 +295,17 @@ const CHAIN_ID: &str = "eth_chainId";
 const FIRST: &str = "first";
 const SECOND: &str = "second";
 
-/// Each HTTP request contains one call, so one id is enough.
+/// Each HTTP request contains one call, so a constant id is enough.
 const ID: u64 = 1;
 
-/// Prints no URL, because the URL may contain an API key.
+/// Omits the URL, because the URL may contain an API key.
 impl fmt::Debug for Rpc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Rpc(..)")
     }
 }
 
-/// A number in JSON-RPC: `0x` and hexadecimal digits (execution API, "Quantities").
+/// A JSON-RPC number: `0x` and hexadecimal digits (execution API, "Quantities").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quantity(pub(crate) u64);
 
@@ -322,7 +322,7 @@ impl<'de> Deserialize<'de> for Quantity {
     }
 }
 
-/// The fields of a block header that are read.
+/// The fields of a block header that this crate reads.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireHeader {
     pub(crate) hash: B256,
@@ -331,7 +331,7 @@ pub(crate) struct WireHeader {
     pub(crate) timestamp: Quantity,
 }
 
-/// The fields of a log that are read.
+/// The fields of a log that this crate reads.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireLog {
@@ -347,7 +347,7 @@ pub(crate) struct WireLog {
 }
 
 impl WireLog {
-    /// Converts the log to domain values, with its transaction and block.
+    /// Converts the log, with its transaction and block, to domain values.
     pub(crate) fn into_log(self) -> (TxHash, BlockId, Log) {
         let block = BlockId {
             number: self.block_number.0,
@@ -364,7 +364,7 @@ impl WireLog {
     }
 }
 
-/// The fields of a transaction that are read. A pending transaction has no block.
+/// The fields of a transaction that this crate reads. A pending transaction has no block.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct WireTransaction {
@@ -374,7 +374,7 @@ pub(crate) struct WireTransaction {
 }
 
 impl WireTransaction {
-    /// Returns the block that contains the transaction; an error if the transaction is not the requested one.
+    /// Returns the block that contains the transaction, or an error if the transaction is not the requested one.
     pub(crate) fn into_block(self, asked: TxHash) -> Result<Option<BlockId>, &'static str> {
         if self.hash != asked.to_b256() {
             return Err("another transaction");
@@ -401,7 +401,7 @@ pub(crate) struct WireReceipt {
 }
 
 impl WireReceipt {
-    /// Whether the transaction failed; an error if the receipt belongs to another transaction.
+    /// Returns whether the transaction failed. Returns an error if the receipt belongs to another transaction.
     pub(crate) fn has_failed(&self, asked: TxHash) -> Result<bool, &'static str> {
         if self.transaction_hash != asked.to_b256() {
             return Err("the receipt of another transaction");
@@ -423,7 +423,6 @@ pub(crate) mod tests {
     use aws_smithy_runtime_api::client::http::SharedHttpConnector;
     use purser_testkit::{Reply, ScriptedNode};
 
-    /// Creates an HTTP client for nodes.
     pub(crate) fn http() -> SharedHttpConnector {
         let tls = Provider::Rustls(CryptoMode::AwsLc);
         SharedHttpConnector::new(Connector::builder().tls_provider(tls).build())
@@ -431,7 +430,8 @@ pub(crate) mod tests {
 
     const CHAIN: u64 = 84_532;
 
-    /// A node of the right chain that returns this response to every call except for the chain id.
+    /// Returns a node of the right chain that responds to every call with this reply, except to the call for the chain
+    /// id.
     async fn node(reply: Reply) -> ScriptedNode {
         of_chain("0x14a34", reply).await
     }
@@ -444,7 +444,7 @@ pub(crate) mod tests {
         .await
     }
 
-    /// A node that returns this response to every call, including the chain id.
+    /// Returns a node that responds to every call with this reply, including the call for the chain id.
     async fn failing(reply: Reply) -> ScriptedNode {
         ScriptedNode::start(move |_, _| reply.clone()).await
     }
@@ -467,7 +467,7 @@ pub(crate) mod tests {
         [CHAIN_ID, "eth_blockNumber"].map(|method| node.count(method))
     }
 
-    /// The chain id of the second endpoint is checked first.
+    /// The second endpoint's chain id is verified first.
     #[tokio::test]
     async fn the_second_endpoint_takes_over_after_a_failure() {
         let one = Reply::Result(json!(1));
@@ -485,7 +485,7 @@ pub(crate) mod tests {
             assert_eq!(asked(&over(&first, &second)).await, answer, "{reply:?}");
             assert_eq!(counts(&second), asked_second, "{reply:?}");
         }
-        // The first endpoint responds to no call, not even for the chain id.
+        // The first endpoint never responds, not even to the call for the chain id.
         for reply in [Reply::HangUp, Reply::Status(429)] {
             let (first, second) = (failing(reply).await, node(Reply::Result(json!(2))).await);
             assert_eq!(asked(&over(&first, &second)).await, "2");
@@ -500,11 +500,11 @@ pub(crate) mod tests {
         let elsewhere = of_chain("0x2105", wrong).await;
         let said = asked(&over(&down, &elsewhere)).await;
         assert_eq!(said, "`eth_chainId` was answered with HTTP status 503");
-        // The other endpoint does not hide the wrong chain id of the first endpoint.
+        // The second endpoint does not hide the wrong chain id of the first endpoint.
         assert_eq!(asked(&over(&elsewhere, &node(right).await)).await, WRONG);
     }
 
-    /// A node without a network that can be switched off.
+    /// A node without a network that the test can switch off.
     struct Switched {
         answer: u64,
         is_on: AtomicBool,
@@ -546,7 +546,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The endpoint that failed is called earlier if the other endpoint also fails.
+    /// A failed endpoint is called earlier if the other endpoint also fails.
     #[tokio::test(start_paused = true)]
     async fn a_failed_endpoint_is_skipped_for_a_while() {
         let (first, second) = (Switched::new(1), Switched::new(2));
@@ -561,7 +561,7 @@ pub(crate) mod tests {
         assert_eq!(thrice("1").await, (3, 0));
         first.switch(false);
         assert_eq!(thrice("2").await, (1, 3));
-        // The first endpoint works again. It is called after `REST`, or earlier if the second endpoint fails.
+        // The first endpoint works again. It is called again after `REST`, or earlier if the second endpoint fails.
         first.switch(true);
         assert_eq!(thrice("2").await, (0, 3));
         tokio::time::advance(REST).await;
@@ -591,7 +591,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The chain id of each endpoint is checked once.
+    /// Each endpoint's chain id is verified once.
     #[tokio::test]
     async fn each_node_endpoint_can_be_called_separately() {
         let (first, second) = (node(Reply::Result(json!(1))).await, node(Reply::Result(json!(2))).await);

@@ -1,4 +1,4 @@
-//! Reads the in-memory chain of `purser-testkit` with this crate, for the tests.
+//! Connects this crate to the in-memory chain of `purser-testkit`, for tests.
 
 use crate::{Authorization, Chain, ChainError, Exchange, Finality, HttpNode, Node, rpc::tests::http};
 use futures_util::future::BoxFuture;
@@ -8,7 +8,7 @@ use purser_testkit::{Reply, ScriptedNode};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The authorization of the payment with this number. It is made at the time of this block and valid for a minute.
+/// Returns the authorization of the payment with this number, made at the time of this block and valid for a minute.
 pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     let authorized_at = time_of(block);
     Authorization {
@@ -18,7 +18,7 @@ pub(crate) fn authorization(number: u64, block: u64) -> Authorization {
     }
 }
 
-/// Returns the number of blocks that a call of `eth_getLogs` searches: one if the call names a block hash.
+/// Returns the number of blocks that an `eth_getLogs` call searches: one if the call contains a block hash.
 pub(crate) fn blocks_searched(params: &Value) -> u64 {
     match &params[0]["blockHash"] {
         Value::Null => number(&params[0]["toBlock"]) - number(&params[0]["fromBlock"]) + 1,
@@ -26,30 +26,30 @@ pub(crate) fn blocks_searched(params: &Value) -> u64 {
     }
 }
 
-/// Whether a call of `eth_getLogs` searches for uses of authorizations. Otherwise it searches for transfers.
+/// Returns whether an `eth_getLogs` call searches for used authorizations, and not for transfers.
 pub(crate) fn searches_uses(params: &Value) -> bool {
     params[0]["topics"][0] == json!([AUTHORIZATION_USED, AUTHORIZATION_CANCELED])
 }
 
-/// A response above the size limit.
+/// Returns a response above the size limit.
 pub(crate) fn too_large() -> Reply {
     Reply::Body(" ".repeat(16 * 1024 * 1024 + 1))
 }
 
-/// Returns all calls except calls for the chain id.
+/// Returns all recorded calls except calls for the chain id.
 pub(crate) fn recorded_calls(node: &ScriptedNode) -> Vec<(String, Value)> {
     let mut calls = node.calls();
     calls.retain(|(method, _)| method != "eth_chainId");
     calls
 }
 
-/// A chain that is read through the node at this URL.
+/// Returns a chain that is read through the node at this URL.
 pub(crate) fn chain_at(url: &str) -> Chain {
     let node = HttpNode::new(http(), url, crate::NODE_TIMEOUT).unwrap();
     chain_for_node(Arc::new(node))
 }
 
-/// A chain that is read without a network. The node responds to each call when `pause` is over.
+/// Returns a chain that is read without a network. The node responds to each call after `pause`.
 pub(crate) fn chain_in_memory(
     chain: ScriptedChain,
     pause: impl Fn(&str) -> BoxFuture<'static, ()> + Send + Sync + 'static,

@@ -1,8 +1,8 @@
 //! Signs transfers: EIP-3009 `TransferWithAuthorization`, hashed by EIP-712 under the domain of the network's token.
 //!
-//! Only the domain type [`TransferAuthorization`] with the network's own token is signed, and never data from a
-//! provider. Signatures with the seed are deterministic (RFC 6979), so signing twice returns the same bytes. Signatures
-//! with KMS are not deterministic (`kms.rs`). Both have the same nonce, and the token accepts each nonce once.
+//! Only a [`TransferAuthorization`] for the network's own token is signed, and never data from a provider. Signatures
+//! with the seed are deterministic (RFC 6979), so signing twice returns the same bytes. Signatures with KMS are not
+//! deterministic (`kms.rs`). In both cases the nonce is the same, and the token accepts each nonce once.
 
 use crate::WalletSigner;
 use alloy::primitives::{Address, B256, Signature, U256, keccak256};
@@ -26,22 +26,22 @@ alloy::sol! {
 /// Why a transfer was not signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The payment is from another wallet: the seed or the stored address is wrong.
+    /// The payment's payer is another wallet: the seed or the stored address is wrong.
     #[error("the seed derives wallet {derived}, and the payment is from {from}")]
     OtherWallet {
-        /// The address that the seed derives.
+        /// The wallet address that is derived from the seed.
         derived: Address,
         /// The payer of the payment.
         from: Address,
     },
-    /// The curve arithmetic failed. No input is known that causes this error.
+    /// The curve arithmetic failed. No known input causes this error.
     #[error("the signature could not be made")]
     Signature,
 }
 
 impl WalletSigner {
-    /// Signs a transfer of the network's token from this wallet. The signature is r, s, and v as 27 or 28, the form
-    /// that the token accepts.
+    /// Signs a transfer of the network's token from this wallet. The signature consists of r, s, and v (27 or 28), as
+    /// the token requires.
     pub fn sign(&self, network: Network, authorization: &TransferAuthorization) -> Result<[u8; 65], SignError> {
         let (derived, from) = (self.address(), authorization.from);
         if derived != from {
@@ -50,7 +50,7 @@ impl WalletSigner {
         self.sign_digest(transfer_digest(network, authorization))
     }
 
-    /// Signs a digest that this crate computed. The signature is r, s, and v as 27 or 28.
+    /// Signs a digest that this crate computed. The signature consists of r, s, and v (27 or 28).
     pub(crate) fn sign_digest(&self, digest: B256) -> Result<[u8; 65], SignError> {
         let signature = self
             .key
@@ -60,7 +60,8 @@ impl WalletSigner {
     }
 }
 
-/// Computes the hash of a transfer to sign (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖ hashStruct(message))`.
+/// Computes a transfer's hash, which is signed (EIP-712): `keccak256("\x19\x01" ‖ domainSeparator ‖
+/// hashStruct(message))`.
 pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthorization) -> B256 {
     let transfer = TransferWithAuthorization {
         from: authorization.from,
@@ -74,11 +75,11 @@ pub(crate) fn transfer_digest(network: Network, authorization: &TransferAuthoriz
     keccak256([&[0x19, 0x01], domain_separator(network).as_slice(), message.as_slice()].concat())
 }
 
-/// The type hash of the struct. alloy would compute it again for every transfer.
+/// The type hash of the struct. Cached, because alloy would compute the hash again for every transfer.
 static TYPE_HASH: LazyLock<B256> =
     LazyLock::new(|| keccak256(TransferWithAuthorization::eip712_encode_type().as_bytes()));
 
-/// Returns the domain separator of the network's token, which never changes.
+/// Returns the constant domain separator of the network's token.
 fn domain_separator(network: Network) -> B256 {
     static BASE: LazyLock<B256> = LazyLock::new(|| token_domain(Network::Base).separator());
     static BASE_SEPOLIA: LazyLock<B256> = LazyLock::new(|| token_domain(Network::BaseSepolia).separator());
@@ -107,7 +108,7 @@ mod tests {
     use purser_domain::{Amount, Timestamp};
     use serde_json::Value;
 
-    /// Test vectors made with viem and accepted by the reference facilitator.
+    /// Test vectors that were made with viem and accepted by the reference facilitator.
     fn vectors() -> Vec<(Network, Value)> {
         let vectors: Vec<Value> = serde_json::from_str(include_str!("../testdata/eip3009.json")).unwrap();
         assert_eq!(vectors.len(), Network::ALL.len());
@@ -128,7 +129,7 @@ mod tests {
         }
     }
 
-    /// The accounts that Anvil and Hardhat print at startup.
+    /// Returns one of the accounts that Anvil and Hardhat print at startup.
     fn wallet(number: usize) -> WalletSigner {
         let keys = [
             "ac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",

@@ -1,9 +1,9 @@
 //! Reads the newest block's number and the hashes of its ancestors in one call.
 //!
-//! The machines behind a hosted endpoint may disagree: each call may reach another machine, and one of them may still
-//! have a replaced block. If two calls read the number of the newest block and the hash of an older block, the results
-//! prove nothing together. Therefore one `eth_call` of code without a contract reads both: the EVM returns the number
-//! of the block in which it runs (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
+//! The machines behind a hosted endpoint may disagree: each call may reach another machine, and a machine may still
+//! have a replaced block. If two separate calls read the newest block's number and an older block's hash, the results
+//! prove nothing together. Therefore one `eth_call` reads both. The call runs code without a contract: the EVM returns
+//! the number of the block in which the code runs (`NUMBER`) and the hashes of that block's ancestors (`BLOCKHASH`).
 //!
 //! `chain.rs` and `blocks.rs` use the result.
 
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 const METHOD: &str = "eth_call";
 /// The number of ancestors whose hashes the EVM can return.
 pub(crate) const ANCESTORS: u64 = 256;
-/// The maximum number of ancestors that one call reads.
+/// The maximum number of ancestors per call.
 pub(crate) const MAX: usize = 256;
 
-/// An ancestor whose hash is read.
+/// An ancestor whose hash is requested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ancestor {
     /// The block with this number.
@@ -26,19 +26,18 @@ pub(crate) enum Ancestor {
     Below(u64),
 }
 
-/// A block's number and the hashes of its ancestors, as one node has them.
+/// A block's number and the hashes of its ancestors, according to one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct View {
     /// The number of the block in which the call ran.
     pub(crate) number: u64,
-    /// The hash of each ancestor; `None` if the requested block is not below the block in which the call ran, or more
-    /// than [`ANCESTORS`] below it.
+    /// The hash of each ancestor; `None` if the requested block is not below the block in which the call ran, or is
+    /// more than [`ANCESTORS`] below that block.
     pub(crate) ancestors: Vec<Option<B256>>,
 }
 
 impl Chain {
-    /// Reads the hashes of these ancestors of the block `at`, which is a tag or an EIP-1898 object. Reads at most
-    /// [`MAX`].
+    /// Reads the hashes of these ancestors of the block `at`, at most [`MAX`]. `at` is a tag or an EIP-1898 object.
     pub(crate) async fn read_ancestor_hashes(&self, ancestors: &[Ancestor], at: Value) -> Result<View, ChainError> {
         let malformed = |what| ChainError::Malformed { method: METHOD, what };
         let code = ancestor_hash_code(ancestors).ok_or_else(|| malformed("too many blocks: none was asked for"))?;
@@ -62,7 +61,7 @@ fn parse_known_hash(hash: &[u8; 32]) -> Option<B256> {
     (*hash != [0; 32]).then(|| B256::new(*hash))
 }
 
-/// Builds EVM code that returns the block's number and the hash of each ancestor, one word each.
+/// Builds EVM code that returns the block's number and each ancestor's hash, one word each.
 fn ancestor_hash_code(ancestors: &[Ancestor]) -> Option<Bytes> {
     const NUMBER: u8 = 0x43;
     const SUB: u8 = 0x03;

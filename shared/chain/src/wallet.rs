@@ -1,12 +1,13 @@
-//! The wallet seed, and each agent's wallet that is derived from it.
+//! The wallet seed, and the wallets that are derived from it.
 //!
-//! One seed derives every wallet (BIP-32), so there is only one secret to protect and to back up, and a wallet is
-//! stored as an index. The wallet's address is stored with the index and compared before anything is signed, so a
+//! All wallets are derived from one seed (BIP-32), so there is only one secret to protect and to back up, and a wallet
+//! is stored as an index. The wallet's address is stored with the index and compared before each signature, so a
 //! replaced seed is detected before any transfer fails.
 //!
-//! Every step of the path is hardened, so a leaked wallet key reveals no other key, even together with public keys
-//! (BIP-32, "Implications"). Addresses therefore can't be derived from a public key, and attestations replace that
-//! check (`attestation.rs`). The derivation is implemented here because no library wipes its intermediate values.
+//! Every step of the derivation path is hardened, so a leaked wallet key reveals no other key, even together with
+//! public keys (BIP-32, "Implications"). Therefore an address can't be checked against a public key, and attestations
+//! replace that check (`attestation.rs`). The derivation is implemented in this file because no library wipes its
+//! intermediate values.
 
 use alloy::primitives::{Address, hex};
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -17,39 +18,40 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// Why a key can't be used. The error does not contain the secret.
+/// Why a key can't be used. The error contains no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The seed is malformed.
     #[error("the wallet seed must be 64 to 128 hexadecimal digits, two for each byte")]
     Seed,
-    /// The wallet can't be derived: the index is 2^31 or more, or BIP-32 skips the index (about once in 2^127).
+    /// The index is 2^31 or more, or BIP-32 skips the index (about one index in 2^127).
     #[error("wallet {0} can't be derived")]
     Wallet(u32),
     /// The nonce key is too short.
     #[error("the nonce key must have at least 32 characters")]
     Nonce,
-    /// The payment's nonce was derived with another nonce key.
+    /// The payment's nonce was derived from another nonce key.
     #[error("the nonce key is not the one that this payment's nonce was derived with")]
     NonceChanged,
 }
 
 /// The secret from which all wallets are derived. Only the key of m/44'/60'/0'/0', one step above the wallets, is in
-/// memory, so that a wallet takes one derivation, and the memory contains only what wallets need. Derived wallets are
-/// cached, because a derivation costs as much as a signature. All keys are overwritten when they are dropped.
+/// memory, so that deriving a wallet takes one step and the memory contains no key that wallets do not need. Derived
+/// wallets are cached, because a derivation costs as much as a signature. All keys are overwritten when they are
+/// dropped.
 pub struct WalletSeed {
     accounts: Node,
     derived: Mutex<HashMap<u32, Arc<WalletSigner>>>,
 }
 
-/// The maximum number of cached wallets. At the maximum, all are dropped. A wallet takes some 100 bytes. An attacker
-/// who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
+/// The maximum number of cached wallets. When the cache is full, all wallets are dropped. A wallet takes some 100
+/// bytes. An attacker who reads this memory also gets the seed's key, so a smaller cache would not protect wallets.
 const MAX_DERIVED: usize = 1_000;
 
-/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), but all steps are hardened.
+/// m/44'/60'/0'/0': BIP-44's external accounts of Ethereum (SLIP-44 coin type 60), with all steps hardened.
 const ACCOUNTS: [u32; 4] = [44, 60, 0, 0];
 
-/// BIP-32 numbers hardened steps from 2^31.
+/// In BIP-32, the numbers of hardened steps start at 2^31.
 const HARDENED: u32 = 1 << 31;
 
 impl WalletSeed {
@@ -75,7 +77,7 @@ impl WalletSeed {
         if let Some(wallet) = derived().get(&index) {
             return Ok(Arc::clone(wallet));
         }
-        // The lock is not held during the derivation, so that it does not delay other agents' calls.
+        // The lock is released during the derivation, so that other agents' calls do not wait.
         let node = self.accounts.derive_hardened(index).ok_or(KeyError::Wallet(index))?;
         let wallet = Arc::new(node.wallet_signer().ok_or(KeyError::Wallet(index))?);
         let mut derived = derived();
@@ -87,7 +89,7 @@ impl WalletSeed {
     }
 }
 
-/// Prints no seed, because debug output may be logged.
+/// Omits the seed, because debug output may be logged.
 impl fmt::Debug for WalletSeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletSeed(..)")
@@ -108,8 +110,8 @@ impl Node {
         Some(root)
     }
 
-    /// Derives the hardened child `step`; `None` if it does not exist (BIP-32, "Private parent key → private child
-    /// key").
+    /// Derives the hardened child with this number; `None` if the child does not exist (BIP-32, "Private parent key →
+    /// private child key").
     fn derive_hardened(&self, step: u32) -> Option<Self> {
         let number = step.checked_add(HARDENED)?.to_be_bytes();
         let mut child = Self::from_hmac(self.chain_code.as_slice(), &[&[0], self.key.as_slice(), &number])?;
@@ -126,7 +128,7 @@ impl Node {
         (!is_zero).then_some(child)
     }
 
-    /// Computes an HMAC-SHA512, and splits it into a key and a chain code.
+    /// Computes an HMAC-SHA512 and splits the result into a key and a chain code.
     fn from_hmac(key: &[u8], parts: &[&[u8]]) -> Option<Self> {
         let mut mac = Hmac::<Sha512>::new_from_slice(key).ok()?;
         for part in parts {
@@ -158,7 +160,7 @@ fn parse_scalar(key: &[u8; 32]) -> Option<Scalar> {
     number.filter(|number| !bool::from(number.is_zero()))
 }
 
-/// The key of one wallet. It signs only transfers of the networks' tokens, and the wallet's attestation.
+/// The key of one wallet. The key signs only transfers of the networks' tokens, and the wallet's attestation.
 pub struct WalletSigner {
     pub(crate) key: SigningKey,
     address: Address,
