@@ -1,18 +1,19 @@
-//! Backfills the window of a rule: counts the payments that were authorized before the rule counted them.
+//! Backfills the window of a rule: counts payments that were authorized before the rule existed or before its duration
+//! or services changed.
 //!
-//! A rule is new, or an update changes the duration or the services. `people` writes only versions to windows, so the
-//! first decision after the update backfills the window. Until then the evaluation gets no window of the rule, and
-//! every payment that the rule counts is denied. Three steps make the window complete, in this order:
+//! `people`, which stores a new or changed rule, can only write versions to windows. The first decision after the
+//! change therefore backfills the window. Until the backfill is complete, the evaluation does not get the rule's window
+//! and denies every payment that the rule counts. Three steps make the window complete, in this order:
 //!
-//! 1. The windows of all services are fenced: they reject decisions on earlier versions of the agent's record, which
-//!    may not have the rule. A payment that commits afterwards is counted by the rule itself, after the backfill.
+//! 1. The windows of all services are fenced: they reject decisions that were based on earlier versions of the agent's
+//!    record, which may not contain the rule. The rule's window therefore counts every payment that commits afterwards.
 //! 2. The agent's settlements are read, strongly consistent, newest first, so every earlier payment is found.
-//! 3. Each page of settlements is counted in one transaction, together with the position in the list (`bfc`). A backfill
-//!    that stops anywhere continues at this position.
+//! 3. Each page of settlements is counted in one transaction, together with the position in the list (`bfc`). An
+//!    interrupted backfill continues at this position.
 //!
 //! The duration and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
 //! backfill. A payment that is released after its backfill stays counted until the payment leaves the window, because
-//! the settlement does not name the rule.
+//! the settlement does not contain the rule's id.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -29,39 +30,39 @@ use purser_domain::{
     SettlementId, SettlementState, Timestamp, Window, WindowScope,
 };
 
-/// The number of settlements in a page. Their counted payments and the totals fit into one transaction.
+/// The number of settlements per page. One transaction can count a page's payments and update the totals.
 const PAGE: u32 = 90;
-/// The maximum number of pages that one call reads: 9,000 payments, in about four of the 15 seconds of a call.
+/// The maximum number of pages per call: 9,000 payments, which take about four of the call's 15 seconds.
 const MAX_PAGES: u32 = 100;
 const BACKFILLING: &str = "counting the payments before a rule";
 
-/// How far a window is backfilled.
+/// The progress of a window's backfill.
 struct Progress {
-    /// The version of the rule that the window has.
+    /// The rule's version in the window's totals.
     stamp: u64,
-    /// The version of the window's content. `None` if nothing was ever written to the window.
+    /// The version of the window's content; `None` if nothing was ever written to the window.
     version: Option<u64>,
     /// Whether all earlier payments are counted.
     is_complete: bool,
-    /// The oldest settlement that was read. `None` at the start.
+    /// The oldest settlement that was read; `None` at the start.
     position: Option<SettlementId>,
-    /// Payments up to this time do not count.
+    /// Payments at or before this time do not count.
     cut: Timestamp,
-    /// The eviction watermarks of other durations, which the rule had before.
+    /// The names of the attributes with the eviction watermarks of the rule's earlier durations.
     other_horizons: Vec<String>,
 }
 
 /// A page of settlements.
 struct Page {
     entries: Vec<Entry>,
-    /// The position after the page. `None` if no older payment counts.
+    /// The position after the page; `None` if no older payment counts.
     next: Option<SettlementId>,
 }
 
 impl Ledger {
-    /// Counts the earlier payments of each counting rule whose window lacks them. The returned error is retryable if the
-    /// agent has more settlements than one call counts; the next call continues. Takes 1 write unit for each service of
-    /// the agent, and 2 for each rule and each counted payment.
+    /// Counts the earlier payments of each counting rule whose window lacks them. Returns a retryable error if the
+    /// agent has more settlements than one call reads; the next call continues. Takes 1 write unit per service of the
+    /// agent, and 2 per rule and per counted payment.
     pub async fn backfill(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
         self.fence_windows(agent).await?;
         let pages = PagesLeft::new(MAX_PAGES);
@@ -83,7 +84,7 @@ impl Ledger {
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
             let progress = self.read_progress(&totals, counting.length, &counting.coverage(), now)?;
-            // If the rule was changed meanwhile, the caller reads the changed rule.
+            // If the rule was changed meanwhile, the caller must read the changed rule.
             if progress.is_complete || progress.stamp != counting.rule.version {
                 return Ok(());
             }
@@ -120,8 +121,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the windows that a backfill at `now` would make complete, for display only. If there are more payments
-    /// than one call reads, the window is full and its spend an upper bound.
+    /// Returns the windows as a backfill at `now` would complete them, for display only. If there are more payments
+    /// than one call reads, the window is full and its spend is an upper bound.
     pub async fn windows_before_backfill(
         &self,
         agent: &Agent,
@@ -161,7 +162,7 @@ impl Ledger {
         Ok(windows)
     }
 
-    /// Returns whether the window counts all payments before the rule.
+    /// Returns whether the window counts all payments that are older than the rule.
     pub(crate) fn is_backfilled(&self, totals: &Item, length: Duration, coverage: &Fingerprint) -> Result<bool> {
         let progress = self.read_progress(totals, length, coverage, Timestamp::EPOCH)?;
         Ok(progress.is_complete)
@@ -178,7 +179,7 @@ impl Ledger {
         let own = eviction_watermark_name(length);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_horizons: Vec<String> = names.cloned().collect();
-        // Payments that were evicted by another duration may count.
+        // Payments that were evicted under another duration may count under this duration.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_horizons.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
         let horizon = self.read_eviction_watermark(totals, length)?;
@@ -186,7 +187,7 @@ impl Ledger {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
             is_complete: is_same && position.is_none(),
-            // The first page writes the watermark, so that a slower clock can't record a time before.
+            // The first page writes the watermark, so that a slower clock can't record an earlier time.
             cut: match position {
                 Some(_) => horizon,
                 None => horizon.max(now.before(length)),
@@ -196,7 +197,7 @@ impl Ledger {
         })
     }
 
-    /// Reads a page of settlements, newest first, and returns the payments after `cut` that the rule counts.
+    /// Reads a page of settlements, newest first. Returns the payments after `cut` that the rule counts.
     async fn earlier_payments(
         &self,
         agent: AgentId,
@@ -213,7 +214,7 @@ impl Ledger {
         let next = oldest.filter(|oldest| is_full && oldest.authorized_at() > cut);
         let counts = |settlement: &&Settlement| {
             let service = settlement.terms.purchase().map(|purchase| purchase.service);
-            // A payment to a service that has left the catalog counts.
+            // A payment to a service that is no longer in the catalog counts.
             let applies = service.is_some_and(|service| {
                 let service = catalog.find_by_id(service);
                 service.is_none_or(|service| counting.applies_to(&service.slug))
@@ -248,7 +249,8 @@ impl Ledger {
             .expression_attribute_values(":coverage", counting.coverage().write())
             .expression_attribute_values(":cut", progress.cut.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // Every write of counted payments changes `ver`, so the page fits what was read.
+        // Every write of counted payments changes `ver`. This condition therefore ensures that the page matches the
+        // window that was read.
         let unchanged = match progress.version {
             Some(version) => {
                 update = update.expression_attribute_values(":ver", version.write());

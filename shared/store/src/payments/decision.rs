@@ -1,8 +1,8 @@
 //! Decisions for the agent's owner: blocked and escalated requests with their reasons, and reverted confirmations.
 //!
-//! A row is added once and never changed. The row of a blocked or escalated request contains the numbers of every
-//! check, in addition to its one reason. An allowed payment has no row, because its settlement contains the numbers.
-//! The log ([`Ledger::read_decisions`]) lists both.
+//! A row is added once and never changed. The row of a blocked or escalated request contains the reason and the numbers
+//! of every check. An allowed payment has no row, because its settlement contains the numbers.
+//! [`Ledger::read_decisions`] lists decisions with and without a row.
 
 use crate::{
     codec::attribute::encode_text,
@@ -21,19 +21,19 @@ use purser_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// A range of positions in an agent's log, including both ends.
+/// A range of positions in an agent's log. The range includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRange {
     /// The first position.
     pub first: Uuid,
     /// The last position.
     pub last: Uuid,
-    /// Whether the range is read from its end.
+    /// Whether the newest decisions are read first.
     pub newest_first: bool,
 }
 
 impl LogRange {
-    /// Creates the range of decisions from the time `from` to before the time `to`.
+    /// Creates the range of decisions at or after `from` and before `to`.
     pub fn new(from: Timestamp, to: Timestamp, newest_first: bool) -> Self {
         Self {
             first: SettlementId::new_at(from, [0; 8]).uuid(),
@@ -48,7 +48,7 @@ impl LogRange {
 pub struct LogPage {
     /// The decisions, in the order of the range.
     pub decisions: Vec<LoggedDecision>,
-    /// The range that was not read yet; `None` at the end.
+    /// The range that is left to read; `None` at the end.
     pub rest: Option<LogRange>,
 }
 
@@ -57,11 +57,11 @@ pub struct LogPage {
 pub struct PastPayments {
     /// The payments, newest first.
     pub payments: Vec<PastPayment>,
-    /// Whether earlier payments were not read.
+    /// Whether there are earlier payments that were not read.
     pub is_partial: bool,
 }
 
-/// Rows of a query, and the position of the last row if more rows follow.
+/// The rows of a query, and the position of the last row if more rows follow.
 struct Rows {
     items: Vec<Item>,
     end: Option<Uuid>,
@@ -76,7 +76,7 @@ const fn id_after(place: Uuid) -> Uuid {
 }
 
 impl Ledger {
-    /// Adds a decision that creates no approval. Takes 1 write unit.
+    /// Adds a decision without an approval. Takes 1 write unit.
     pub async fn add_decision(&self, decision: &DecisionRecord) -> Result<()> {
         let put = self
             .db
@@ -84,12 +84,12 @@ impl Ledger {
             .table_name(self.decisions_table()?)
             .set_item(Some(write_decision(decision)))
             .condition_expression("attribute_not_exists(pk)");
-        // The id is random, so an existing row was written by an attempt whose response was lost.
+        // The id is random, so only an earlier attempt whose response was lost can have written the row.
         was_applied(put.send().await, "recording a decision").map(|_| ())
     }
 
-    /// Reads up to `limit` of the agent's decisions before the position `before`, or the newest decisions, newest
-    /// first, eventually consistent.
+    /// Reads up to `limit` of the agent's decisions, newest first, eventually consistent. The decisions are before the
+    /// position `before`, or are the newest decisions if `before` is `None`.
     pub async fn read_decisions(
         &self,
         agent: AgentId,
@@ -121,7 +121,7 @@ impl Ledger {
         let decisions: Result<Vec<LoggedDecision>> = settlements.chain(others).collect();
         let mut decisions = decisions?;
         decisions.sort_by_key(LoggedDecision::log_position);
-        // Decisions beyond the last row of an incomplete list may be missing, so the page ends there.
+        // Decisions beyond the last row of an incomplete list may be missing, so the page ends at that row.
         let ends = [allowed.end, recorded.end].into_iter().flatten();
         let rest = if range.newest_first {
             decisions.reverse();
@@ -145,7 +145,7 @@ impl Ledger {
         })
     }
 
-    /// Reads the agent's newest payments in this range, newest first, eventually consistent. May read some more than
+    /// Reads the agent's newest payments in this range, newest first, eventually consistent. May return a few more than
     /// `most`. The newest `calls` payments include their provider calls.
     pub async fn read_payments_between(
         &self,
@@ -162,7 +162,7 @@ impl Ledger {
             }),
         );
         while let Some(range) = rest.filter(|_| payments.len() < most) {
-            // A Query page has at most one megabyte, which is a thousand of these rows.
+            // A page of a DynamoDB query has at most one megabyte, which is about a thousand of these rows.
             let page = self
                 .read_rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
                 .await?;
@@ -208,7 +208,7 @@ impl Ledger {
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query.send().await.map_err(store_error("reading decisions"))?;
         let items = answer.items.unwrap_or_default();
-        // A page ends at the limit or at a megabyte.
+        // DynamoDB ends a page at the limit or after a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {
             let last = Uuid::try_parse(key::sort_key_text(last)).ok();
             last.ok_or_else(|| Row::new(table, &Item::new()).corrupt_error("sk"))
@@ -219,7 +219,7 @@ impl Ledger {
         })
     }
 
-    /// Reads the provider calls that these settlements pay for, as the agents described them, by settlement id.
+    /// Reads the provider calls of these settlements, as the agents described them, by settlement id.
     pub async fn read_calls(&self, settlements: &[Settlement]) -> Result<HashMap<SettlementId, CallDescription>> {
         let terms = settlements.iter().map(|settlement| &settlement.terms);
         let keys: Vec<Key> = terms
@@ -231,13 +231,13 @@ impl Ledger {
         rows.map(|row| Ok((row.get("sid")?, row.get("call")?))).collect()
     }
 
-    /// Reads one decision of the agent that has its own row.
+    /// Reads one of the agent's decisions that have their own row.
     pub async fn find_recorded_decision(&self, agent: AgentId, id: TransactionId) -> Result<Option<LoggedDecision>> {
         let decision = self.read_decision_with_hash(agent, id).await?;
         Ok(decision.map(|(decision, _)| decision))
     }
 
-    /// Reads a decision like [`Self::find_recorded_decision`], with the hash of its row.
+    /// Reads a decision like [`Self::find_recorded_decision`], and also returns the hash of its row.
     pub async fn read_decision_with_hash(
         &self,
         agent: AgentId,
@@ -258,8 +258,8 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// Reads up to `limit` of the agent's decisions with their own rows (all except allowed payments and withdrawals)
-    /// before `before`, or the newest decisions, newest first.
+    /// Reads up to `limit` of the agent's decisions with their own rows, newest first: all decisions except allowed
+    /// payments and withdrawals. The decisions are before `before`, or are the newest decisions if `before` is `None`.
     pub async fn list_recorded_decisions(
         &self,
         agent: AgentId,
@@ -275,7 +275,6 @@ impl Ledger {
     }
 }
 
-/// Decodes a decision's row.
 pub(crate) fn read_decision(row: Row<'_>) -> Result<LoggedDecision> {
     match row.get("result")? {
         DecisionResult::RevertConfirmation => row.read().map(LoggedDecision::ConfirmationReverted),
@@ -333,7 +332,6 @@ pub(crate) fn write_reverted_confirmation(taken_back: &ConfirmationReverted) -> 
         .into_item()
 }
 
-/// Encodes the row of a decision.
 pub(crate) fn write_decision(decision: &DecisionRecord) -> Item {
     let reason = &decision.reason;
     let hostname = match reason {

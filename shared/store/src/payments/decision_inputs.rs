@@ -1,9 +1,9 @@
 //! Reads all inputs of a decision in one round trip: a `BatchGetItem` of single rows, including the policy, and a
-//! concurrent Query of the window.
+//! concurrent query of the window.
 //!
-//! Reads of several items are not a snapshot, so they may be inconsistent. This is safe, because the conditions of the
-//! resulting write check every input again. Only a policy and the policy version in its window's totals must be equal
-//! before the decision, so they are read again until they are.
+//! Reads of several items are not a snapshot, so the items may be inconsistent. This is safe, because the conditions of
+//! the resulting write check every input again. Only the policy's version and the policy version in the window's totals
+//! must be equal before the decision. If they differ, both are read again.
 
 use crate::{
     codec::backoff::Backoff,
@@ -19,23 +19,23 @@ use purser_domain::{
     RecentPayments, Result, RuleId, ServiceId, Timestamp, Window, WindowScope,
 };
 
-/// The items to read in addition to the calling agent's record.
+/// The items to read in addition to the agent's record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DecisionKeys {
     /// The service to pay. Without a service, no window is read.
     pub service: Option<ServiceId>,
     /// The hash of the idempotency key.
     pub key: Option<Fingerprint>,
-    /// The approval that the request names.
+    /// The approval in the request.
     pub approval: Option<ApprovalId>,
-    /// Whether to read the operators' freezes, which a decision needs.
+    /// Whether to read the operators' freezes. Every decision needs the freezes.
     pub freezes: bool,
 }
 
-/// The inputs of a decision. No input is older than the call that read it.
+/// The inputs of a decision, read after the call began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionInputs {
-    /// The idempotency record, if the key was used.
+    /// The record of the idempotency key, if the key was already used.
     pub record: Option<IdempotencyRecord>,
     /// The approval, which may belong to another agent.
     pub approval: Option<Approval>,
@@ -48,27 +48,28 @@ pub struct DecisionInputs {
 /// The policy and windows of an agent and a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceState {
-    /// The agent's policy for the service, stored or by default; `None` if the service was never enabled.
+    /// The agent's policy for the service, stored or by default; `None` if the service was never enabled for the agent.
     pub enabled: Option<EnabledService>,
-    /// Whether `enabled` is a default that is not stored yet. Nothing can be reserved before [`Ledger::write_default_policy`].
+    /// Whether `enabled` is a default policy that is not stored yet. Before anything is reserved,
+    /// [`Ledger::write_default_policy`] must store the policy.
     pub is_unwritten: bool,
     /// The day window; empty if nothing was ever authorized.
     pub day: Window,
-    /// The window of each of the agent's rules that count payments, without windows that are not backfilled yet.
+    /// The windows of the agent's counting rules, except windows that are not backfilled yet.
     pub budgets: Vec<(RuleId, Window)>,
-    /// Whether `budgets` has the windows of all rules. Otherwise [`Ledger::backfill`] must be called, and the inputs read
-    /// again.
+    /// Whether `budgets` contains the windows of all counting rules. If not, the caller must call [`Ledger::backfill`]
+    /// and read the inputs again.
     pub is_backfilled: bool,
-    /// The agent's recent payments to the service, as far as the agent's rules need them.
+    /// The agent's recent payments to the service that the agent's rules need.
     pub recent: RecentPayments,
 }
 
-/// The caller for whom decision inputs are read.
+/// The agent whose inputs are read.
 #[derive(Clone, Copy)]
 pub enum Reader<'a> {
     /// An agent whose key was verified.
     Verified(AgentId),
-    /// A caller with a key that is not verified yet, at this time.
+    /// A caller whose key is not verified yet, and the time of the request.
     Unverified(&'a PresentedKey, Timestamp),
 }
 
@@ -79,13 +80,14 @@ impl From<AgentId> for Reader<'_> {
 }
 
 impl DecisionInputs {
-    /// Returns the service state; an error if no service was requested.
+    /// Returns the service state, or an error if no service was requested.
     pub fn service_state_mut(&mut self) -> Result<&mut ServiceState> {
         let missing = || Error::internal("reading the service state", Fault::new("no service was asked for"));
         self.service_state.as_mut().ok_or_else(missing)
     }
 
-    /// Returns the operators' freeze that applies to the agent, if any; an error if freezes were not requested.
+    /// Returns the operators' freeze that applies to the agent, if any. Returns an error if the freezes were not
+    /// requested.
     pub fn frozen_by_operators(&self, agent: &Agent) -> Result<Option<Freeze>> {
         let missing = || Error::internal("reading the freezes", Fault::new("they were not asked for"));
         Ok(self.freezes.as_ref().ok_or_else(missing)?.widest_for_agent(agent))
@@ -98,17 +100,17 @@ impl ServiceState {
         std::iter::once(&self.day).chain(self.budgets.iter().map(|(_, window)| window))
     }
 
-    /// Returns a window with more expired payments at `at` than [`Ledger::read_live_payments`] reads, so that its spend is
-    /// unknown.
+    /// Returns a window that has more expired payments at `at` than [`Ledger::read_live_payments`] reads. The spend of
+    /// such a window is unknown.
     pub fn find_overlong_window(&self, at: Timestamp) -> Option<&Window> {
         self.all_windows().find(|window| window.may_overstate_spend(at))
     }
 }
 
 impl Ledger {
-    /// Reads the inputs and the agent, if it exists. Takes 5 read units, 6 with an approval, and one more for each rule
-    /// that counts payments, which are read in a second round trip. If an unverified caller's key is not a valid key of
-    /// the agent, budgets are not read, so that a wrong secret causes the same work as an agent that does not exist.
+    /// Reads the inputs and the agent, if the agent exists. Takes 5 read units, or 6 with an approval, and one more per
+    /// counting rule, in a second round trip. If an unverified caller's key is not a valid key of the agent, budgets
+    /// are not read, so that a wrong secret takes as long as an unknown agent.
     pub async fn read_decision_inputs(
         &self,
         caller: impl Into<Reader<'_>>,
@@ -121,7 +123,7 @@ impl Ledger {
         };
         let mut backoff = Backoff::new();
         loop {
-            // Boxed because `join` copies a finished future, and the SDK's futures take kilobytes.
+            // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
             let rows = Box::pin(self.read_single_rows(agent, ask));
             let (rows, day) = tokio::try_join!(rows, Box::pin(self.read_day_window(agent, ask)))?;
             let SingleRows {
@@ -160,8 +162,8 @@ impl Ledger {
         }
     }
 
-    /// Reads more of each window that may have unread expired payments, so that the window's spend at `at` is exact. If
-    /// more payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_overlong_window`]).
+    /// Reads the remaining expired payments of each window, so that the window's spend at `at` is exact. If more
+    /// payments have expired than one call reads, the spend stays unknown ([`ServiceState::find_overlong_window`]).
     pub async fn read_live_payments(&self, service_state: &mut ServiceState, at: Timestamp) -> Result<()> {
         let left = PagesLeft::for_one_call();
         let budgets = service_state.budgets.iter_mut().map(|(_, window)| window);
@@ -171,16 +173,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Combines the policy, the day window and the agent's budgets; `None` if a policy or budget and its window were
-    /// read at different versions.
+    /// Combines the policy, the day window and the agent's budgets. Returns `None` if the policy, or a budget, was read
+    /// at another version than its window.
     async fn read_service_state(
         &self,
         policy: Option<EnabledService>,
         (mut day, recent): (Window, RecentPayments),
         agent: Option<&Agent>,
     ) -> Result<Option<ServiceState>> {
-        // Policy and window are stored together. If neither is stored, a default may apply, and the window begins at
-        // its version.
+        // A policy and its window are stored together. If neither is stored, a default policy may apply, and its window
+        // starts at the default's version.
         let is_stored = day.stamp != 0;
         if policy.is_some() != is_stored || policy.as_ref().is_some_and(|enabled| enabled.version != day.stamp) {
             return Ok(None);
@@ -250,8 +252,8 @@ impl Ledger {
         self.read_day_head(scope).await.map(Some)
     }
 
-    /// Reads the windows of the agent's rules that count payments, concurrently; `None` if a window was read at another
-    /// version than its rule. Also returns whether all windows are backfilled; the others are left out.
+    /// Reads the windows of the agent's counting rules concurrently. Returns `None` if a window was read at another
+    /// version than its rule. Omits windows that are not backfilled, and returns whether all windows are backfilled.
     async fn read_budget_windows(&self, agent: Option<&Agent>) -> Result<Option<(Vec<(RuleId, Window)>, bool)>> {
         let mut reads = tokio::task::JoinSet::new();
         let Some(agent) = agent else {

@@ -1,9 +1,10 @@
 //! Escalates a decision: writes the approval, its idempotency record and the decision in one transaction.
 //!
-//! Invariant: at most one approval of a request is open. The approvals of identical requests share one partition and
-//! are numbered from 0, and each number can be used once. If an open approval has the number that an escalation tries,
-//! the escalation uses this approval. If the open approval waives too few limits, the escalation ends the approval and
-//! creates the next. The number of an agent's pending approvals is limited (`waiting.rs`). Nothing is reserved.
+//! Invariant: each request has at most one open approval. The approvals of identical requests share a partition and are
+//! numbered from 0. Each number can be used once. If an open approval already has the number that an escalation tries,
+//! the escalation uses that approval. If the open approval waives too few limits, the escalation ends that approval and
+//! creates the next. The number of an agent's pending approvals is limited (`waiting.rs`). An escalation reserves
+//! nothing.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -28,11 +29,11 @@ use purser_domain::{
 pub enum EscalateResult {
     /// A new approval is pending.
     Staged(Approval),
-    /// An identical request with another idempotency key already has a pending approval, which this request uses.
+    /// An identical request with another idempotency key has a pending approval. This request uses the same approval.
     Joined(Approval),
     /// The idempotency key was already used. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
-    /// The agent has the maximum number of pending approvals, and no open approval is for this request. Nothing was
+    /// The agent has the maximum number of pending approvals, and this request has no open approval. Nothing was
     /// written, so the caller records the rejection under the same id.
     TooMany,
 }
@@ -41,7 +42,7 @@ pub enum EscalateResult {
 enum Role {
     Key,
     Approval,
-    /// The open approval that ends.
+    /// The open approval that this escalation ends.
     Ended,
     /// The set of the agent's approvals that may be pending.
     Waiting,
@@ -50,9 +51,9 @@ enum Role {
 
 /// The approval to which the idempotency key is bound.
 enum ApprovalSlot {
-    /// A new approval, and the open approval that waives too few limits and ends.
+    /// A new approval. If an open approval waives too few limits, the second value is that approval, which ends.
     New(Approval, Option<Box<Approval>>),
-    /// An existing open approval.
+    /// An open approval that already exists.
     Taken(Approval),
 }
 
@@ -72,13 +73,14 @@ impl ApprovalSlot {
 }
 
 impl Ledger {
-    /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to it.
-    /// The same transaction records the decision with the approval's id. A new approval expires at `expires_at`. It is
-    /// created only if fewer than `most` of the agent's approvals are pending. `carried` is the given approval of the
-    /// request, which waives too few limits. With `carried`, the key may be bound to an earlier approval of the request.
+    /// Creates the approval that a decision requires, or uses the open approval, and binds the idempotency key to the
+    /// approval. The same transaction records the decision with the approval's id. A new approval expires at
+    /// `expires_at`, and is created only if fewer than `most` of the agent's approvals are pending. `carried` is the
+    /// granted approval that the request contains and that waives too few limits. With `carried`, the key may already
+    /// be bound to an earlier approval of the request.
     ///
-    /// If several conditions fail, the first of the following determines the result: the key is used, the approval's
-    /// number is used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
+    /// If several conditions fail, the first of the following determines the result: the key was used, the approval's
+    /// number was used, too many approvals are pending. The limit therefore never rejects a repeated request, or a
     /// request that uses an open approval.
     pub async fn store_escalation(
         &self,
@@ -90,7 +92,7 @@ impl Ledger {
     ) -> Result<EscalateResult> {
         let mut backoff = Backoff::new();
         let mut place = match carried {
-            // Nearly every escalated request is new, so number 0 is tried without reading.
+            // Most escalated requests are new, so number 0 is tried without a read.
             None => ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None),
             Some(_) => self.read_next_sequence(decision, expires_at).await?,
         };
@@ -182,8 +184,8 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads the newest approval of this request. Uses the approval if it is open and waives all limits, and otherwise the
-    /// next number.
+    /// Reads the newest approval of this request. Returns the approval if it is open and waives all limits; otherwise
+    /// returns a new approval with the next number.
     async fn read_next_sequence(&self, decision: &DecisionRecord, expires_at: Timestamp) -> Result<ApprovalSlot> {
         let Some(newest) = self.read_newest_approval(decision.agent, &decision.fingerprint).await? else {
             return Ok(ApprovalSlot::New(required_approval(decision, expires_at, 0)?, None));
@@ -225,7 +227,7 @@ fn is_open_for_decision(approval: &Approval, decision: &DecisionRecord) -> bool 
     approval.status(decision.at).is_open()
 }
 
-/// Returns the number that follows the newest approval of a request.
+/// Returns the number after the newest approval of a request.
 pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
     let Some(newest) = newest else {
         return Ok(0);
@@ -234,7 +236,6 @@ pub(crate) fn next_number(newest: Option<&Approval>) -> Result<u32> {
     next.ok_or_else(|| Error::internal("asking a user", Fault::new("the numbers are used up")))
 }
 
-/// Returns the limits that require the approval.
 fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
     match &decision.reason {
         Reason::ApprovalRequired { asking, .. } => asking,
@@ -242,13 +243,12 @@ fn asking(decision: &DecisionRecord) -> &[AskingLimit] {
     }
 }
 
-/// Whether the key was bound by an attempt of the same escalation whose response was lost.
+/// Returns whether an earlier attempt of this call, whose response was lost, bound the key.
 fn was_written_by_this_call(record: &IdempotencyRecord, decision: &DecisionRecord, place: &ApprovalSlot) -> bool {
     matches!(record, IdempotencyRecord::Escalated { transaction, approval, .. }
         if *transaction == decision.transaction && *approval == place.approval().id)
 }
 
-/// Creates the approval that a decision requires.
 fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence: u32) -> Result<Approval> {
     let (Reason::ApprovalRequired { threshold, asking, .. }, Some(operation)) =
         (&decision.reason, decision.operation.clone())

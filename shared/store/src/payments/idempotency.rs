@@ -3,7 +3,7 @@
 use crate::codec::item::Row;
 use purser_domain::{ApprovalId, BoundPayment, Fingerprint, Result, TransactionId};
 
-/// What an idempotency key was used for. The record of an authorization is permanent.
+/// The use of an idempotency key. The record of an authorization is permanent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdempotencyRecord {
     /// The key authorized a payment.
@@ -25,14 +25,13 @@ pub enum IdempotencyRecord {
 }
 
 impl IdempotencyRecord {
-    /// Returns the fingerprint of the request for which the key was first used.
+    /// Returns the fingerprint of the first request with this key.
     pub const fn fingerprint(&self) -> &Fingerprint {
         match self {
             Self::Allowed { fingerprint, .. } | Self::Escalated { fingerprint, .. } => fingerprint,
         }
     }
 
-    /// Decodes an idempotency row.
     pub(crate) fn read_record(row: Row<'_>) -> Result<Self> {
         let fingerprint = row.get("rh")?;
         match row.get::<String>("kind")?.as_str() {
@@ -57,7 +56,7 @@ impl IdempotencyRecord {
     }
 }
 
-/// The `kind` of an authorization.
+/// The value of `kind` for an authorization.
 pub(crate) const ALLOW: &str = "allow";
-/// The `kind` of an escalation.
+/// The value of `kind` for an escalation.
 pub(crate) const ESCALATE: &str = "esc";

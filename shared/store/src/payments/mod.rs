@@ -1,5 +1,5 @@
-//! Payments (decision inputs, reservation, settlement, decision record), withdrawals, and the claims of wallets by
-//! agents.
+//! Payments (decision inputs, reservations, settlements, decision records), withdrawals, and the claims that assign
+//! wallets to agents.
 
 pub(crate) mod backfill;
 pub(crate) mod decision;

@@ -1,14 +1,14 @@
 //! An agent's withdrawal address, and the reservation of a withdrawal to this address.
 //!
 //! Invariants: only `payments` writes the address and its delay, by its own clock. A withdrawal is reserved in one
-//! transaction with the record that its decision used, so it goes to the stored address after the delay, and only one
-//! of two concurrent withdrawals is reserved. The transaction is conditional on the agent's owner, so nothing is
-//! reserved for an earlier owner after an ownership transfer. A withdrawal's idempotency key is bound permanently. No
-//! withdrawal is reserved while the latest withdrawal is open; a revert can reopen an earlier one
-//! (`revert_confirmation.rs`).
+//! transaction that checks the record on which the decision was based. A withdrawal therefore goes to the stored
+//! address after the delay, and only one of two concurrent withdrawals is reserved. The transaction is conditional on
+//! the agent's owner, so nothing is reserved for an earlier owner after an ownership transfer. A withdrawal's
+//! idempotency key is bound permanently. No withdrawal is reserved while the latest withdrawal is open; a revert can
+//! reopen an earlier withdrawal (`revert_confirmation.rs`).
 //!
-//! The record names the latest withdrawal, which is open while its settlement is authorized. The record therefore need
-//! not change when the withdrawal ends on chain.
+//! The record contains the id of the latest withdrawal. A withdrawal is open while its settlement is authorized, so the
+//! record need not change when the withdrawal ends on chain.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -36,7 +36,7 @@ pub struct WithdrawalKey {
     pub settlement: SettlementId,
 }
 
-/// The inputs of a decision on a withdrawal, strongly consistent.
+/// The inputs of a decision on a withdrawal, read strongly consistent.
 #[derive(Clone, Debug)]
 pub struct StoredWithdrawalInputs {
     /// The agent; `None` if the agent does not exist.
@@ -52,9 +52,9 @@ pub struct StoredWithdrawalInputs {
 /// The result of reserving a withdrawal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveWithdrawalResult {
-    /// The withdrawal is reserved with the given terms.
+    /// The withdrawal is reserved.
     Done,
-    /// An input of the decision has changed, or may have changed. The caller reads and decides again.
+    /// An input of the decision has changed, or may have changed. The caller must read and decide again.
     Raced,
 }
 
@@ -102,7 +102,7 @@ impl Ledger {
         })
     }
 
-    /// Replaces the record with its next version. Takes 4 write units.
+    /// Stores the next version of the record. Takes 4 write units.
     pub async fn put_withdrawal_record(
         &self,
         agent: AgentId,
@@ -168,7 +168,7 @@ impl Ledger {
             .expression_attribute_values(":owner", encode_text(grant.owner().as_str()));
         transaction.add_check(Role::Agent, owned)?;
         if let Some(latest) = grant.base_record().latest {
-            // A reorganization may have reopened the latest withdrawal since it was read.
+            // A reorganization may have reopened the latest withdrawal after it was read.
             let check = ConditionCheck::builder()
                 .table_name(&*self.table)
                 .set_key(Some(Key::settlement(terms.agent, latest).attributes()))
@@ -181,7 +181,7 @@ impl Ledger {
             Some(TransactionOutcome::Committed) => Ok(ReserveWithdrawalResult::Done),
             Some(TransactionOutcome::Refused(refusal)) => {
                 let used = refusal.existing_item(Role::Key).map(|item| self.item_row(item).read());
-                // An attempt whose response was lost wrote the record.
+                // An earlier attempt whose response was lost wrote the record.
                 if used
                     .transpose()?
                     .is_some_and(|used: WithdrawalKey| used.settlement == terms.id)
@@ -195,7 +195,6 @@ impl Ledger {
         }
     }
 
-    /// Decodes the record of a withdrawal address.
     pub(crate) fn read_withdrawal_item(&self, item: &Item) -> Result<WithdrawalRecord> {
         self.item_row(item).read()
     }

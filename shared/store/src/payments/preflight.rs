@@ -1,5 +1,5 @@
-//! Replay keys of preflights: one row for each key, with the fingerprint of the request. Replay keys do not affect
-//! spending, because authorize never reads them. DynamoDB deletes the rows by TTL.
+//! Replay keys of preflights: one row per key, with the fingerprint of the request. Authorize never reads replay keys,
+//! so they do not affect spending. DynamoDB deletes the rows by TTL.
 
 use crate::{
     codec::attribute::Attribute as _, codec::fault::store_error, codec::item::Draft, codec::key::Key,
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
 pub enum ReplayKey {
     /// The key belongs to this request for a day from now.
     Held,
-    /// The request with this fingerprint used the key less than a day ago.
+    /// Another request used the key less than a day ago. Contains the fingerprint of that request.
     Taken(Fingerprint),
 }
 
@@ -28,8 +28,7 @@ impl Ledger {
     ) -> Result<ReplayKey> {
         let row = Draft::new(&Key::preflight(agent, replay_key))
             .with("rh", fingerprint)
-            // In seconds, as TTL requires. DynamoDB may delete the row days later, so the condition below compares the
-            // time.
+            // TTL requires seconds. DynamoDB may delete the row days later, so the condition below compares the time.
             .with("ttl", &now.after(Duration::DAY).secs());
         let put = self
             .db

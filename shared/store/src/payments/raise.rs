@@ -1,7 +1,7 @@
-//! An agent's request for a temporary limit increase. The requests of an agent for one service share a partition, like the
-//! approvals of identical payments, and at most one is pending.
+//! An agent's requests for temporary limit increases. An agent's requests for one service share a partition, like the
+//! approvals of identical payments, and at most one of them is pending.
 //!
-//! The number of an agent's pending requests is limited (`waiting.rs`), apart from the number of pending approvals of
+//! The number of an agent's pending requests is limited (`waiting.rs`), independently of the pending approvals of
 //! payments.
 
 use crate::{
@@ -18,7 +18,7 @@ use purser_domain::{Approval, ApprovalId, LimitIncreaseRequest, Result};
 pub enum LimitIncreaseRequestResult {
     /// The request is pending.
     New(Approval),
-    /// An earlier request for the service is pending, or was rejected a short time ago.
+    /// An earlier request for the service is pending, or was rejected recently.
     Already(Approval),
     /// The agent has the maximum number of pending requests. Nothing was written.
     TooMany,
@@ -31,8 +31,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores a request for a temporary limit increase under the next number, unless an earlier request stands for it.
-    /// Fewer than `most` of the agent's requests for increases may be pending.
+    /// Stores a request for a temporary limit increase under the next number, unless an earlier request is pending or
+    /// was rejected recently. Returns `TooMany` unless fewer than `most` of the agent's requests are pending.
     pub async fn store_limit_increase_request(
         &self,
         asked: &Approval,

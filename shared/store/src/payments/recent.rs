@@ -2,8 +2,8 @@
 //!
 //! Each call, payee and operation is a separate attribute of the map, so that concurrent payments don't overwrite each
 //! other's values. If two payments of the same call are concurrent, the condition on the call's attribute rejects the
-//! second. The map is never removed, and is only written for an agent whose rules need it. A reservation stores its
-//! call, and a release removes the call. Payees and prices are stored only when a payment is confirmed, because an
+//! second payment. The map is never removed, and is only written for an agent whose rules need it. A reservation stores
+//! its call, and a release removes the call. Payees and prices are stored only when a payment is confirmed, because an
 //! authorization costs the agent nothing.
 
 use crate::{
@@ -25,10 +25,10 @@ use purser_domain::{
     RecentUpdate, Result, SettlementTerms, Timestamp, WindowScope,
 };
 
-/// The name of the attribute with the map.
+/// The attribute that contains the map.
 const RECENT: &str = "recent";
 
-/// Returns the name of an attribute in the map: a letter for the kind, followed by the digest.
+/// Returns the name of an attribute in the map: a letter for the kind, then the digest.
 fn recent_field_name(key: RecentKey) -> String {
     match key {
         RecentKey::Call(CallDigest(bytes)) => format!("c{}", BASE64.encode(bytes)),
@@ -49,8 +49,8 @@ fn parse_recent_field_name(name: &str) -> Option<RecentKey> {
     }
 }
 
-/// Encoded as the time of the last payment, which fits until the year 4253, and then the prices, oldest first, each as
-/// LEB128.
+/// Encoded as the time of the last payment, which fits until the year 4253, followed by the prices, oldest first. Each
+/// price is encoded as LEB128.
 impl Attribute for PaidPrices {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();
@@ -96,8 +96,8 @@ pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<Recent
 }
 
 impl Ledger {
-    /// Stores the payee and the price of a confirmed payment, if its decision compared them. Takes 2 write units, or 4
-    /// if the totals exceed 1 KB.
+    /// Stores the payee and the price of a confirmed payment, if the rules at its decision compared them. Takes 2 write
+    /// units, or 4 if the totals exceed 1 KB.
     pub(crate) async fn remember_paid_payment(&self, terms: &SettlementTerms) -> Result<()> {
         let Some(purchase) = terms.purchase() else {
             return Ok(());
@@ -126,7 +126,7 @@ impl Ledger {
             let is_last =
                 |known: &PaidPrices| known.at == terms.authorized_at && known.prices.last() == Some(&terms.amount);
             if known.is_some_and(|(_, known)| price.is_some() && is_last(known)) {
-                // The price was stored by an attempt whose response was lost.
+                // An earlier attempt whose response was lost stored the price.
                 return Ok(());
             }
             let (update, condition) = match known.filter(|_| price.is_some()) {
@@ -151,8 +151,8 @@ impl Ledger {
     }
 }
 
-/// Returns the attribute name of the call that was last authorized at this time; `None` if the totals contain no such
-/// call, or several calls, because the others may be paid.
+/// Returns the attribute name of the call that was last authorized at this time. Returns `None` if no call or several
+/// calls have this time; several calls are kept, because some of them may be paid.
 pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     let map = totals.get(RECENT)?.as_m().ok()?;
     let calls = map.iter().filter(|(name, _)| name.starts_with('c'));
@@ -161,7 +161,7 @@ pub(crate) fn find_call_at(totals: &Item, at: Timestamp) -> Option<String> {
     calls.next().is_none().then(|| name.clone())
 }
 
-/// Adds to an update of a day's totals that it removes the call in this attribute, which must still have this time.
+/// Makes an update of a day's totals remove the call in this attribute, if the call still has this time.
 pub(crate) fn remove_call(
     update: UpdateBuilder,
     call: String,
@@ -177,8 +177,8 @@ pub(crate) fn remove_call(
         .expression_attribute_values(":call", at.write())
 }
 
-/// Adds to an update of a day's totals that it stores a recent payment. `set` contains the other assignments of the
-/// update, and `condition` its other condition.
+/// Makes an update of a day's totals store a recent payment. `set` contains the update's other assignments, and
+/// `condition` its other condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     remembered: &RecentUpdate,
@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// A full map keeps the totals within two write units.
+    /// The totals with a full map take at most two write units.
     #[test]
     fn the_largest_recent_payments_map_takes_less_than_two_kilobytes() {
         let at = Timestamp::parse("2026-11-21T01:09:00.000001Z").unwrap();
@@ -292,7 +292,7 @@ mod tests {
             prices: vec![price; purser_domain::MAX_RECENT_PRICES],
         };
         let name = |key| recent_field_name(key).len();
-        // A number takes one byte for each two digits and one more byte. An attribute of a map takes one more byte.
+        // DynamoDB stores a number as one byte per two digits plus one byte. An attribute of a map takes one more byte.
         let time = 16_usize.div_ceil(2) + 2;
         let calls = purser_domain::MAX_RECENT_CALLS * (name(RecentKey::Call(CallDigest([0; 8]))) + time);
         let payees = purser_domain::MAX_RECENT_PAYEES * (name(RecentKey::Payee(PayeePrefix([0; 12]))) + time);

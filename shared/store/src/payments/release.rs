@@ -1,13 +1,14 @@
 //! Releases the amount of a payment that can never be made.
 //!
 //! Invariant: one transaction expires the settlement, deletes its counted payments and subtracts their amounts from the
-//! totals, so an amount is released once, even by concurrent releases. The condition includes the time at which the
-//! payment is counted, because a payment that was released, confirmed late and reverted since it was read is counted at
-//! another time. If a counted payment was evicted before, its amount is no longer in the total, and this window is not
+//! totals. An amount is therefore released once, even by concurrent releases. The condition includes the time at which
+//! the payment is counted, because this time changes if the payment is released, confirmed late and reverted after it
+//! was read. If a counted payment was already evicted, the total no longer contains its amount, and that window is not
 //! changed. The call that duplicate guards compare is removed together with the payment in the day window, unless the
 //! call was authorized again meanwhile.
 //!
-//! Not in this file: the proof that the payment can never be made (only the domain creates an [`UnusableAuthorization`]).
+//! Not in this file: the proof that the payment can never be made (only the domain creates an
+//! [`UnusableAuthorization`]).
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -27,7 +28,7 @@ use purser_domain::{Amount, CheckName, Error, Result, Settlement, UnusableAuthor
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The payment that this window counts.
+    /// The payment in this window.
     Entry(WindowScope),
     /// The totals of this window.
     Totals(WindowScope),
@@ -36,8 +37,8 @@ enum Role {
 const RELEASING: &str = "releasing a hold";
 
 impl Ledger {
-    /// Releases the amount of a held settlement. Takes 7 write units, and 4 more for each budget; 3 for a withdrawal,
-    /// which counts in no window. With a duplicate guard, the day's totals are also read.
+    /// Releases the amount of a held settlement. Takes 7 write units, and 4 more per budget; takes 3 for a withdrawal,
+    /// which no window counts. With a duplicate guard, the day's totals are also read.
     pub async fn release_hold(
         &self,
         settlement: &Settlement,
@@ -63,7 +64,7 @@ impl Ledger {
                 && let Some(item) = refusal.existing_item(Role::Totals(*day))
                 && self.has_sufficient_total(item, terms.amount)?
             {
-                // The call was authorized again since it was read, so it stays stored.
+                // The call was authorized again after it was read, so the call stays stored.
                 backoff.wait_for_retry().await?;
                 continue;
             }
@@ -90,7 +91,7 @@ impl Ledger {
         counted_in: &[(WindowScope, Amount)],
     ) -> Result<Transaction<Role>> {
         let terms = &settlement.terms;
-        // `ct` may be absent if it equals the time of the authorization.
+        // `ct` is absent in some rows if it equals the time of the authorization.
         let same_entries = if settlement.counted_at == terms.authorized_at {
             "attribute_not_exists(ct) OR ct = :counted"
         } else {

@@ -1,10 +1,10 @@
 //! Reserves a payment in one transaction.
 //!
-//! The transaction's conditions check every input of the decision: the agent's record, the policy and the rules by
-//! their versions in the windows, the available amount by `total`, evictions by `hz`, the idempotency key by its
-//! absence, and the approval by its state. The failed condition determines the result, in the order that
-//! [`Ledger::reserve_payment`] documents. Afterwards the settlement, its idempotency record and its counted payments either all
-//! exist, or none exists.
+//! The transaction's conditions check every input of the decision: the agent's record, the versions of the policy and
+//! the rules in the windows, the available amount (`total`), the evictions (`hz`), the absence of the idempotency key,
+//! and the state of the approval. The failed condition determines the result, in the order that
+//! [`Ledger::reserve_payment`] documents. Afterwards the settlement, its idempotency record and its counted payments
+//! all exist, or none of them exists.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -22,7 +22,7 @@ use purser_domain::{ApprovalId, Fingerprint, Grant, RecentUpdate, Resolution, Re
 /// The result of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveResult {
-    /// The payment is reserved, with the given terms.
+    /// The payment is reserved.
     Done,
     /// The idempotency key was already used. The caller compares the fingerprint.
     IdempotencyRecord(IdempotencyRecord),
@@ -31,8 +31,8 @@ pub enum ReserveResult {
         /// The settlement that used the approval.
         settlement: SettlementId,
     },
-    /// An input of the decision has changed, or may have changed. The caller reads the decision inputs and decides
-    /// again, with [`purser_domain::Eviction::Needed`].
+    /// An input of the decision has changed, or may have changed. The caller must read the inputs and decide again,
+    /// with [`purser_domain::Eviction::Needed`].
     Raced,
 }
 
@@ -47,14 +47,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reserves a granted payment. Takes 9 write units, plus 2 for each evicted payment, 2 for an approval, and 4 for
-    /// each rule that counts the payment; and up to 2 if rules need recent payments, because the totals may exceed 1
-    /// KB.
+    /// Reserves a granted payment. Takes 9 write units, plus 2 per evicted payment, 2 for an approval, and 4 per rule
+    /// that counts the payment; and up to 2 if rules need recent payments, because the totals may exceed 1 KB.
     ///
     /// If several conditions fail, the first of the following determines the result: the approval was used, the
     /// idempotency key was used, any other condition. A transaction that only conflicted with others is sent again
-    /// after a pause; after four pauses the caller must read again. `backoff` limits the total number of attempts;
-    /// after the last attempt an error is returned and nothing is reserved.
+    /// after a pause; after four pauses the caller must read again. `backoff` limits the total number of attempts.
+    /// After the last attempt, an error is returned and nothing is reserved.
     pub async fn reserve_payment(
         &self,
         grant: &Grant<'_>,
@@ -64,10 +63,10 @@ impl Ledger {
     ) -> Result<ReserveResult> {
         let transaction = self.reservation_transaction(grant, terms, fingerprint)?;
         if transaction.len() > MAX_ACTIONS {
-            // There are many budgets with many expired payments each. They are evicted first, so that the next attempt
-            // is small.
+            // With many budgets and many expired payments in each, one transaction can't evict everything. They are
+            // evicted first, so that the next attempt is small.
             for charge in grant.charges() {
-                // The next read shows whether the eviction succeeded.
+                // The next read shows whether the eviction succeeded, so this result is ignored.
                 let _evicted = self
                     .evict_entries(charge.scope, charge.length, charge.stamp, charge.evict, charge.cleared)
                     .await?;
@@ -97,7 +96,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         let remembered = grant.recent_update().and_then(RecentUpdate::call_only);
         for charge in grant.charges() {
-            // The totals of the day window also store the recent call.
+            // The day window's totals also store the recent call.
             let remembered = remembered.as_ref().filter(|_| charge.scope.rule_id().is_none());
             let version = grant.agent_version();
             self.add_charge(&mut transaction, Role::Basis, &charge, version, terms, remembered)?;
@@ -110,11 +109,10 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Binds the idempotency key to the settlement. A retry after an approval replaces the record that its escalation
-    /// wrote.
+    /// Binds the idempotency key to the settlement. After an approval, the retry replaces the record of the escalation.
     ///
-    /// The call's description is stored in this record and not in the settlement, which is rewritten later and has no
-    /// space for it.
+    /// The record also contains the call's description. The settlement has no space for the description, because later
+    /// updates rewrite the settlement.
     fn bind_key(&self, grant: &Grant<'_>, terms: &SettlementTerms, fingerprint: &Fingerprint) -> PutBuilder {
         let row = Draft::new(&Key::idempotency(terms.agent, &terms.idempotency_key))
             .with_value("kind", encode_text(ALLOW))
@@ -137,7 +135,7 @@ impl Ledger {
         }
     }
 
-    /// Uses an approval, which must be approved for this request and not expired.
+    /// Marks an approval as used. The approval must be granted for this request and must not have expired.
     fn use_approval(&self, approval: ApprovalId, terms: &SettlementTerms, fingerprint: &Fingerprint) -> UpdateBuilder {
         self.update_item(&Key::approval(approval))
             .update_expression("SET st = :executed, sid = :settlement")

@@ -1,10 +1,10 @@
 //! Reverts a confirmation whose transfer is no longer on the chain: the settlement is held again, and a decision
 //! records the revert.
 //!
-//! One transaction writes both. The window is not changed, because the payment counted all the time. The claim on the
-//! transaction names a block that is no longer on the chain, and stays until this block is checked.
+//! One transaction writes both. The window does not change, because the payment counted the whole time. The claim on
+//! the transaction belongs to a block that is no longer on the chain, and stays until that block is checked.
 //!
-//! Not in this file: the proof (only the domain creates a [`VanishedTransfer`]), and the processing of the hold.
+//! Not in this file: the proof (only the domain creates a [`VanishedTransfer`]), and the resolution of the hold.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -29,7 +29,7 @@ enum Role {
 const TAKING_BACK: &str = "taking a confirmation back";
 
 impl Ledger {
-    /// Reverts a confirmation. Takes 5 write units. The decision gets this id and this time.
+    /// Reverts a confirmation and records a decision with this id and time. Takes 5 write units.
     pub async fn revert_confirmation(
         &self,
         settlement: &Settlement,
@@ -70,7 +70,7 @@ impl Ledger {
                 settlement.clone().revert_confirmation(transfer_gone),
             ));
         };
-        // The id is random, so the existing row was written by an attempt whose response was lost.
+        // The id is random, so only an earlier attempt whose response was lost can have written the row.
         if refusal.has_failed(Role::Decision) {
             return Ok(TransitionResult::Done(
                 settlement.clone().revert_confirmation(transfer_gone),

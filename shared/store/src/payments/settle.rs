@@ -1,15 +1,19 @@
-//! Confirms settlements: stores the transfer that was found on chain, and the settlement's claim on it.
+//! Confirms settlements: stores the transfer that was found on chain, and the settlement's claim on the transfer.
 //!
-//! Invariants: a confirmed settlement has a claim in its block's partition, with the block's hash, written before the
-//! settlement or together with it. A claim is removed only while no confirmation depends on it. The removal marks the
-//! settlement, and a marked settlement is confirmed only together with a claim, because otherwise a confirmation could
-//! follow the removal of its claim. If a claim's settlement is not confirmed, the payment is on chain and reconcile
-//! confirms the settlement. An agent's proof confirms a settlement only if it is the first settlement that claims the
-//! transaction (the contract's 409). Reconcile confirms each settlement by its own transfer, because two transfers are
-//! two payments. No transfer confirms two settlements, because each is matched by its settlement's nonce.
+//! Invariants:
+//! - A confirmed settlement has a claim in its block's partition, with the block's hash. The claim is written before
+//!   the settlement or together with it.
+//! - A claim is removed only while no confirmation depends on it. The removal marks the settlement, and a marked
+//!   settlement is confirmed only together with a new claim. Otherwise a confirmation could follow the removal of its
+//!   claim.
+//! - If a settlement has a claim and is not confirmed, the payment is on chain and reconcile confirms the settlement.
+//! - An agent's proof confirms a settlement only if no other settlement claims the transaction (otherwise the response
+//!   is 409). Reconcile confirms each settlement by the settlement's own transfer, because two transfers are two
+//!   payments.
+//! - No transfer confirms two settlements, because a transfer must have the settlement's nonce.
 //!
 //! Confirming a held settlement does not change its window, because the payment counts until it expires. If the amount
-//! was released, it is counted again from now on, even above the caps, because the money is spent.
+//! was released, the amount is counted again from now on, even above the caps, because the money is spent.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, encode_text},
@@ -34,12 +38,12 @@ use purser_domain::{
     SettlementTerms, Timestamp, Transfer, TxHash, WindowScope,
 };
 
-/// The part of a transaction that a settlement claims.
+/// What a settlement claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The whole transaction, which must not have confirmed another settlement.
     Transaction,
-    /// The settlement's own transfer, even if the transaction has confirmed another settlement.
+    /// Only the settlement's own transfer, even if the transaction has confirmed another settlement.
     Transfer,
 }
 
@@ -60,10 +64,10 @@ pub enum ConfirmResult {
 /// The result of another transition of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransitionResult {
-    /// The transition was made. Contains the settlement as it is now stored.
+    /// The transition was made. Contains the stored settlement.
     Done(Settlement),
-    /// The settlement was already in another state, possibly because of an earlier attempt. Nothing was written.
-    /// Contains the stored settlement.
+    /// The settlement already had another state, possibly because of an earlier attempt. Nothing was written. Contains
+    /// the stored settlement.
     Superseded(Settlement),
 }
 
@@ -71,14 +75,14 @@ pub enum TransitionResult {
 enum HeldSpendResult {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
+    /// The settlement already had another state. Nothing was written. Contains the stored settlement.
     Superseded(Settlement),
-    /// A claim of the settlement was removed, so the settlement is confirmed only together with a claim. Nothing was
-    /// written.
+    /// The settlement's claim was removed, so the settlement can only be confirmed together with a new claim. Nothing
+    /// was written.
     ClaimRemoved,
 }
 
-/// A stored claim of a settlement on a transaction.
+/// A settlement's stored claim on a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredClaim {
     /// The agent that pays.
@@ -97,7 +101,7 @@ pub struct StoredClaim {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Settlement,
-    /// The claim on the transaction or transfer.
+    /// The claim on the transaction or on the transfer.
     Claim,
     /// A window in which the payment counts again.
     Window,
@@ -107,7 +111,7 @@ enum Role {
 enum ConfirmWithClaimResult {
     /// The settlement is confirmed.
     Done(Settlement),
-    /// The settlement was already in another state. Nothing was written. Contains the stored settlement.
+    /// The settlement already had another state. Nothing was written. Contains the stored settlement.
     Superseded(Settlement),
     /// Another settlement has the claim. Nothing was written.
     Claimed {
@@ -117,14 +121,14 @@ enum ConfirmWithClaimResult {
 }
 
 const CONFIRMING: &str = "confirming a settlement";
-/// The condition of a claim: it does not exist, or belongs to this settlement.
+/// The condition for writing a claim: the claim does not exist, or belongs to this settlement.
 const FREE_OR_OWN: &str = "attribute_not_exists(pk) OR sid = :settlement";
 /// The update that confirms a held settlement.
 const CONFIRM_HELD: &str = "SET rs = :confirmed, txh = :hash, blk = :block, settled = :now REMOVE hp, hs";
 
 impl Ledger {
-    /// Reads an agent and one of its settlements, if they exist, strongly consistent. Takes one round trip and one read
-    /// unit each.
+    /// Reads an agent and one of the agent's settlements, if they exist, strongly consistent. Takes one round trip and
+    /// one read unit each.
     pub async fn read_agent_and_settlement(
         &self,
         agent: AgentId,
@@ -154,8 +158,8 @@ impl Ledger {
         item.map(|item| self.item_row(&item).get("sid")).transpose()
     }
 
-    /// Reads all claims on transactions in this block, strongly consistent. Takes at least one read unit for each of
-    /// four partitions, and one per 4 KB.
+    /// Reads all claims on transactions in this block, strongly consistent. Takes at least one read unit per partition
+    /// (there are four), and one per 4 KB.
     pub async fn read_claims_in_block(&self, network: Network, block: u64) -> Result<Vec<StoredClaim>> {
         let mut reads = tokio::task::JoinSet::new();
         for shard in 0..CLAIM_SHARDS {
@@ -205,8 +209,7 @@ impl Ledger {
     }
 
     /// Removes a claim on a transaction in a block that is no longer on the chain, unless the claim was renewed
-    /// meanwhile. Takes 4 write units. Returns `false` and removes nothing if the claim's settlement is confirmed by
-    /// it.
+    /// meanwhile. Takes 4 write units. Returns `false` and removes nothing if the claim confirms its settlement.
     pub async fn remove_claim(&self, claim: &StoredClaim) -> Result<bool> {
         let StoredClaim { agent, settlement, .. } = *claim;
         let delete = DeleteBuilder::default()
@@ -228,15 +231,15 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => true,
-                // If the claim that was read no longer exists, there is nothing to remove.
+                // If the claim no longer exists, there is nothing to remove.
                 TransactionOutcome::Refused(refusal) => refusal.has_failed(Role::Claim),
             },
         )
     }
 
     /// Confirms a settlement with the transfer that was found on chain. Takes 3 write units: for the claim, the
-    /// settlement and the index. If the amount was released, takes 4, and 4 for each window. Takes 2 more if the
-    /// decision compared the payee or price with earlier payments.
+    /// settlement and the index. If the amount was released, takes 4, and 4 per window. Takes 2 more if the decision
+    /// compared the payee or price with earlier payments.
     pub async fn confirm_settlement(
         &self,
         settlement: &Settlement,
@@ -246,8 +249,8 @@ impl Ledger {
     ) -> Result<ConfirmResult> {
         let confirmed = self.try_confirm(settlement, transfer, claim, now).await?;
         if let ConfirmResult::Done(settlement) = &confirmed {
-            // The payment is confirmed. If this write fails, a rule requires one more approval or compares with one
-            // price less.
+            // The payment is confirmed even if this write fails. A rule then requires one more approval, or compares
+            // with one price less.
             drop(self.remember_paid_payment(&settlement.terms).await);
         }
         Ok(confirmed)
@@ -304,8 +307,8 @@ impl Ledger {
         }
     }
 
-    /// Records that a settlement's transaction is now in another block. Takes 4 write units. A settlement that this
-    /// transaction no longer confirms is not changed.
+    /// Records that a settlement's transaction is now in another block. Takes 4 write units. Changes nothing if another
+    /// transaction confirms the settlement now.
     pub async fn move_confirmation(&self, settlement: &Settlement, transfer: &Transfer) -> Result<()> {
         let terms = &settlement.terms;
         let mut log_index = None;
@@ -329,7 +332,7 @@ impl Ledger {
         }
     }
 
-    /// Writes only a claim. Returns the other settlement that has the claim, if any.
+    /// Writes only a claim. If another settlement has the claim, returns that settlement.
     async fn put_claim(
         &self,
         terms: &SettlementTerms,
@@ -363,7 +366,8 @@ impl Ledger {
         }
     }
 
-    /// Confirms a held settlement whose claim is written, unless a claim of the settlement was ever removed.
+    /// Confirms a held settlement whose claim is already written. Returns `ClaimRemoved` if any claim of the settlement
+    /// was ever removed.
     async fn confirm_held_spend(
         &self,
         settlement: &Settlement,
@@ -402,8 +406,8 @@ impl Ledger {
         }
     }
 
-    /// Confirms a settlement together with its claim. If the amount was released, the payment counts again, at a time
-    /// after the eviction watermark of all its windows.
+    /// Confirms a settlement together with its claim. If the amount was released, the payment counts again, from a time
+    /// after the eviction watermarks of all its windows.
     async fn confirm_with_claim(
         &self,
         settlement: &Settlement,
@@ -437,12 +441,12 @@ impl Ledger {
             if refusal.has_failed(Role::Settlement) || !refusal.has_failed(Role::Window) {
                 return Err(unknown_settlement_error());
             }
-            // The chosen time is not after the eviction watermark of a window, so a later time is needed.
+            // The chosen time is not after a window's eviction watermark, so a later time is needed.
             backoff.wait_for_retry().await?;
         }
     }
 
-    /// Creates the put of a claim for a transaction.
+    /// Creates the put of a settlement's claim on a transfer.
     fn claim_put(&self, terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> PutBuilder {
         self.put_item(write_claim(terms, transfer, log_index))
             .condition_expression(FREE_OR_OWN)
@@ -479,7 +483,7 @@ impl Ledger {
     }
 
     /// Counts a payment in its windows as if it were authorized now, without checking the caps. Returns the time at
-    /// which the payment counts: the first time after the eviction watermark of all its windows.
+    /// which the payment counts: the first time after the eviction watermarks of all its windows.
     ///
     /// A budget whose rule was removed is skipped, because it no longer limits anything.
     async fn count_late_payment(
@@ -514,11 +518,12 @@ impl Ledger {
         Ok(at)
     }
 
-    /// Returns the windows in which a payment counts, each with its current duration and the amount that the payment
-    /// adds: the day window, and the windows of the agent's present rules that counted the payment or count all services.
+    /// Returns the windows in which a payment counts, each with its current duration and the added amount. These are
+    /// the day window, and the windows of the agent's current rules that counted the payment or that count all
+    /// services.
     async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
         let counted = terms.window_amounts();
-        // A withdrawal counts in no window.
+        // No window counts withdrawals.
         let agent = match terms.purchase() {
             Some(_) => self.read_agent_by_id(terms.agent).await?,
             None => None,
@@ -535,7 +540,7 @@ impl Ledger {
     }
 }
 
-/// Encodes a claim with the block's hash.
+/// Encodes a claim, with the block's hash.
 fn write_claim(terms: &SettlementTerms, transfer: &Transfer, log_index: Option<u64>) -> Item {
     let block = transfer.block();
     Draft::new(&Key::claim(terms.network, block.number, transfer.tx_hash(), log_index))

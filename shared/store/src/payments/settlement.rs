@@ -1,7 +1,7 @@
 //! Settlements: one row each in the agent's partition, with an id that sorts by time.
 //!
 //! A row stays below 1 KB, so that each write takes one unit. The payment header and the nonce are not stored, because
-//! both can be derived from the row. A row is in the index `hold` exactly while the amount is held.
+//! both can be derived from the row. The index `hold` contains a row exactly while its amount is held.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -24,7 +24,7 @@ pub(crate) const AUTHORIZED: &str = "authorized";
 pub(crate) const CONFIRMED: &str = "confirmed";
 pub(crate) const EXPIRED: &str = "expired";
 
-/// The `kind` of a withdrawal. A purchase has no `kind`.
+/// The value of `kind` for a withdrawal. A purchase has no `kind`.
 const PAYOUT: &str = "payout";
 
 impl Ledger {
@@ -34,8 +34,8 @@ impl Ledger {
         item.map(|item| self.read_settlement_item(&item)).transpose()
     }
 
-    /// Reads up to `limit` of the agent's settlements before the id `before`, or the newest settlements, newest first,
-    /// strongly consistent.
+    /// Reads up to `limit` of the agent's settlements, newest first, strongly consistent. The settlements have an id
+    /// below `before`, or are the newest settlements if `before` is `None`.
     pub async fn read_settlements(&self, agent: AgentId, before: Option<Uuid>, limit: u32) -> Result<Vec<Settlement>> {
         self.list_settlements(agent, before, limit, true).await
     }
@@ -60,7 +60,7 @@ impl Ledger {
         let query = self.db.query().table_name(&*self.table);
         let query =
             key::newest_first(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
-        // A Query page has 1 MB, which is a thousand of these rows, and `limit` is at most a hundred.
+        // A page of a DynamoDB query has 1 MB, which is about a thousand of these rows. `limit` is at most a hundred.
         let answer = query.send().await.map_err(store_error("listing settlements"))?;
         answer
             .items()
@@ -77,7 +77,7 @@ impl Ledger {
             .set_key(Some(Key::settlement(agent, id).attributes()))
     }
 
-    /// Counts a proof that the chain did not confirm, unless the same proof was counted last. Takes 1 write unit.
+    /// Counts a proof that the chain did not confirm, unless the last counted proof is the same. Takes 1 write unit.
     pub async fn record_failed_proof(&self, settlement: &Settlement, tx_hash: TxHash) -> Result<()> {
         if settlement.failed_proofs.last == Some(tx_hash) {
             return Ok(());
@@ -93,7 +93,6 @@ impl Ledger {
             .map(|_| ())
     }
 
-    /// Decodes a settlement's row.
     pub(crate) fn read_settlement_item(&self, item: &Item) -> Result<Settlement> {
         let row = self.item_row(item);
         let terms: SettlementTerms = row.read()?;
@@ -165,7 +164,7 @@ impl Fields for Purpose {
     }
 }
 
-/// Encodes the row of a payment that was just authorized.
+/// Encodes the row of a newly authorized payment.
 pub(crate) fn write_settlement(terms: &SettlementTerms) -> Item {
     Draft::new(&Key::settlement(terms.agent, terms.id))
         .with_fields(terms)

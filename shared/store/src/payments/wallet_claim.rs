@@ -1,8 +1,9 @@
-//! Claims that bind a wallet to the agent for which the wallet was attested: two rows, which only `payments` can write.
+//! Claims that bind a wallet to the agent for which the wallet was attested. A claim consists of two rows, which only
+//! `payments` can write.
 //!
-//! Invariants: a wallet is claimed by one agent, an agent claims one wallet, and neither row is changed or removed.
-//! `payments` writes both rows before it signs an attestation, so a wallet's key attests at most one agent. For agents
-//! that are older than claims, operators write the claims once with the command `claim-wallets`.
+//! Invariants: one agent claims a wallet, an agent claims one wallet, and the rows are never changed or removed.
+//! `payments` writes both rows before it signs an attestation, so a wallet's key attests at most one agent. Some agents
+//! are older than claims. Operators write the claims of these agents once, with the command `claim-wallets`.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -18,7 +19,7 @@ use purser_domain::{Address, Agent, AgentId, Result};
 /// The result of claiming a wallet for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalletClaim {
-    /// The agent has claimed the wallet, in this or an earlier attempt.
+    /// The agent has claimed the wallet, in this attempt or an earlier attempt.
     Granted,
     /// Another agent has claimed the wallet.
     OtherAgent,
@@ -31,8 +32,8 @@ pub enum WalletClaim {
 pub struct ClaimedWallets {
     /// The number of agents that have claimed their wallet.
     pub claimed: usize,
-    /// The agents without a claim, because another agent has claimed their wallet, because they have claimed another
-    /// wallet, or because their wallet has not attested them.
+    /// The agents without a claim. Either another agent has claimed the wallet, or the agent has claimed another
+    /// wallet, or the wallet has not attested the agent.
     pub refused: Vec<AgentId>,
     /// The number of unreadable rows.
     pub unreadable: usize,
@@ -45,8 +46,8 @@ enum Role {
 }
 
 impl Ledger {
-    /// Claims each agent's wallet if `is_attested` returns `true` for the agent. Takes 4 write units for each agent.
-    /// Repeating the call changes nothing.
+    /// Claims the wallet of each agent for which `is_attested` returns `true`. Takes 4 write units per agent. Repeating
+    /// the call changes nothing.
     pub async fn claim_wallets(&self, is_attested: impl Fn(&Agent) -> bool) -> Result<ClaimedWallets> {
         let mut done = ClaimedWallets::default();
         let all = WalletPart { index: 0, of: 1 };

@@ -1,14 +1,18 @@
-//! Windows: their totals, and one small item for each authorization that counts (a counted payment).
+//! Windows: their totals, and one small item per counted payment.
 //!
-//! Invariants: `total` is the sum of the existing counted payments. Every write that adds, evicts or releases a counted
-//! payment changes `total` and `ver` in the same transaction. The eviction watermark is the time of the newest payment
-//! that was evicted because it was older than the window; no payment of this age is added later. `pver` and `aver` bind
-//! every charge to the versions of the policy and of the agent's record. The totals of a day window also contain recent
-//! payments (`recent.rs`). Counted payments must not expire by TTL, because that would not reduce `total`.
+//! Invariants:
+//! - `total` is the sum of the existing counted payments. Every write that adds, evicts or releases a counted payment
+//!   changes `total` and `ver` in the same transaction.
+//! - A payment is evicted when it is older than the window. The eviction watermark is the time of the newest evicted
+//!   payment, and no payment of this age is added later.
+//! - `pver` and `aver` bind every charge to the versions of the policy and of the agent's record.
+//! - Counted payments must not expire by TTL, because TTL would not reduce `total`.
 //!
-//! The function `people` writes the versions `pver` and `aver`; `payments` and `reconcile` write everything else. Their
-//! IAM roles restrict both to their own attributes, so a write of a version must name no other attribute. A window
-//! begins with its first version, and has no `total` until a payment is counted.
+//! The totals of a day window also contain recent payments (`recent.rs`).
+//!
+//! The function `people` writes the versions `pver` and `aver`; `payments` and `reconcile` write everything else. IAM
+//! restricts each role to its own attributes, so a write of a version must contain no other attribute. A window starts
+//! with its first version, and has no `total` until a payment is counted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -31,24 +35,24 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// The number of oldest counted payments that a decision reads. An authorization adds one and evicts up to this many,
-/// so expired payments do not accumulate. Together with policy and totals, ten items of some 150 bytes fit into the 4
-/// KB of one read unit.
+/// The number of oldest counted payments that a decision reads. An authorization adds one payment and evicts up to this
+/// many, so expired payments do not accumulate. Together with the policy and the totals, ten items of some 150 bytes
+/// fit into the 4 KB of one read unit.
 const OLDEST: u16 = 8;
 /// The number of counted payments that each further query reads: `LOOKED_AT` of the domain.
 const PAGE: u16 = 1_000;
-/// The maximum number of pages that one call reads to compute the spend of its windows: 20,000 counted payments, more
-/// than authorize can evict within its timeout, for some 740 read units. A larger window waits until reconcile evicts
-/// payments ([`crate::EvictionRequest`]).
+/// The maximum number of pages that one call reads to compute the spend of its windows. 20 pages are 20,000 counted
+/// payments, more than authorize can evict within its timeout, and take some 740 read units. A larger window waits
+/// until reconcile evicts payments ([`crate::EvictionRequest`]).
 const MAX_PAGES: u32 = 20;
-/// The maximum number of expired payments that one transaction evicts. The totals take one of its 100 actions; the
-/// remaining actions are headroom.
+/// The maximum number of expired payments that one transaction evicts. The update of the totals is another of the
+/// transaction's 100 actions.
 const DRAIN: u16 = 90;
 
-/// Requires that the versions on which the charge was based are current: the same policy or rule, and no narrowing
-/// change of the agent's record after the version that was read.
+/// Requires that the charge is based on current versions: the same policy or rule, and no narrowing change of the
+/// agent's record since the version that was read.
 const STAMPS: &str = "pver = :stamp AND (attribute_not_exists(aver) OR aver <= :agent)";
-/// Requires that no payment after the following time was evicted from the window.
+/// Requires that no payment after the new payment's time was evicted.
 const NOT_CLEARED: &str = "(attribute_not_exists(#horizon) OR #horizon <=";
 /// Requires that the added amount fits.
 const ROOM: &str = "(attribute_not_exists(#total) OR #total <= :room)";
@@ -62,12 +66,12 @@ pub enum EvictResult {
     More,
     /// Nothing was evicted, because of a concurrent write to the same window.
     Superseded,
-    /// Nothing was evicted, because the policy or rule was changed after the window was read, and its duration may
-    /// differ.
+    /// Nothing was evicted, because the policy or rule was changed after the window was read. The window's duration may
+    /// have changed.
     Outdated,
 }
 
-/// The number of pages that a call may still read. Clones share the counter.
+/// The number of pages that a call may still read. Clones share the number.
 #[derive(Clone, Debug)]
 pub(crate) struct PagesLeft(Arc<AtomicU32>);
 
@@ -96,13 +100,13 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads a window's totals and oldest payments in one Query, which is not a snapshot: see
+    /// Reads a window's totals and oldest payments in one query. The result is not a snapshot; see
     /// [`crate::DecisionInputs`].
     pub(crate) async fn read_head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
         self.read_head_with_oldest(scope, length, OLDEST).await
     }
 
-    /// Reads a day window like [`Ledger::read_head`], together with the recent payments to the service.
+    /// Reads a day window like [`Ledger::read_head`], and the recent payments to the service.
     pub(crate) async fn read_day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
         let (window, totals) = self.read_head_and_recent_payments(scope, Duration::DAY, OLDEST).await?;
         let payments = totals
@@ -111,7 +115,8 @@ impl Ledger {
         Ok((window, payments.unwrap_or_default()))
     }
 
-    /// Reads a rule's window like [`Ledger::read_head`]. Also returns whether the window counts the payments before the rule.
+    /// Reads a rule's window like [`Ledger::read_head`]. Also returns whether the window counts the payments that are
+    /// older than the rule.
     pub(crate) async fn rule_head(
         &self,
         scope: WindowScope,
@@ -134,7 +139,7 @@ impl Ledger {
         length: Duration,
         oldest: u16,
     ) -> Result<(Window, Option<Item>)> {
-        // One more item for the totals, which sort before the counted payments.
+        // One additional item for the totals, which sort before the counted payments.
         let (items, complete) = self.read_partition(scope, None, oldest.saturating_add(1)).await?;
         let mut window = empty_window(scope, length, complete);
         let mut totals = None;
@@ -158,18 +163,18 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
+    /// Reads the eviction watermark for this duration from a window's totals. Returns the epoch if nothing was evicted.
     pub(crate) fn read_eviction_watermark(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
         let horizon = read_optional_field(totals, &eviction_watermark_name(length))
             .ok_or_else(|| self.item_row(totals).corrupt_error("hz"))?;
         Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
 
-    /// Whether the window is unchanged since it was read, and the idempotency key has authorized nothing. If so, the
-    /// read of the window was a consistent snapshot, valid between the two reads.
+    /// Returns whether the window has not changed since it was read, and the idempotency key has authorized nothing. In
+    /// that case the read of the window was a consistent snapshot at a time between the two reads.
     ///
-    /// The key is read again because it may have been read before the window: a concurrent duplicate of the call may
-    /// have authorized the same payment, which then counts in the window.
+    /// The key is read again because the first read of the key may have been before the read of the window. A
+    /// concurrent duplicate of the call may have authorized the same payment, which the window then counts.
     pub async fn is_unchanged_since(&self, window: &Window, key: &Fingerprint) -> Result<bool> {
         let (WindowScope::Day { agent, .. } | WindowScope::Budget { agent, .. }) = window.scope;
         let (totals, key) = (Key::window(window.scope), Key::idempotency(agent, key));
@@ -178,8 +183,8 @@ impl Ledger {
             .map(|item| IdempotencyRecord::read_record(self.item_row(&item)))
             .transpose()?;
         let is_unchanged = match &totals {
-            // Totals are never removed, so there were none when the window was read. The window's version is then the
-            // version of the default policy.
+            // Totals are never removed, so the window had no totals when it was read. Its version is then the default
+            // policy's version.
             None => window.version == 0,
             Some(totals) => {
                 let mut now = empty_window(window.scope, window.length, true);
@@ -190,8 +195,8 @@ impl Ledger {
         Ok(is_unchanged && !matches!(record, Some(IdempotencyRecord::Allowed { .. })))
     }
 
-    /// Reads more of the window's oldest payments, for [`Window::needs_more_entries`]. The payments may be newer than the
-    /// window's other data, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
+    /// Reads more of the window's oldest payments, for [`Window::needs_more_entries`]. These payments may be newer than
+    /// the rest of the window's data, so the caller must check [`Ledger::is_unchanged_since`] afterwards.
     pub async fn read_further_entries(&self, window: &mut Window) -> Result<()> {
         let after = window
             .oldest
@@ -206,8 +211,9 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact, or an upper
-    /// bound if more payments have expired than one call reads. For display only, because the reads are not a snapshot.
+    /// Reads those of the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact,
+    /// or an upper bound if more payments have expired than one call reads. For display only, because the reads are not
+    /// a snapshot.
     pub async fn read_used_windows(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
         /// The maximum number of windows that are read concurrently.
         const AT_ONCE: usize = 100;
@@ -246,8 +252,8 @@ impl Ledger {
         Ok(window)
     }
 
-    /// Continues reading while the window may have unread expired payments and pages are left. Expired payments are
-    /// subtracted and dropped page by page, so memory use does not grow with the window.
+    /// Reads on while the window may have unread expired payments and pages are left. Subtracts and drops expired
+    /// payments page by page, so memory use does not grow with the window.
     pub(crate) async fn read_expired_entries(
         &self,
         window: &mut Window,
@@ -274,8 +280,8 @@ impl Ledger {
     }
 
     /// Evicts the payments that have expired at `at`, oldest first, as many as fit into one transaction. Used for a
-    /// window with more expired payments than a decision reads. Only the scope, duration and version of `window` are
-    /// used; everything else is read again.
+    /// window with more expired payments than a decision reads. Uses only the scope, duration and version of `window`,
+    /// and reads everything else again.
     pub async fn evict_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
         let current = self.read_head_with_oldest(window.scope, window.length, DRAIN).await?;
         if current.stamp != window.stamp {
@@ -301,8 +307,8 @@ impl Ledger {
     }
 
     /// Evicts up to [`DRAIN`] of these payments and writes nothing else. Returns `false` if a concurrent write prevents
-    /// it. The payments have expired under this version of the policy or rule; under another version with another
-    /// duration, they may still count. `cleared` is the eviction watermark that was read.
+    /// the eviction. The payments have expired under the version of the policy or rule that was read; under another
+    /// version they may still count. `cleared` is the eviction watermark that was read.
     pub(crate) async fn evict_entries(
         &self,
         scope: WindowScope,
@@ -347,8 +353,8 @@ impl Ledger {
         }
     }
 
-    /// Adds a charge to a reservation: the totals with all their conditions, the counted payment, and the evictions.
-    /// The totals of a day window may also store the recent payment.
+    /// Adds a charge to a reservation's transaction: the totals with all conditions, the counted payment, and the
+    /// evictions. The totals of a day window may also store the recent payment.
     pub(crate) fn add_charge<R: Copy + PartialEq>(
         &self,
         transaction: &mut Transaction<R>,
@@ -359,8 +365,8 @@ impl Ledger {
         remembered: Option<&RecentUpdate>,
     ) -> Result<()> {
         let delta = add_to_sum(0, charge.amount).saturating_sub(add_to_sum(0, charge.evicted));
-        // A condition can't do arithmetic, so `total + delta <= cap` is written as `total <= cap - delta`. A missing
-        // total is zero, and the evaluation has compared the amount with the cap.
+        // A condition can't do arithmetic, so `total + delta <= cap` becomes `total <= cap - delta`. A missing total
+        // counts as zero; the evaluation has already compared the amount with the cap.
         let room = add_to_sum(0, charge.cap).saturating_sub(delta);
         let update = self
             .update_item(&Key::window(charge.scope))
@@ -371,7 +377,7 @@ impl Ledger {
             .expression_attribute_values(":room", room.write())
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
-        // A write that evicts advances the eviction watermark. Other writes leave it unchanged, so they commute.
+        // Only an eviction moves the eviction watermark. Without evictions, concurrent writes of a window commute.
         let (set, condition, update) = match charge.evict.last() {
             Some(newest) => (
                 "#horizon = :cleared",
@@ -417,24 +423,23 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes a window reject every decision that was made on an earlier version of the agent's record.
+    /// Makes a window reject every decision that was based on an earlier version of the agent's record.
     pub(crate) async fn fence_older_versions(&self, scope: WindowScope, agent_version: u64) -> Result<()> {
         let update = self
             .update_item(&Key::window(scope))
             .update_expression("SET aver = :version")
             .condition_expression("attribute_exists(pk) AND (attribute_not_exists(aver) OR aver < :version)")
             .expression_attribute_values(":version", agent_version.write());
-        // The condition fails if the window already rejects decisions on all versions before this version, or if the
-        // window does not exist.
+        // The condition fails if the window does not exist, or already rejects decisions on all earlier versions.
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
         let mut backoff = Backoff::new();
         transaction.send_until_known(&self.db, &mut backoff).await.map(|_| ())
     }
 
-    /// Creates the update that begins a window, or writes a new version of its policy or rule to it. A new window
-    /// rejects decisions on versions of the agent's record before `agent_version`, because a change that was completed
-    /// before the window existed could not update the window.
+    /// Creates the update that starts a window, or that writes a new version of the policy or rule to the window. A new
+    /// window rejects decisions on versions of the agent's record before `agent_version`, because an earlier change
+    /// could not update a window that did not exist.
     pub(crate) fn version_stamp_update(&self, scope: WindowScope, version: u64, agent_version: u64) -> UpdateBuilder {
         self.update_item(&Key::window(scope))
             .update_expression("SET pver = :stamp, aver = if_not_exists(aver, :agent)")
@@ -442,8 +447,8 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
     }
 
-    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether these are the last
-    /// items.
+    /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
+    /// included.
     async fn read_partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
         let query = self
             .db
@@ -456,7 +461,7 @@ impl Ledger {
             .scan_index_forward(true)
             .consistent_read(true);
         let answer = query.send().await.map_err(store_error("reading a window"))?;
-        // A page that ends exactly at the limit may be reported as incomplete, which costs only one more read.
+        // If a page ends exactly at the limit, DynamoDB may report more items. That costs only one more read.
         let complete = answer.last_evaluated_key.is_none();
         Ok((answer.items.unwrap_or_default(), complete))
     }
@@ -485,8 +490,8 @@ pub(crate) fn write_counted_payment(
 }
 
 /// Returns the name of the attribute with the eviction watermark of a window of this duration. The watermark plus the
-/// duration is the earliest time that a counted payment may have. Each duration has its own watermark, because with
-/// another duration an old watermark could move a payment's time into the future.
+/// duration is the earliest time that a counted payment may have. Each duration has its own watermark, because under a
+/// longer duration an old watermark could move a payment's time into the future.
 pub(crate) fn eviction_watermark_name(length: Duration) -> String {
     format!("hz{}", length.secs())
 }

@@ -1,9 +1,9 @@
-//! An agent's record: one item with identity, keys, status and rules, so that one read authenticates the caller and
-//! returns the current rules.
+//! An agent's record: one item with the agent's identity, keys, status and rules, so that one read authenticates the
+//! caller and returns the current rules.
 //!
-//! A rule that counts payments also has a window. The window's totals are written in the same transaction as the rule,
-//! so that a charge is conditional on the rule's version, as it is on a policy's version. The window of a removed rule
-//! stays, unused.
+//! A rule that counts payments also has a window. The rule's version is written to the window's totals in the same
+//! transaction as the rule, so that a charge is conditional on the rule's version, like on a policy's version. When a
+//! rule is removed, its window stays and is no longer used.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -19,7 +19,7 @@ use purser_domain::{Agent, AgentId, Error, Result, Rule, WindowScope};
 /// The result of creating an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateAgentResult {
-    /// The agent is stored, by this or an earlier attempt with the same record.
+    /// The agent is stored, by this attempt or by an earlier attempt with the same record.
     Stored,
     /// Another agent with this id exists.
     Exists,
@@ -34,14 +34,14 @@ enum Role {
 }
 
 /// The version of the layout of an agent's record and of all other items of the agent (`docs/data-model.md`). A record
-/// with another layout can't be read, so no decision uses it. A future change of the layout can therefore migrate one
-/// agent at a time.
+/// with another layout can't be read, so no decision uses that record. Because of this version, a future change of the
+/// layout can migrate one agent at a time.
 const LAYOUT: u32 = 1;
 
 /// The maximum number of windows that are written concurrently.
 const AT_ONCE: usize = 32;
 
-/// Whether a change narrows, which means that it may reject what the previous version allowed.
+/// Returns whether a change is narrowing, so that the new version may reject what the old version allowed.
 fn narrows_agent(old: &Agent, new: &Agent) -> bool {
     let ends = |agent: &Agent| -> Vec<_> { agent.keys.iter().map(|key| (key.id, key.ends_at)).collect() };
     let added_only = ends(old).iter().all(|key| ends(new).contains(key));
@@ -55,7 +55,8 @@ impl Ledger {
         item.map(|item| self.read_agent_item(&item)).transpose()
     }
 
-    /// Stores a new agent, and adds its wallet to the list of wallets whose outflows are compared with settlements.
+    /// Stores a new agent, and adds the agent's wallet to the list of wallets whose outflows are compared with
+    /// settlements.
     pub async fn create_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<CreateAgentResult> {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Agent, self.put_new_item(audit.mark_item(write_agent(agent))))?;
@@ -82,10 +83,10 @@ impl Ledger {
     /// Replaces an agent's record with its next version.
     ///
     /// After a narrowing change has returned, nothing is authorized on an earlier version, not even by a decision in
-    /// progress, because the change writes its version to all windows, and every authorization writes a window.
+    /// progress. The change writes its version to all windows, and every authorization is conditional on a window.
     ///
-    /// A changed counting rule applies from this write on. If the window may lack payments, no payment is allowed before
-    /// [`Ledger::backfill`] has counted them.
+    /// A changed counting rule applies from this write on. If the rule's window may lack payments, no payment is
+    /// allowed before [`Ledger::backfill`] has counted them.
     ///
     /// A change that is already stored adds no audit row.
     pub async fn put_agent(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
@@ -132,8 +133,8 @@ impl Ledger {
     }
 
     /// Makes the agent's windows reject every decision on an earlier version than this record's version, which must be
-    /// stored. [`Ledger::put_agent`] does this for a narrowing change; the acceptance of an ownership transfer must
-    /// call this function. A caller that finds its change already stored must call it too, because the request that
+    /// stored. [`Ledger::put_agent`] calls this function for a narrowing change. The acceptance of an ownership
+    /// transfer must call it. A caller that finds its change already stored must call it too, because the request that
     /// stored the change may have failed before this step.
     pub async fn fence_windows(&self, agent: &Agent) -> Result<()> {
         let services = self.read_services_with_policy(agent.id).await?;
@@ -154,7 +155,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Creates the window of every new counting rule, and writes the version of every changed rule to its window.
+    /// Creates the window of each new counting rule, and writes the version of each changed counting rule to its
+    /// window.
     fn write_budget_versions(&self, transaction: &mut Transaction<Role>, agent: &Agent, old: &[Rule]) -> Result<()> {
         for budget in agent.counting_rules() {
             let rule = budget.rule;
@@ -172,7 +174,6 @@ impl Ledger {
         Ok(())
     }
 
-    /// Decodes an agent's record.
     pub(crate) fn read_agent_item(&self, item: &Item) -> Result<Agent> {
         let row = self.item_row(item);
         if row.get::<u32>("lay")? != LAYOUT {

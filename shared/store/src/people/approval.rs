@@ -1,7 +1,7 @@
 //! Approvals: one row each. All approvals of one request share a partition.
 //!
-//! The row stores a user's decision. Expiry follows from the time and is never written. Every transition is conditional
-//! on the previous state and on the time.
+//! The row stores a user's decision. Whether an approval has expired depends only on the time, so the expiry is never
+//! written. Every transition is conditional on the previous state and on the time.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -20,7 +20,7 @@ use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution,
 /// A user's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalDecision {
-    /// A retry that names the approval may be authorized once.
+    /// A retry with the approval's id may be authorized once.
     Approve,
     /// The request may not be authorized.
     Reject,
@@ -31,7 +31,7 @@ pub enum ApprovalDecision {
 pub enum ResolveResult {
     /// The decision is stored.
     Done(Approval),
-    /// The approval was no longer pending: it was decided, was used, or has expired. Nothing was written.
+    /// The approval was not pending: it was already decided or used, or has expired. Nothing was written.
     Already(Approval),
     /// The approval does not exist, or belongs to another user.
     NotFound,
@@ -93,7 +93,8 @@ impl Ledger {
         self.send_resolution(id, update, ruling, audit, is_ours).await
     }
 
-    /// Creates the update that approves a pending request for a temporary limit increase, until the increase ends.
+    /// Creates the update that approves a pending request for a temporary limit increase. The approval lasts until the
+    /// increase ends.
     pub(crate) fn approve_limit_increase_update(
         &self,
         asked: &Approval,
@@ -114,7 +115,7 @@ impl Ledger {
             .expression_attribute_values(":until", raise.until.write()))
     }
 
-    /// Creates the update that stores an approval decision, without the update's condition.
+    /// Creates the update that stores an approval decision. The caller must add the condition.
     fn resolution_update(&self, id: ApprovalId, set: &str, state: &str, ruling: &ApprovalResolution) -> UpdateBuilder {
         let update = self
             .update_item(&Key::approval(id))
@@ -130,7 +131,8 @@ impl Ledger {
         }
     }
 
-    /// Creates the update that ends an open approval at `at`, if nobody decided or used the approval meanwhile.
+    /// Creates the update that ends an open approval at `at`. The condition requires that nobody has decided or used
+    /// the approval meanwhile.
     pub(crate) fn end_approval(&self, open: &Approval, at: Timestamp) -> UpdateBuilder {
         self.update_item(&Key::approval(open.id))
             .update_expression("SET ends = :at")
@@ -141,7 +143,7 @@ impl Ledger {
     }
 
     /// Sends the update together with its audit row. `is_ours` returns whether an earlier attempt of the same decision
-    /// has stored the approval's state.
+    /// stored the state of the given approval.
     async fn send_resolution(
         &self,
         id: ApprovalId,
@@ -174,9 +176,9 @@ impl Ledger {
         })
     }
 
-    /// Rejects an approved request that no payment has used and that has not expired. The approval must belong to the
-    /// deciding user. This write and the payment that would use the approval are conditional on the same state, so only
-    /// one of them is stored.
+    /// Rejects an approved request, if no payment has used the approval and the approval has not expired. The approval
+    /// must belong to the deciding user. A payment that uses the approval and this write require the same state, so
+    /// only one of them succeeds.
     ///
     /// Repeating the call returns `Done`; an approval in any other state returns `Already`.
     pub async fn withdraw_approval(
@@ -185,7 +187,7 @@ impl Ledger {
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<ResolveResult> {
-        // The note of the earlier approval does not explain the rejection.
+        // The note about the earlier approval does not explain the rejection.
         let set = match ruling.note {
             None => "SET st = :state, resolved = :now, #by = :by REMOVE note",
             Some(_) => "SET st = :state, resolved = :now, #by = :by, note = :note",
@@ -198,7 +200,7 @@ impl Ledger {
         self.send_resolution(id, update, ruling, audit, is_ours).await
     }
 
-    /// Decodes an approval, with the id from the item's key.
+    /// Decodes an approval, and takes its id from the item's key.
     pub(crate) fn read_listed_approval(&self, item: &Item) -> Result<Approval> {
         let id = key::approval_in_key(item).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
         self.read_approval_item(id, item)
@@ -239,14 +241,13 @@ impl Ledger {
     }
 }
 
-/// Adds the condition that the approval is pending and that its agent belongs to the deciding user.
+/// Adds the condition that the approval is pending and that the agent belongs to the deciding user.
 fn require_pending(ruling: UpdateBuilder) -> UpdateBuilder {
     ruling
         .condition_expression("st = :pending AND ends > :now AND #owner = :by")
         .expression_attribute_values(":pending", encode_text(PENDING))
 }
 
-/// Encodes an approval's row.
 pub(crate) fn write_approval(approval: &Approval) -> Item {
     let ruling = approval.users_decision();
     let os = match &approval.resolution {

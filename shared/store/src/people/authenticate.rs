@@ -7,9 +7,9 @@
 //! let caller = authenticator.verify(call, agent, inputs, clock.now())?;
 //! ```
 //!
-//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. An
-//! unknown agent takes the same comparison as a wrong secret. Only a caller with a valid key can learn which uses the
-//! key does not permit. A 429 takes precedence over the result of the read, and a 429 from memory also prevents the
+//! Invariants: a key is verified at a time after its agent was read, so a key that ended meanwhile is rejected. The
+//! comparison for an unknown agent takes as long as for a wrong secret. Only a caller with a valid key can learn which
+//! uses the key does not permit. A 429 takes precedence over the result of the read, and a cached 429 prevents the
 //! read.
 
 use crate::{people::key_limit::KeyLimit, people::key_use::KeyUses, people::throttle::Throttle};
@@ -19,18 +19,18 @@ use std::fmt;
 /// Authenticates agents by their keys.
 #[derive(Clone, Debug)]
 pub struct Authenticator {
-    /// The request counters by source.
+    /// The request counters per source.
     pub throttle: Throttle,
-    /// The request counters by key.
+    /// The request counters per key.
     pub key_limit: KeyLimit,
-    /// The record of the last use of keys.
+    /// The times at which keys were last used.
     pub key_uses: KeyUses,
 }
 
 /// A caller with a valid key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthenticatedCaller<T> {
-    /// The agent's record against which the key was verified.
+    /// The agent's record that was used to verify the key.
     pub agent: Agent,
     /// The key of the call.
     pub key: KeyId,
@@ -50,19 +50,19 @@ fn find_key_scope(agent: &Agent, key: KeyId) -> Result<&KeyScope> {
     Ok(&key.scope)
 }
 
-/// A call with a well-formed key that is not verified yet. There is no `Debug`, because the key is a secret.
+/// A call whose key is well-formed but not verified. `Debug` is not implemented, because the key is a secret.
 pub struct UnverifiedCall {
     /// The key in the request.
     pub key: PresentedKey,
     key_use: KeyUse,
-    /// The scope of the throttle's counter.
+    /// The scope under which the throttle counts the request.
     scope: String,
     began: Timestamp,
 }
 
 impl Authenticator {
-    /// Begins a call whose requests are counted by `scope`, for example a source address. Rejects a key that this
-    /// instance has cached as throttled. Also rejects a malformed key, and counts its request.
+    /// Begins a call. `scope` is the throttle's scope, for example a source address. Rejects a key that this instance
+    /// has cached as throttled. Also rejects a malformed key, after its request was counted.
     pub async fn begin_call(
         &self,
         scope: impl fmt::Display,
@@ -84,17 +84,17 @@ impl Authenticator {
         })
     }
 
-    /// Runs the read of a call's agent while the call's request is counted. Returns 429 without the read for a scope
+    /// Reads a call's agent with `read` while the call's request is counted. Returns 429 without the read for a scope
     /// that this instance has cached as throttled.
     ///
-    /// `read` must not write, because it runs before the throttle's result is known. The amount of its work must not
-    /// reveal whether the agent exists, unless the key is a valid key of the agent.
+    /// `read` must not write, because the throttle may still reject the call. The amount of its work must not reveal
+    /// whether the agent exists, unless the key is a valid key of the agent.
     pub async fn run_counted<T>(&self, call: &UnverifiedCall, read: impl Future<Output = Result<T>>) -> Result<T> {
         self.throttle.run_limited_by(&call.scope, call.began, read).await
     }
 
-    /// Verifies the key and its use against the agent's record, counts the call for the key, and records the key's use.
-    /// `now` must be a time after the read.
+    /// Verifies the key and its permissions against the agent's record, counts the call for the key, and records the
+    /// key's use. `now` must be a time after the read.
     pub fn verify_call<T>(
         &self,
         call: UnverifiedCall,
@@ -112,12 +112,12 @@ impl Authenticator {
 
 impl UnverifiedCall {
     fn verify_key<T>(self, agent: Option<Agent>, read: T, now: Timestamp) -> Result<AuthenticatedCaller<T>> {
-        // The comparison is also made if there is no agent.
+        // The comparison also runs without an agent, so that the duration does not reveal whether the agent exists.
         let is_valid = self.key.is_valid_for(agent.as_ref(), now);
         let agent = agent.filter(|_| is_valid).ok_or(ErrorKind::InvalidAgentKey)?;
         let key = self.key.key;
         if let Err(error) = find_key_scope(&agent, key)?.check_use(self.key_use) {
-            // The key may be stolen.
+            // This line may be a sign of a stolen key.
             tracing::warn!(agent.id = %agent.id, key.id = %key, %error, "key.not_allowed");
             return Err(error);
         }
@@ -131,8 +131,7 @@ mod tests {
     use purser_domain::{Address, AgentId, AgentStatus, NewKey, Wallet};
     use uuid::Uuid;
 
-    /// The call begins, the key is revoked, and then the agent is read. The revocation was completed, so it must take
-    /// effect.
+    /// The key is revoked after the call begins and before the agent is read, so the call must be rejected.
     #[test]
     fn keys_revoked_during_authentication_are_rejected() {
         let id = AgentId::from_uuid(Uuid::from_u128(1));

@@ -1,7 +1,7 @@
-//! Freezes an agent because its anomaly rule (automatic freeze) applies.
+//! Freezes an agent automatically, because a rule of the kind `anomaly_brake` applies.
 //!
-//! The freeze is a change like a user's, but does not update the agent's windows: nobody waits for the freeze, and a
-//! payment that is being decided may still be made, as if the freeze were slightly later.
+//! Unlike a user's change, this freeze does not update the agent's windows. Nobody waits for the freeze, so a payment
+//! whose decision is in progress may still be made.
 
 use crate::{
     audit::entry::{AuditEntry, UpdateMark},
@@ -21,7 +21,7 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads the agent's record with the author of its last change, strongly consistent.
+    /// Reads the agent's record and the mark of its last change, strongly consistent.
     pub async fn read_agent_with_update_mark(&self, id: AgentId) -> Result<Option<(Agent, UpdateMark)>> {
         let item = self.get_item(&Key::agent(id)).await?;
         let read = |item: Item| {
@@ -33,11 +33,11 @@ impl Ledger {
         item.map(read).transpose()
     }
 
-    /// Freezes the agent, if its record still has the version of `agent`. Writes only the attributes that a freeze
+    /// Freezes the agent if the stored record has the version of `agent`. Writes only the attributes that a freeze
     /// changes.
     pub async fn freeze_automatically(&self, agent: &Agent, audit: &AuditEntry) -> Result<UpdateResult> {
         const AUDIT_ID: &str = UpdateMark::AUDIT_ID;
-        // The attributes of the previous change are replaced, including those that this change does not have.
+        // Attributes of the previous change's mark that this mark lacks must be removed.
         let mark = audit.mark_item(Item::new());
         let mut sets = vec!["#st = :st".to_owned(), "#ver = :next".to_owned()];
         let mut removes = Vec::new();
@@ -74,7 +74,8 @@ impl Ledger {
                 let existing = refusal
                     .existing_item(Role::Agent)
                     .and_then(|existing| existing.get(AUDIT_ID));
-                // If the stored audit id is this freeze's id, an attempt whose response was lost has stored the freeze.
+                // If the stored audit id belongs to this freeze, an earlier attempt whose response was lost has stored
+                // the freeze.
                 let is_own = existing.is_some() && existing == mark.get(AUDIT_ID);
                 Ok(if is_own {
                     UpdateResult::Stored

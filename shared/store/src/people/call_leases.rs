@@ -1,10 +1,10 @@
-//! Limits concurrent calls across all Lambda instances: a call leases one slot of its scope, and returns the slot when
+//! Limits concurrent calls across all Lambda instances. A call leases one slot of its scope, and returns the slot when
 //! the call ends.
 //!
-//! A scope is one item, with the end of each slot's lease. A conditional update of one free slot acquires a lease, so
-//! two calls never have the same slot. If a call is killed, its slot is free when the lease ends. Acquiring and
-//! returning a slot take one write unit each, and each attempt at a slot that is no longer free takes one more. If the
-//! item can't be written, the call is rejected, because it must not occupy an instance uncounted.
+//! A scope is one item with the end of each slot's lease. A conditional update of a free slot acquires a lease, so two
+//! calls never have the same slot. If a call is killed, its slot becomes free when the lease ends. Acquiring and
+//! returning a slot take one write unit each. An attempt at a slot that is not free takes one more. If the item can't
+//! be written, the call is rejected, because it would not be counted.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,7 +24,7 @@ use aws_sdk_dynamodb::{
 use purser_domain::{Duration, Result, Timestamp};
 use std::{fmt, sync::Arc};
 
-/// The leases of open calls, by scope, for example an agent key or a provider.
+/// The leases of open calls per scope. A scope is, for example, an agent key or a provider.
 #[derive(Clone, Debug)]
 pub struct CallLeases {
     db: Client,
@@ -33,7 +33,7 @@ pub struct CallLeases {
     length: Duration,
 }
 
-/// A leased slot of a scope.
+/// A leased slot.
 #[derive(Debug)]
 pub struct CallLease {
     scope: String,
@@ -41,26 +41,26 @@ pub struct CallLease {
     until: Timestamp,
 }
 
-/// The result of requesting a slot.
+/// The result of leasing a slot.
 #[derive(Debug)]
 pub enum TakeLeaseResult {
     /// The call has leased this slot.
     Taken(CallLease),
     /// No slot is free.
     Full {
-        /// The time until the first lease ends. The call with this lease may end earlier.
+        /// The time until the first lease ends. A slot may become free earlier, because a call may end before its
+        /// lease.
         retry_after: Duration,
     },
 }
 
-/// The maximum number of attempts to acquire a slot. Each further attempt tries a slot that was free in the last
-/// response.
+/// The maximum number of attempts to lease a slot. Each attempt tries a slot that was free in the previous response.
 const ATTEMPTS: u32 = 4;
-/// The pause before a retry if slots were free, but other calls acquired them first.
+/// The pause before a retry if other calls acquired the free slots first.
 const AFTER_A_RACE: Duration = Duration::from_secs_u32(1);
 
 impl CallLeases {
-    /// Creates the leases in this table. A lease ends after `length`.
+    /// Creates the leases in this table. Each lease ends after `length`.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -70,7 +70,7 @@ impl CallLeases {
         }
     }
 
-    /// Creates the leases of `mcp`, which can't access the leases of the API.
+    /// Creates the leases of `mcp` in this table, which are separate from the leases of the API.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, length: Duration) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -85,7 +85,7 @@ impl CallLeases {
         let mut slots: Vec<u32> = (0..most).collect();
         let mut ends = Vec::new();
         for _ in 0..ATTEMPTS {
-            // Any free slot will do. The time selects the slot, so that different calls try different slots.
+            // The time selects one of the free slots, so that concurrent calls try different slots.
             let count = u64::try_from(slots.len()).unwrap_or(0);
             let chosen = now.micros().unsigned_abs().checked_rem(count);
             let chosen = chosen.and_then(|at| slots.get(usize::try_from(at).ok()?));
@@ -108,7 +108,7 @@ impl CallLeases {
         })
     }
 
-    /// Returns a slot. If the lease has ended and another call has the slot, nothing changes.
+    /// Returns a slot. Does nothing if the lease has ended and another call has the slot.
     pub async fn end_lease(&self, lease: CallLease) -> Result<()> {
         let update = self.update_slot(&lease.scope, lease.slot);
         let update = update
@@ -118,7 +118,7 @@ impl CallLeases {
         was_applied(update.send().await, "ending an open call").map(|_| ())
     }
 
-    /// Tries to lease a slot. Returns the item if the slot is not free.
+    /// Tries to lease a slot. Returns the scope's item if the slot is not free.
     async fn try_slot(&self, scope: &str, slot: u32, until: Timestamp, now: Timestamp) -> Result<Option<Item>> {
         let update = self
             .update_slot(scope, slot)

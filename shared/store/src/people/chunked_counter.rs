@@ -1,5 +1,5 @@
-//! Counters per time span, for example a minute, which all Lambda instances share and update in chunks. For most calls,
-//! such a limit costs only an addition in memory.
+//! Counters per period, for example a minute. All Lambda instances share the counters and update them in chunks, so
+//! most calls cost only an addition in memory.
 //!
 //! Calls are counted in memory and added to the stored counter in the background, in chunks of a fiftieth of the limit.
 //! The updated counter shows whether all instances together have reached the limit; from then on, this instance rejects
@@ -25,11 +25,11 @@ use std::{
 
 /// The number of chunks in a limit.
 const CHUNKS: u32 = 50;
-/// The maximum number of counters that an instance caches. At the maximum, only counters that have reached their limit
-/// are kept, or none if all have.
+/// The maximum number of counters that an instance caches. When the cache is full, only counters that have reached
+/// their limit are kept, or no counters if all have reached their limit.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// Counters by `K` with a common limit. Each counter that has reached the limit has a record `R`. Clones share the
+/// Counters with a common limit, by `K`. A counter that has reached the limit has a record `R`. Clones share the
 /// counters.
 #[derive(Debug)]
 pub(crate) struct ChunkedCounter<K, R> {
@@ -40,7 +40,7 @@ pub(crate) struct ChunkedCounter<K, R> {
     counts: Arc<Mutex<Counts<K, R>>>,
 }
 
-/// The calls that this instance has counted in one time span.
+/// An instance's counted calls in one period.
 #[derive(Debug)]
 struct Counts<K, R> {
     span: u64,
@@ -49,9 +49,9 @@ struct Counts<K, R> {
 
 #[derive(Debug)]
 struct Count<R> {
-    /// The number of calls since the last full chunk.
+    /// The calls since the last full chunk.
     uncounted: u32,
-    /// The record, if the limit is reached.
+    /// The record of a counter that has reached the limit.
     reached: Option<R>,
 }
 
@@ -65,7 +65,7 @@ impl<K, R> Counts<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R> Counts<K, R> {
-    /// Returns the counts of this span, and discards the counts of another span.
+    /// Returns the counts of this period, and discards the counts of another period.
     fn counts_in_span(&mut self, span: u64) -> &mut HashMap<K, Count<R>> {
         if self.span != span {
             *self = Self::new(span);
@@ -80,7 +80,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
         })
     }
 
-    /// Counts one call. Returns `true` if the call fills a chunk.
+    /// Counts a call. Returns `true` if this call fills a chunk.
     fn add_call(&mut self, key: K, span: u64, chunk: u32) -> bool {
         let keys = self.counts_in_span(span);
         if keys.len() >= MAX_REMEMBERED && !keys.contains_key(&key) {
@@ -99,7 +99,7 @@ impl<K: Copy + Eq + Hash, R> Counts<K, R> {
     }
 
     fn mark_limit_reached(&mut self, key: K, span: u64, record: R) {
-        // A response that arrives after its span has no effect.
+        // A response that arrives after its period has no effect.
         if self.span == span {
             self.count_entry(key, span).reached = Some(record);
         }
@@ -122,7 +122,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         }
     }
 
-    /// Returns 429 until the span ends if the counter has reached its limit and `is_meant` returns `true` for its
+    /// Returns 429 until the period ends if the counter has reached its limit and `is_meant` returns `true` for its
     /// record.
     pub(crate) fn check_limit(&self, key: K, now: Timestamp, is_meant: impl FnOnce(&R) -> bool) -> Result<()> {
         if !self
@@ -135,8 +135,8 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         Err(too_many_requests_error(now, self.span_secs).into())
     }
 
-    /// Counts one call, under the name `scope` in the table. A full chunk is added in the background. If Lambda freezes
-    /// the instance first, the chunk is added when the next request resumes the instance.
+    /// Counts one call. `scope` is the counter's name in the table. A full chunk is added in the background. If Lambda
+    /// freezes the instance before that, the chunk is added when the next request resumes the instance.
     pub(crate) fn count_call(
         &self,
         key: K,
@@ -160,8 +160,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
         });
     }
 
-    /// Adds a chunk to a stored counter. Returns the number of calls that all instances have counted in this span so
-    /// far.
+    /// Adds a chunk to a stored counter. Returns the calls that all instances have counted in this period.
     async fn add_chunk(&self, scope: &str, span: u64, chunk: u32, now: Timestamp) -> Result<u32> {
         let update = self
             .db
@@ -188,7 +187,7 @@ impl<K: Copy + Eq + Hash + Send + 'static, R: Send + 'static> ChunkedCounter<K, 
     }
 }
 
-/// Not derived, because a derived implementation would require `K: Clone` and `R: Clone`.
+/// A derived implementation would require `K: Clone` and `R: Clone`.
 impl<K, R> Clone for ChunkedCounter<K, R> {
     fn clone(&self) -> Self {
         Self {
@@ -215,7 +214,7 @@ mod tests {
             ('a', 0, true),
             ('b', 0, false),
             ('a', 0, false),
-            // A partial chunk is dropped when its span ends.
+            // A partial chunk is dropped at the end of its period.
             ('a', 1, false),
             ('b', 1, false),
             ('a', 1, false),
@@ -252,7 +251,7 @@ mod tests {
         assert_eq!(counts.find_reached_limit('a', 1), Some(&"record"));
         assert_eq!(counts.find_reached_limit('b', 1), None);
         assert_eq!(counts.find_reached_limit('a', 2), None);
-        // The response to a chunk of the previous span.
+        // The response about a chunk of the previous period.
         counts.mark_limit_reached('a', 1, "record");
         assert_eq!(counts.find_reached_limit('a', 2), None);
     }

@@ -1,9 +1,9 @@
-//! Freezes by operators. Every decision reads them, so they are in one small item with several copies, and the agent's
-//! id selects the copy that its decisions read. In addition, each freeze has a row with the operator, the time and the
-//! reason.
+//! Freezes by operators. Every decision reads the freezes, so one small item contains them. The item has several
+//! copies, and the agent's id selects the copy that its decisions read. In addition, each freeze has a row with the
+//! operator, the time and the reason.
 //!
 //! Invariants: one transaction writes all copies and the row, so every decision that begins afterwards is rejected. The
-//! transaction writes only if the row is as it was read, so a change always replaces the freeze on which it is based. A
+//! transaction requires that the row is as it was read, so a change always replaces the freeze on which it is based. A
 //! missing copy means that nothing is frozen, and an unreadable copy is an error.
 
 use crate::{
@@ -29,7 +29,7 @@ use std::collections::{BTreeSet, HashMap};
 pub enum ChangeFreezeResult {
     /// The change is stored in every copy.
     Stored,
-    /// The stored freeze is not the freeze on which the change is based. Nothing was written.
+    /// The change is based on another freeze than the stored freeze. Nothing was written.
     Conflict,
     /// [`Freezes::MAX`] agents or owners are already frozen. Nothing was written.
     TooMany,
@@ -60,8 +60,8 @@ impl Entry {
 }
 
 impl Ledger {
-    /// Changes a freeze, if the stored freeze is the freeze on which the change is based. Every decision on the target
-    /// that begins after the freeze was stored is rejected.
+    /// Changes a freeze if the change is based on the stored freeze. After a freeze was stored, every decision on its
+    /// target that begins later is rejected.
     pub async fn change_freeze(&self, change: &FreezeChange, audit: &AuditEntry) -> Result<ChangeFreezeResult> {
         let entry = Entry::for_target(change.target());
         let mut transaction = Transaction::new();
@@ -94,7 +94,7 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => ChangeFreezeResult::Stored,
-                // An attempt whose response was lost wrote the audit row.
+                // An earlier attempt whose response was lost wrote the audit row.
                 TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => ChangeFreezeResult::Stored,
                 TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Reason) => {
                     ChangeFreezeResult::Conflict
@@ -146,14 +146,13 @@ impl Ledger {
         })
     }
 
-    /// Decodes the row of a freeze.
     pub(crate) fn read_freeze_item(&self, item: &Item) -> Result<OperatorFreeze> {
         self.item_row(item).read()
     }
 }
 
-/// Completes an update that adds the frozen target to a copy, if the copy contains the target or has fewer targets than
-/// the maximum.
+/// Adds the frozen target to a copy. The condition requires that the copy already contains the target or has fewer
+/// targets than the maximum.
 fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => {
@@ -176,7 +175,7 @@ fn add_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// Completes an update that removes the frozen target from a copy, if the copy contains the target.
+/// Removes the frozen target from a copy. The condition requires that the copy contains the target.
 fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     match entry {
         Entry::Of(set, one) => update
@@ -187,7 +186,7 @@ fn remove_frozen_target(update: UpdateBuilder, entry: &Entry) -> UpdateBuilder {
     }
 }
 
-/// The condition that a freeze's row is as it was read.
+/// The condition that a freeze's row has not changed since it was read.
 struct Condition {
     expression: &'static str,
     names: Option<HashMap<String, String>>,

@@ -1,8 +1,9 @@
-//! Transfers the ownership of an agent. Only operators write an offer. The acceptance is one transaction that changes
-//! the agent's owner and removes the offer.
+//! Transfers the ownership of an agent. Only operators write an offer. When the new owner accepts, one transaction
+//! changes the agent's owner and removes the offer.
 //!
-//! Approvals also contain their owner, for the index `owner`. They are moved after the transaction, at the latest when
-//! they are next used, because the agent's record determines the owner of its approvals.
+//! Each approval also contains its owner, for the index `owner`. Approvals are moved to the new owner after the
+//! transaction, at the latest when they are next used, because the agent's record determines the owner of the agent's
+//! approvals.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -21,7 +22,7 @@ use purser_domain::{Agent, AgentId, Approval, FormerOwner, OwnershipOffer, Resul
 /// The result of an ownership transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferAgentResult {
-    /// The agent belongs to its new owner, because of this or an earlier attempt.
+    /// The agent belongs to the new owner, because of this attempt or an earlier attempt.
     Done,
     /// The agent was changed meanwhile. Nothing was written.
     Conflict,
@@ -38,18 +39,18 @@ enum Role {
 }
 
 impl Ledger {
-    /// Stores an offer of an agent, and replaces an earlier offer.
+    /// Stores an offer of an agent, and replaces an earlier offer of the agent.
     pub async fn store_agent_offer(&self, offer: &OwnershipOffer, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Offer, self.put_item(write_offer(offer)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
-        // response was lost.
+        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
+        // response was lost has written the row.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Removes the offer of an agent, if there is one.
+    /// Removes an agent's offer, if there is an offer.
     pub async fn remove_offer(&self, agent: AgentId, audit: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         let delete = DeleteBuilder::default().table_name(&*self.table);
@@ -58,19 +59,19 @@ impl Ledger {
             delete.set_key(Some(Key::ownership_offer(agent).attributes())),
         )?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition is that the audit row is new, as above.
+        // The only condition requires that the audit row is new, as in `store_agent_offer`.
         let _done = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Reads the offer of an agent, strongly consistent. The offer's expiry is not checked.
+    /// Reads an agent's offer, strongly consistent. The caller must check whether the offer has expired.
     pub async fn read_agent_offer(&self, agent: AgentId) -> Result<Option<OwnershipOffer>> {
         let item = self.get_item(&Key::ownership_offer(agent)).await?;
         item.map(|item| self.read_offer_item(&item)).transpose()
     }
 
-    /// Reads the offers to a user with their agents, oldest first. Their expiry is not checked. A new offer may be
-    /// missing for a moment.
+    /// Reads the offers to a user with their agents, oldest first. The caller must check whether an offer has expired.
+    /// A new offer may be missing for a moment.
     pub async fn read_offers_to_user(&self, person: &UserId) -> Result<Vec<(OwnershipOffer, Agent)>> {
         let agents = self
             .read_indexed_agent_ids(person.as_str(), owned::HANDOVERS, None)
@@ -91,9 +92,9 @@ impl Ledger {
         Ok(offers)
     }
 
-    /// Changes an agent's owner, if the agent's record and the offer are unchanged since they were read. This ends
-    /// temporary limit increases, so the caller has to call [`Ledger::fence_windows`] afterwards, even if an earlier
-    /// attempt changed the owner.
+    /// Changes an agent's owner, if the agent's record and the offer have not changed since they were read. The
+    /// transfer ends temporary limit increases, so the caller must call [`Ledger::fence_windows`] afterwards, even if
+    /// an earlier attempt changed the owner.
     pub async fn transfer_agent(
         &self,
         old: &Agent,
@@ -110,7 +111,7 @@ impl Ledger {
         let new = Agent {
             owner: offer.to.to_string(),
             former_owners: old.former_owners.iter().cloned().chain([former]).collect(),
-            // The template belongs to the earlier owner. The agent keeps the template's limits.
+            // The template belongs to the earlier owner, but the agent keeps the template's limits.
             template: None,
             version: old.version.saturating_add(1),
             ..old.clone()
@@ -147,9 +148,9 @@ impl Ledger {
         }
     }
 
-    /// Moves all open approvals of the agent to the agent's owner.
+    /// Moves all open approvals of the agent to the agent's current owner.
     pub async fn move_approvals(&self, agent: &Agent, now: Timestamp) -> Result<()> {
-        // A single item, but read in a batch like all other reads of these sets.
+        // Reads a single item in a batch, like all other reads of these sets.
         for item in self.get_items(&[Key::waiting_approvals(agent.id)]).await? {
             for approval in self.read_approvals(self.pending_approval_ids(&item)?).await? {
                 self.move_approval(&approval, &agent.owner, now).await?;
@@ -158,14 +159,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Moves an open approval to its agent's owner, unless the approval has already moved or the agent's owner has
-    /// changed since they were read. An approval that is no longer open stays with its owner. The condition on the
-    /// agent's owner prevents a concurrent request of an earlier owner from taking the approval back.
+    /// Moves an open approval to the agent's current owner, unless the approval has already moved or the agent's owner
+    /// has changed since the read. An approval that is no longer open keeps its owner. The condition on the agent's
+    /// owner prevents an earlier owner's concurrent request from taking the approval back.
     pub async fn move_approval(&self, approval: &Approval, owner: &str, now: Timestamp) -> Result<()> {
         if approval.owner == owner || !approval.status(now).is_open() {
             return Ok(());
         }
-        // A request for a limit increase has expired for every other owner, so it is no longer pending.
+        // A request for a limit increase expires when the agent's owner changes, so the request is no longer pending.
         let expired = approval
             .raise
             .as_ref()
@@ -184,7 +185,7 @@ impl Ledger {
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":old", approval.owner.write())
             .expression_attribute_values(":new", owner.to_owned().write());
-        // The update is a transaction, like every write of an approval by `people`.
+        // Sent as a transaction, like every write of an approval by `people`.
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Approval, update)?;
         let check = ConditionCheck::builder()

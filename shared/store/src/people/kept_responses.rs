@@ -1,9 +1,9 @@
-//! Stored texts of paid responses, which the caller may continue to read: the last few texts of each scope, for some
-//! minutes.
+//! Stores the texts of paid responses, so that the caller can read the rest of a text later: the last few texts of each
+//! scope, for some minutes.
 //!
-//! A scope has a fixed number of slots, which are used in turn, so a new text replaces the oldest. A text is written in
-//! chunks, because an item has at most 400 KB. Each chunk has the nonce of its text, so a reader never gets a mixture
-//! of two texts.
+//! A scope has a fixed number of slots, which are used in turn, so a new text replaces the oldest text. A text is
+//! written in chunks, because an item has at most 400 KB. Each chunk contains the nonce of its text, so a reader never
+//! gets a mixture of two texts.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -24,7 +24,7 @@ use uuid::Uuid;
 /// The size of a chunk, in bytes.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The stored texts of each scope, for example of an agent key.
+/// The stored texts per scope. A scope is, for example, an agent key.
 #[derive(Clone, Debug)]
 pub struct KeptResponses {
     db: Client,
@@ -34,7 +34,7 @@ pub struct KeptResponses {
 }
 
 impl KeptResponses {
-    /// Creates the store under the prefix of `mcp` in this table, with `slots` texts for each scope.
+    /// Creates the texts of `mcp` in this table, with `slots` texts per scope.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, slots: u8, kept_for: Duration) -> Self {
         Self {
             db: db.clone(),
@@ -44,7 +44,7 @@ impl KeptResponses {
         }
     }
 
-    /// Stores a text, and returns its slot.
+    /// Stores a text. Returns its slot.
     pub async fn store_text(&self, scope: &str, nonce: Uuid, text: &str, now: Timestamp) -> Result<u8> {
         let slot = self.take_next_slot(scope, now).await?;
         let until = now.after(self.kept_for);
@@ -71,7 +71,7 @@ impl KeptResponses {
         Ok(slot)
     }
 
-    /// Reads at most `bytes` bytes from an offset, and returns them with the size of the whole text; `None` if the text
+    /// Reads at most `bytes` bytes from an offset. Also returns the size of the whole text. Returns `None` if the text
     /// is no longer stored.
     pub async fn read_text(
         &self,

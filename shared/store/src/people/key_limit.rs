@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::Client;
 use purser_domain::{Agent, AgentId, AgentKey, KeyId, PresentedKey, Result, Timestamp};
 use std::sync::Arc;
 
-/// The limit on requests of each agent key.
+/// The limit of requests per agent key.
 #[derive(Clone, Debug)]
 pub struct KeyLimit(ChunkedCounter<(AgentId, KeyId), AgentKey>);
 
@@ -21,7 +21,7 @@ impl KeyLimit {
 
     /// Returns 429 if the key has reached this minute's limit.
     pub(crate) fn check_limit(&self, presented: &PresentedKey, now: Timestamp) -> Result<()> {
-        // The limit does not apply to a key that has ended, because authentication rejects this key.
+        // A key that has ended is not limited, because authentication rejects the key anyway.
         let is_its_secret = |key: &AgentKey| presented.matches_key(key, now);
         self.0.check_limit((presented.agent, presented.key), now, is_its_secret)
     }

@@ -1,7 +1,7 @@
-//! Records when each agent key was last used, for the users who manage keys.
+//! Records when each agent key was last used. The users who manage keys see this time.
 //!
 //! Best effort: each instance writes the time in the background, at most once a minute, and ignores a failed write. The
-//! time is stored in the throttle table, on which no spending depends.
+//! throttle table stores the time, because no spending depends on that table.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -16,7 +16,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The last uses of agent keys.
+/// Records the time at which each agent key was last used.
 #[derive(Clone, Debug)]
 pub struct KeyUses {
     db: Client,
@@ -28,7 +28,7 @@ pub struct KeyUses {
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The lifetime of a record.
 const KEPT: Duration = Duration::from_secs_u32(400 * 86_400);
-/// The maximum number of keys that an instance caches. At the maximum, all are dropped.
+/// The maximum number of keys that an instance caches. When the cache is full, all keys are dropped.
 const MAX_NOTED: usize = 10_000;
 
 impl KeyUses {
@@ -41,8 +41,8 @@ impl KeyUses {
         }
     }
 
-    /// Records the use of a key in the background. If Lambda freezes the instance first, the time is written when the
-    /// next request resumes the instance.
+    /// Records the use of a key in the background. If Lambda freezes the instance before that, the time is written when
+    /// the next request resumes the instance.
     pub fn record_use(&self, agent: AgentId, key: KeyId, now: Timestamp) {
         if !self.is_record_due(agent, key, now) {
             return;
@@ -73,7 +73,7 @@ impl KeyUses {
         true
     }
 
-    /// Returns when each of these keys was last used, if known.
+    /// Returns the last use of each of these keys, if known.
     pub async fn read_last_uses(&self, agent: AgentId, keys: &[KeyId]) -> Result<HashMap<KeyId, Timestamp>> {
         let wanted = keys
             .iter()

@@ -1,6 +1,6 @@
-//! Lists an owner's agents, and the approvals that they requested.
+//! Lists an owner's agents, and the approvals that the agents requested.
 //!
-//! The index `owner` only returns keys, and the items are read from the table, strongly consistent. The index may lag,
+//! The index `owner` returns only keys, and the items are read from the table, strongly consistent. The index may lag,
 //! so a new agent or approval may be missing for a moment.
 
 use crate::{
@@ -20,7 +20,7 @@ use uuid::Uuid;
 pub struct ApprovalCursor {
     /// The time of the request.
     pub created_at: Timestamp,
-    /// The id, which distinguishes approvals of the same microsecond.
+    /// The id, because several approvals can have the same time.
     pub id: ApprovalId,
 }
 
@@ -34,10 +34,10 @@ impl ApprovalCursor {
     }
 }
 
-/// Which of an owner's approvals to list.
+/// A list of an owner's approvals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalList {
-    /// Approvals that no user has decided, created at this time or later.
+    /// Approvals that no user has decided, and that were created at or after this time.
     UndecidedSince(Timestamp),
     /// Approvals that a user has decided, and all approvals that were created before this time.
     DecidedOrBefore(Timestamp),
@@ -46,7 +46,7 @@ pub enum ApprovalList {
 }
 
 impl ApprovalList {
-    /// Returns the inclusive bounds of the list's index sort keys before a position.
+    /// Returns the inclusive bounds of the list's index sort keys before a cursor.
     fn key_ranges(self, before: Option<ApprovalCursor>) -> Vec<(String, String)> {
         let before = before.map(|place| (place.created_at, place.id));
         let undecided = |since, before| owned::undecided_bounds(since, before);
@@ -70,7 +70,7 @@ impl ApprovalList {
 pub struct AgentCursor {
     /// The time of creation.
     pub created_at: Timestamp,
-    /// The id, which distinguishes agents of the same microsecond.
+    /// The id, because several agents can have the same time.
     pub id: AgentId,
 }
 
@@ -93,14 +93,14 @@ impl Ledger {
         items.iter().map(|item| self.read_agent_item(item)).collect()
     }
 
-    /// Reads the ids of an owner's agents in order of creation: all, or up to `first`. Only the index is read, so the
-    /// caller must check the owner in the agent's record.
+    /// Reads the ids of an owner's agents in order of creation: all ids, or up to `first`. Only the index is read, so
+    /// the caller must check the owner in each agent's record.
     pub async fn read_agent_ids(&self, owner: &str, first: Option<usize>) -> Result<Vec<AgentId>> {
         self.read_indexed_agent_ids(owner, owned::AGENTS, first).await
     }
 
-    /// Reads the positions of up to `most` agents of an owner in this order, starting with `from` or the first agent.
-    /// Only the index is read, so the caller must check the owner in the agent's record.
+    /// Reads the positions of up to `most` agents of an owner in this order, starting with `from` or with the first
+    /// agent. Only the index is read, so the caller must check the owner in each agent's record.
     pub async fn read_agent_positions(
         &self,
         owner: &str,
@@ -138,8 +138,8 @@ impl Ledger {
         Ok(agents)
     }
 
-    /// Whether any agent of an owner has this service enabled, by its policy or as a default service. Agents are read
-    /// in batches until one has the service enabled.
+    /// Returns whether this service is enabled for any agent of an owner, by a policy or as a default service. Stops
+    /// reading at the first such agent.
     pub async fn has_service_enabled(&self, owner: &str, service: ServiceId) -> Result<bool> {
         const AT_ONCE: usize = 50;
         for ids in self.read_agent_ids(owner, None).await?.chunks(AT_ONCE) {
@@ -172,7 +172,7 @@ impl Ledger {
         Ok(false)
     }
 
-    /// Reads these agents in order of creation, each with the ids of its approvals that may be pending. Some of these
+    /// Reads these agents in order of creation, each with the ids of the approvals that may be pending. Some of these
     /// approvals may no longer be pending.
     pub async fn read_agents_with_approvals(&self, ids: Vec<AgentId>) -> Result<Vec<(Agent, BTreeSet<ApprovalId>)>> {
         let ids = ids.into_iter();
@@ -196,8 +196,8 @@ impl Ledger {
         Ok(asking.collect())
     }
 
-    /// Reads up to `limit` and at most a hundred approvals of an owner's agents in a list before `before`, or the
-    /// newest approvals, newest first.
+    /// Reads up to `limit`, and at most a hundred, approvals in a list of an owner, newest first. The approvals are
+    /// before `before`, or are the newest approvals if `before` is `None`.
     pub async fn read_owners_approvals(
         &self,
         owner: &str,
@@ -227,7 +227,7 @@ impl Ledger {
             }
         }
         listed.sort_unstable_by(|(a, _), (b, _)| b.cmp(a));
-        // The index may list an approval twice while a decision moves it.
+        // The index may contain an approval twice while a decision moves the approval to the other list.
         listed.dedup_by(|(a, _), (b, _)| a == b);
         listed.truncate(most.into());
         let keys: Vec<Key> = listed.into_iter().map(|(_, key)| key).collect();
@@ -238,8 +238,8 @@ impl Ledger {
         Ok(approvals)
     }
 
-    /// Returns the number of an owner's approvals that no user has decided, created at `since` or later, up to `most`.
-    /// Only the index is read, so a very recent decision may be missing.
+    /// Returns the number of an owner's approvals that no user has decided and that were created at or after `since`,
+    /// counted up to `most`. Only the index is read, so a very recent decision may be missing.
     pub async fn count_undecided_approvals(&self, owner: &str, since: Timestamp, most: u8) -> Result<usize> {
         let (first, last) = owned::undecided_bounds(since, None);
         let query = self
@@ -253,8 +253,8 @@ impl Ledger {
         usize::try_from(counted).map_err(|error| Error::internal(LISTING, error))
     }
 
-    /// Returns the agents for which the index lists an item of this kind (a record or an offer) under a user: all, or
-    /// up to `first`.
+    /// Returns the agents that the index lists for a user: all, or up to `first`. `kind` selects agents' records or
+    /// offers.
     pub(crate) async fn read_indexed_agent_ids(
         &self,
         owner: &str,
@@ -264,7 +264,7 @@ impl Ledger {
         let most = first.map(|first| i32::try_from(first).unwrap_or(i32::MAX));
         let query = self.query_owned(owner, kind).set_limit(most);
         let listed = if first.is_some() {
-            // Keys are short, so one response contains hundreds.
+            // Keys are short, so one response contains hundreds of keys.
             query
                 .send()
                 .await
@@ -280,14 +280,13 @@ impl Ledger {
             .collect()
     }
 
-    /// Creates the query for an owner's items of one kind.
     fn query_owned(&self, owner: &str, kind: &str) -> QueryFluentBuilder {
         self.query_owner_index(owner)
             .key_condition_expression("#owner = :owner AND begins_with(os, :kind)")
             .expression_attribute_values(":kind", kind.to_owned().write())
     }
 
-    /// Creates a query of the index for an owner, without a key condition.
+    /// Creates a query of an owner's items in the index, without a key condition.
     fn query_owner_index(&self, owner: &str) -> QueryFluentBuilder {
         self.db
             .query()

@@ -1,8 +1,8 @@
-//! An agent's policies, one for each service, in a separate partition.
+//! An agent's policies, one per service, in a separate partition.
 //!
-//! Every change writes the policy's version to the totals of the window that the policy limits, in the same
-//! transaction. A reservation therefore checks the version of its policy on an item that it writes anyway. A default
-//! service of the agent has a default policy until a policy is stored (`starting_set.rs`).
+//! Every change writes the policy's version to the totals of the day window in the same transaction. A reservation
+//! writes the totals anyway, and so checks the policy's version without another condition. A default service of the
+//! agent has a default policy until a policy is stored (`starting_set.rs`).
 
 use crate::{
     audit::entry::AuditEntry,
@@ -33,20 +33,20 @@ pub(crate) enum Role {
 /// The result of granting a temporary limit increase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantLimitIncreaseResult {
-    /// The policy has the increase, and the request is approved.
+    /// The increase is stored in the policy, and the request is approved.
     Done,
-    /// The policy does not have the version before the increase. Nothing was written.
+    /// The stored policy does not have the version before the increase. Nothing was written.
     Conflict,
-    /// The request was no longer pending, or the agent has another owner. Nothing was written.
+    /// The request was no longer pending, or the agent belongs to another owner. Nothing was written.
     NotPending,
 }
 
 impl Ledger {
-    /// Stores an agent's policy for a service: the first version, or the version after the current one. If the current
-    /// version is the agent's default, the default is stored first.
+    /// Stores an agent's policy for a service: the first version, or the version after the current version. If the
+    /// current version is the agent's default, the default is stored first.
     ///
-    /// The first version also creates the window, and is conditional on the version of the agent's record, which the
-    /// window stores. Without the condition, a concurrent change of the agent might not apply to the window.
+    /// The first version also creates the window. The write is then conditional on the version of the agent's record,
+    /// which the window stores. Without the condition, a concurrent change of the agent might not apply to the window.
     pub async fn put_policy(
         &self,
         agent: AgentId,
@@ -59,7 +59,7 @@ impl Ledger {
         })
     }
 
-    /// Grants the temporary limit increase that the pending approval requests: one transaction stores the policy with
+    /// Grants the temporary limit increase that the pending approval requests. One transaction stores the policy with
     /// the increase and the approval as approved. The approval then lasts as long as the increase.
     pub async fn grant_limit_increase(
         &self,
@@ -115,14 +115,14 @@ impl Ledger {
             } else if refusal.has_failed(Role::Approval) {
                 return Ok(GrantLimitIncreaseResult::NotPending);
             }
-            // The agent was changed concurrently, or the default was written.
+            // A concurrent call changed the agent, or stored the default policy.
             backoff.wait_for_retry().await?;
         }
     }
 
-    /// Adds the write of a policy version. Without `audit`, the version is a default and not a change. The first
-    /// version also creates the window, if the agent's record has `agent_version`; an agent that is not created yet
-    /// will have version 1.
+    /// Adds the write of a policy version to a transaction. Without `audit`, the version is a default policy and not a
+    /// change. The first version also creates the window, on the condition that the agent's record has `agent_version`.
+    /// The record of an agent that is not created yet will have version 1.
     pub(crate) fn policy_transaction(
         &self,
         agent: AgentId,
@@ -159,7 +159,7 @@ impl Ledger {
         Ok(transaction)
     }
 
-    /// Reads an agent's policy for one service, strongly consistent: the stored policy, or the default policy.
+    /// Reads an agent's policy for a service, strongly consistent: the stored policy, or else the default policy.
     pub async fn find_enabled_service(&self, agent: AgentId, service: ServiceId) -> Result<Option<EnabledService>> {
         if let Some(item) = self.get_item(&Key::policy(agent, service)).await? {
             return self.read_policy(&item).map(Some);
@@ -183,7 +183,7 @@ impl Ledger {
         Ok(found)
     }
 
-    /// Returns the services for which the agent has a stored policy.
+    /// Returns the services with a stored policy of the agent.
     pub(crate) async fn read_services_with_policy(&self, agent: AgentId) -> Result<Vec<ServiceId>> {
         let items = self.read_policy_items(agent).await?;
         items.iter().map(|item| self.item_row(item).get("svc")).collect()
@@ -201,7 +201,6 @@ impl Ledger {
         items.map_err(store_error("listing an agent's policies"))
     }
 
-    /// Decodes a policy's row.
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {
         self.item_row(item).read()
     }

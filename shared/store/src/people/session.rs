@@ -1,9 +1,9 @@
-//! Browser sessions of users: one row each, in the user's partition, under the digest of the session's secret.
+//! Users' browser sessions: one row each, in the user's partition. The row's key contains the digest of the session's
+//! secret.
 //!
 //! A session exists while its row exists. Every request reads the row, so deleting the row ends the session in all
 //! instances at once. The user's own item records when all sessions were ended, so that no earlier sign-in starts a
-//! session afterwards. Correctness does not depend on TTL: the times in a row are checked, even if TTL has not deleted
-//! the row yet.
+//! session afterwards. The code checks the times in a row, because TTL may delete the row late.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -18,7 +18,7 @@ use crate::{
 };
 use purser_domain::{Error, Result, Session, SessionId, Timestamp, UserId};
 
-/// A user's identity at the issuer. The user's id is a hash over both fields.
+/// A user's identity at the issuer. The user's id is a hash of both fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity<'a> {
     /// The issuer's URL.
@@ -45,7 +45,7 @@ enum Role {
 
 /// The maximum number of sessions that are ended concurrently.
 const AT_ONCE: usize = 32;
-/// The time in seconds for which a row is kept after the session's end, for instances whose clocks are behind.
+/// The time in seconds for which a row is kept after the session's end, because some instances' clocks may be behind.
 const KEPT_SECS: u64 = 3_600;
 
 impl Ledger {
@@ -66,24 +66,24 @@ impl Ledger {
             .expression_attribute_values(":signed_in", session.signed_in_at.write());
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Person, person)?;
-        // The secret is random, so an existing row with its digest can only be this session's row.
+        // The secret is random, so an existing row with this digest is the row of this session.
         transaction.add_put(Role::Session, self.put_item(write_session(session)))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(StartSessionResult::Stored),
-            // The audit row exists, so an attempt whose response was lost has stored the session.
+            // If the audit row exists, an earlier attempt whose response was lost has stored the session.
             TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(StartSessionResult::Stored),
             TransactionOutcome::Refused(_) => Ok(StartSessionResult::SignedInTooEarly),
         }
     }
 
-    /// Reads a user's session, strongly consistent. The session's times are not checked.
+    /// Reads a user's session, strongly consistent. The caller must check the session's times.
     pub async fn read_session_by_id(&self, person: &UserId, id: &SessionId) -> Result<Option<Session>> {
         let item = self.get_item(&Key::session(person, id)).await?;
         item.map(|item| self.item_row(&item).read()).transpose()
     }
 
-    /// Records the use of a session. A session that was ended meanwhile is not restored.
+    /// Records the use of a session. If the session was ended meanwhile, it stays ended.
     pub async fn touch_session(&self, session: &Session, now: Timestamp) -> Result<()> {
         let update = self
             .db
@@ -122,12 +122,12 @@ impl Ledger {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(true),
-            // The audit row exists, so an attempt whose response was lost has ended the session.
+            // If the audit row exists, an earlier attempt whose response was lost has ended the session.
             TransactionOutcome::Refused(refusal) => Ok(refusal.has_failed(Role::Audit)),
         }
     }
 
-    /// Deletes a session that the user's own item has already ended.
+    /// Deletes a session that was already ended by the time in the user's own item.
     async fn delete_session(&self, session: &Session) -> Result<()> {
         let delete = self
             .db
@@ -138,11 +138,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Ends all sessions of a user, and prevents new sessions based on an earlier sign-in. Returns the number of ended
+    /// Ends all sessions of a user, and prevents new sessions from an earlier sign-in. Returns the number of ended
     /// sessions.
     ///
-    /// The time is written first. A session that is started concurrently is either rejected because of this time, or
-    /// found and deleted.
+    /// The time is written first. A session that starts concurrently is either rejected because of this time, or found
+    /// and deleted.
     pub async fn end_sessions(&self, person: &UserId, now: Timestamp, audit: &AuditEntry) -> Result<usize> {
         let update = self
             .update_item(&Key::user(person))
@@ -152,7 +152,7 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Person, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The condition of a repeated attempt fails because of the stored time, and the function continues.
+        // If an earlier attempt stored the time, the condition fails, and this function continues.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         let sessions = self.read_sessions(person).await?;
         for batch in sessions.chunks(AT_ONCE) {
@@ -168,8 +168,8 @@ impl Ledger {
         Ok(sessions.len())
     }
 
-    /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins up to this time
-    /// are invalid.
+    /// Reads the time at which all sessions of a user were last ended, strongly consistent. Sign-ins at or before this
+    /// time are invalid.
     pub async fn read_sessions_ended_at(&self, person: &UserId) -> Result<Option<Timestamp>> {
         match self.get_item(&Key::user(person)).await? {
             Some(item) => self.item_row(&item).get_optional("nb"),

@@ -1,5 +1,5 @@
-//! Spare keys in KMS: keys that were created for an agent that was not stored. A new key can't be used for some
-//! minutes, so the next agent uses the spare key instead of another new key.
+//! Spare keys in KMS. A spare key was created for an agent that was then not stored. A new key can't be used for some
+//! minutes, so the next agent uses a spare key instead of a new key.
 
 use crate::{
     codec::attribute::Item,
@@ -16,12 +16,12 @@ use purser_domain::{AgentId, KmsKeyId, Result};
 pub struct SpareKey {
     /// The id of the KMS key.
     pub key: KmsKeyId,
-    /// The id of the agent. Only an agent with this id may have the key's wallet.
+    /// The id of the agent. Only an agent with this id may use the key's wallet.
     pub agent: AgentId,
 }
 
 impl Ledger {
-    /// Removes and returns the key that was added first. If the response is lost, the key can be found by its tags.
+    /// Removes and returns the oldest spare key. If the response is lost, the key can be found by its tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const DOING: &str = "taking a spare key";
         let update = self

@@ -1,11 +1,11 @@
-//! Default services: the services that are enabled for an agent since its creation, without a row for each service.
+//! Default services: the services that are enabled for an agent since its creation, without a row per service.
 //!
 //! If an agent has no stored policy for one of its default services, the default policy with version 1 applies
-//! ([`DefaultServices::default_policy`]), and there is no window. The first change or payment writes both
-//! ([`Ledger::write_default_policy`]), so every reservation is conditional on stored rows.
+//! ([`DefaultServices::default_policy`]), and the service has no window. The first change or payment writes the policy
+//! and the window ([`Ledger::write_default_policy`]), so every reservation is conditional on stored rows.
 //!
-//! A set of default services is stored once under its digest and never changed or removed, so it can be cached in
-//! memory.
+//! A set of default services is stored once under its digest and never changed or removed, so instances can cache the
+//! set.
 
 use crate::{
     codec::{
@@ -27,8 +27,8 @@ use purser_domain::{
 use std::sync::Arc;
 
 impl Ledger {
-    /// Stores a set of default services, unless it is known to be stored, and returns its digest. The set must be
-    /// stored before an agent that uses it.
+    /// Stores a set of default services, unless the set is known to be stored. Returns the digest. The set must be
+    /// stored before an agent that uses the set.
     pub async fn store_default_services(&self, set: &DefaultServices) -> Result<Fingerprint> {
         let digest = set.digest();
         if self.sets.find(&digest).is_none() {
@@ -81,8 +81,8 @@ impl Ledger {
         Ok(set)
     }
 
-    /// Returns the default policy for an agent and a service; `None` if the service is not a default service of the
-    /// agent.
+    /// Returns the default policy of an agent for a service; `None` if the service is not one of the agent's default
+    /// services.
     pub(crate) async fn read_default_policy(
         &self,
         agent: &Agent,
@@ -92,13 +92,13 @@ impl Ledger {
         Ok(set.default_policy(service))
     }
 
-    /// Writes the agent's default policy for the service together with its window. Takes 6 write units. The write is
-    /// conditional on the agent's version, which is stored in the window, so no concurrent freeze or rule is bypassed:
-    /// either the change is written first and nothing is written here, or the change finds the policy and therefore
+    /// Writes the agent's default policy for the service together with the window. Takes 6 write units. The write is
+    /// conditional on the agent's version, which the window stores, so no concurrent freeze or rule is bypassed. If the
+    /// freeze or rule is written first, this function writes nothing. Otherwise the freeze or rule finds the policy and
     /// updates the window.
     ///
-    /// Returns `true` if the default is stored, by this or a concurrent call. Returns `false` if the agent or the
-    /// policy was changed, or if there is no default.
+    /// Returns `true` if the default policy is stored, by this call or a concurrent call. Returns `false` if the agent
+    /// or the policy was changed, or if the agent has no default policy for the service.
     pub async fn write_default_policy(&self, agent: &Agent, service: ServiceId) -> Result<bool> {
         let Some(record) = self.read_default_policy(agent, service).await? else {
             return Ok(false);
@@ -117,7 +117,7 @@ impl Ledger {
         }
     }
 
-    /// Writes the default policy for a change that found no row. Returns `false` if no default applies.
+    /// Writes the default policy before a change, if no row exists. Returns `false` if no default policy applies.
     pub(crate) async fn write_default_policy_for_update(&self, agent: AgentId, service: ServiceId) -> Result<bool> {
         let Some(agent) = self.read_agent_by_id(agent).await? else {
             return Ok(false);
@@ -137,7 +137,7 @@ fields! {
     StartingCaps { max_per_call: "mpc", max_per_day: "mpd", require_approval_above: "raa" }
 }
 
-/// The limits of some services of a set.
+/// Limits that several services of a set share.
 struct OfServices {
     change: PolicyChange,
     services: Vec<ServiceId>,

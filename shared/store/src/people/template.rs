@@ -1,5 +1,5 @@
-//! Policy templates, in their owner's partition: one row lists them, and each version of each template has a row, which
-//! is never changed or removed, because agents keep the limits of earlier versions as the base of later merges.
+//! Policy templates, in their owner's partition. One row lists the templates. Each version of a template has its own
+//! row, which is never changed or removed, because later merges need the limits of earlier versions as their base.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -35,7 +35,8 @@ impl Ledger {
         item.map(|item| self.read_limits_item(&item)).transpose()
     }
 
-    /// Replaces the list with its next version. `edited` contains the limits of the template that this version changes.
+    /// Replaces the list with its next version. `edited` contains the new limits of the template that this version
+    /// changes.
     pub async fn put_templates(
         &self,
         person: &UserId,
@@ -60,7 +61,7 @@ impl Ledger {
         Ok(
             match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
                 TransactionOutcome::Committed => UpdateResult::Stored,
-                // The audit row was written by an attempt whose response was lost.
+                // An earlier attempt whose response was lost wrote the audit row.
                 TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => UpdateResult::Stored,
                 TransactionOutcome::Refused(_) => UpdateResult::Conflict,
             },

@@ -1,10 +1,10 @@
-//! The throttle: one counter per scope and minute, one write per request.
+//! The throttle: one counter per scope and minute, and one write per request.
 //!
-//! The counter is incremented while the first reads run, and a rejection takes precedence over their result. A rejected
-//! scope is rejected from memory until the minute ends, without a read or a write, because its counter can't decrease.
-//! If the counter can't be written, the call continues, because the tables that it protects report their own failures
-//! (`docs/decisions.md` §9). A throttled write of the counter is therefore not retried, because the caller would have
-//! to wait.
+//! The counter is incremented while the request's first reads run, and a rejection takes precedence over the result of
+//! the reads. Once a scope was rejected, the instance rejects further requests of the scope without a read or a write
+//! until the minute ends, because a counter can't decrease. If the counter can't be written, the call continues,
+//! because the tables that the throttle protects report their own failures (`docs/decisions.md` §9). If DynamoDB
+//! throttles the write of a counter, the write is not retried, because the caller would have to wait.
 
 use crate::{
     codec::attribute::Attribute as _, codec::client::without_throttling_pauses, codec::item::Draft, codec::key,
@@ -19,7 +19,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Limits requests by scope, for example by source address.
+/// Limits requests per scope. A scope is, for example, a source address.
 #[derive(Clone, Debug)]
 pub struct Throttle {
     db: Client,
@@ -29,11 +29,13 @@ pub struct Throttle {
     refused: Arc<Mutex<ThrottledScopes>>,
 }
 
-/// The lifetime of a counter in seconds, for instances whose clocks are behind.
+/// The lifetime of a counter in seconds. The lifetime is longer than a minute, because some instances' clocks may be
+/// behind.
 pub(crate) const KEPT: u64 = 3_600;
-/// The span of a counter, in seconds.
+/// The period of a counter, in seconds.
 pub(crate) const A_MINUTE: NonZeroU64 = NonZeroU64::new(60).unwrap();
-/// The maximum number of rejected scopes that an instance caches. Other scopes are rejected by their counters.
+/// The maximum number of rejected scopes that an instance caches. Requests of further scopes are rejected by their
+/// counters.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Returns the number of whole minutes since the epoch.
@@ -41,14 +43,14 @@ fn minute_number(now: Timestamp) -> u64 {
     now.secs() / A_MINUTE
 }
 
-/// Returns the error for a call that may be repeated in the next span of `span_secs` seconds.
+/// Returns the error for a call that may be repeated in the next period of `span_secs` seconds.
 pub(crate) fn too_many_requests_error(now: Timestamp, span_secs: NonZeroU64) -> ErrorKind {
-    // At least one second, because the remainder is below the span.
+    // The remainder is below the period, so the result is at least one second.
     let retry_after = span_secs.get().saturating_sub(now.secs() % span_secs);
     ErrorKind::TooManyRequests { retry_after }
 }
 
-/// The scopes that were rejected in one minute.
+/// The scopes that were rejected in a minute.
 #[derive(Debug, Default)]
 struct ThrottledScopes {
     minute: u64,
@@ -80,7 +82,7 @@ impl ThrottledScopes {
 }
 
 impl Throttle {
-    /// Creates the throttle with counters in this table: `limit_per_minute` requests per scope.
+    /// Creates the throttle with counters in this table. Each scope may send `limit_per_minute` requests.
     pub fn new(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             db: without_throttling_pauses(db),
@@ -91,7 +93,7 @@ impl Throttle {
         }
     }
 
-    /// Creates the throttle of `mcp`, which can't access the counters of the API.
+    /// Creates the throttle of `mcp` in this table, whose counters are separate from those of the API.
     pub fn for_mcp(db: &Client, table: impl Into<Arc<str>>, limit_per_minute: u32) -> Self {
         Self {
             kind: ThrottleKind::Mcp,
@@ -99,9 +101,9 @@ impl Throttle {
         }
     }
 
-    /// Runs `work` while one request of a scope, for example a source address, is counted. Returns 429 if the scope has
-    /// used up the minute's requests. `work` has already run by then, so it may read but must not write. `work` does
-    /// not run for a scope that this instance has already rejected in the same minute.
+    /// Runs `work` while a request is counted for a scope, for example a source address. Returns 429 if the scope has
+    /// used up the minute's requests. `work` may read but must not write, because the request may still be rejected.
+    /// For a scope that this instance has already rejected in the same minute, `work` does not run.
     pub async fn run_limited_by<T>(
         &self,
         scope: impl fmt::Display,
@@ -112,7 +114,7 @@ impl Throttle {
         if self.lock_rejected_scopes().contains(&scope, now) {
             return Err(too_many_requests_error(now, A_MINUTE).into());
         }
-        // Boxed because the SDK's futures take kilobytes, and `join` copies a finished future.
+        // Boxed, because `join` copies a finished future, and the SDK's futures take kilobytes.
         run_while_counting(Box::pin(self.count_request(scope, now)), now, Box::pin(work)).await
     }
 

@@ -1,10 +1,11 @@
-//! Two sets of ids of an agent's approvals that may be pending: of payments, and of temporary limit increases, so that
-//! requests for increases take no room from payments. The size of each set limits the number of pending approvals, and
-//! they can be listed without reading decided approvals.
+//! Two sets of approval ids per agent. One set contains the agent's approvals of payments that may be pending, and the
+//! other the requests for temporary limit increases, so that such requests take no room from payments. The size of each
+//! set limits the number of pending approvals. The sets also make it possible to list pending approvals without reading
+//! decided approvals.
 //!
-//! Invariant: a pending approval is in its set, because one transaction creates and adds it. An approval that
-//! is no longer pending stays in the set until the set is full. It never becomes pending again, so it can be removed at
-//! any time.
+//! Invariant: each pending approval is in its set, because one transaction creates the approval and adds it to the set.
+//! An approval that is no longer pending stays in the set until the set is full. Such an approval never becomes pending
+//! again, so it can be removed at any time.
 
 use crate::{
     codec::attribute::Attribute as _, codec::backoff::Backoff, codec::item::Item, codec::key::Key,
@@ -14,9 +15,9 @@ use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{AgentId, Approval, ApprovalId, ApprovalStatus, AskingLimit, Fingerprint, Result, Timestamp};
 use std::collections::BTreeSet;
 
-/// The attribute with the approvals of payments.
+/// The attribute with the ids of approvals of payments.
 const PAYMENTS: &str = "ids";
-/// The attribute with the requests for temporary limit increases.
+/// The attribute with the ids of requests for temporary limit increases.
 const INCREASES: &str = "incs";
 
 const fn pending_ids_attribute(approval: &Approval) -> &'static str {
@@ -35,7 +36,7 @@ impl Ledger {
         items.iter().map(|item| self.read_listed_approval(item)).collect()
     }
 
-    /// Whether another escalation of the agent would be rejected, because `most` or more approvals are pending and no
+    /// Returns whether a new escalation of the agent would be rejected: `most` or more approvals are pending, and no
     /// open approval of this request waives these limits. Takes one read, and up to two more if the set is full.
     pub async fn would_exceed_approval_limit(
         &self,
@@ -68,7 +69,8 @@ impl Ledger {
         Ok(self.item_row(item).get_optional(set)?.unwrap_or_default())
     }
 
-    /// Creates an update that adds a new approval if its set has fewer than `most` ids.
+    /// Creates an update that adds a new approval to its set. The condition requires that the set has fewer than `most`
+    /// ids.
     pub(crate) fn add_waiting_approval(&self, approval: &Approval, most: u32) -> UpdateBuilder {
         let set = pending_ids_attribute(approval);
         self.update_item(&Key::waiting_approvals(approval.agent))
@@ -78,8 +80,8 @@ impl Ledger {
             .expression_attribute_values(":most", most.write())
     }
 
-    /// Removes the approvals that are no longer pending from the full set of a new approval. Returns `false` if all are
-    /// still pending. The write is a transaction, like every write by the calling function.
+    /// Removes approvals that are no longer pending from the full set of a new approval. Returns `false` if all
+    /// approvals in the set are pending. Sent as a transaction, like every write of the calling function.
     pub(crate) async fn remove_decided_approvals(
         &self,
         new: &Approval,
@@ -99,7 +101,7 @@ impl Ledger {
             .expression_attribute_values(":gone", gone.write());
         let mut transaction = Transaction::new();
         transaction.add_update((), update)?;
-        // The transaction has no condition, so it can't be rejected.
+        // The transaction has no conditions, so no condition can fail.
         let _done = transaction.send_until_known(&self.db, backoff).await?;
         Ok(true)
     }

@@ -1,4 +1,4 @@
-//! Assigns wallet indexes, each once.
+//! Assigns wallet indexes. Each index is assigned once.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -13,7 +13,7 @@ use purser_domain::{Error, Result};
 const LAST: u32 = 0x7fff_ffff;
 
 impl Ledger {
-    /// Assigns a new wallet index, counting from 0. If the response is lost, the index is never used.
+    /// Assigns the next wallet index, starting with 0. If the response is lost, the index stays unused.
     pub async fn assign_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
         let update = self
