@@ -1,8 +1,8 @@
 //! Pagination of lists, newest first.
 //!
-//! A row's position in its list never changes. The position of the last row that was read is the cursor of the next
-//! page. For a filtered list, a page reads up to [`READS`] times [`READ_AT_ONCE`] rows, so a page can have fewer rows
-//! than requested even if more pages follow.
+//! A row's position in its list never changes. The cursor of the next page is the position of the last row that was
+//! read. A page of a filtered list reads up to [`READS`] times [`READ_AT_ONCE`] rows, so it can have fewer rows than
+//! requested even if more pages follow.
 
 use purser_domain::Result;
 
@@ -16,14 +16,14 @@ pub struct Page<T, P> {
 }
 
 impl<T, P> Default for Page<T, P> {
-    /// Returns the only page of an empty list.
+    /// Returns the page of an empty list.
     fn default() -> Self {
         let (items, next) = (Vec::new(), None);
         Self { items, next }
     }
 }
 
-/// Which page of a list to read.
+/// A request for one page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<P> {
     /// The page contains only rows before this position; `None` starts with the newest row.
@@ -32,19 +32,19 @@ pub struct PageRequest<P> {
     pub limit: u32,
 }
 
-/// Whether a page includes a row.
+/// Whether a page includes a row, and whether older rows follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// The page includes the row.
+    /// The page includes this row.
     Keep,
-    /// The page leaves the row out.
+    /// The page omits this row.
     Skip,
-    /// The page leaves out this row and all older rows.
+    /// The page omits this row and all older rows.
     Stop,
 }
 
 impl Filter {
-    /// Keeps the row if it is wanted, and skips it otherwise.
+    /// Keeps the row if `is_wanted`, and skips it otherwise.
     pub const fn keep_if(is_wanted: bool) -> Self {
         if is_wanted { Self::Keep } else { Self::Skip }
     }
@@ -55,8 +55,8 @@ pub const READ_AT_ONCE: u32 = 100;
 /// The maximum number of read calls for one page.
 pub const READS: u32 = 10;
 
-/// Reads the page of `slice` with the rows that `filter` keeps (`None` keeps all), in at most `reads` calls. `read`
-/// gets a position and a limit, and returns the newest rows before the position, up to the limit.
+/// Reads the page `slice`, in at most `reads` calls. The page contains the rows that `filter` keeps; `None` keeps all
+/// rows. `read` gets a position and a limit, and returns the newest rows before the position, up to the limit.
 pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     reads: u32,
@@ -67,7 +67,7 @@ pub async fn read_page<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     read_page_with_row_count(slice, (reads, READ_AT_ONCE), filter, place, read).await
 }
 
-/// Reads a page like [`read_page`], but each call for a filtered page reads `rows` rows.
+/// Reads a page like [`read_page`], but reads `rows` rows per call if the list is filtered.
 pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<T>>>>(
     slice: PageRequest<P>,
     (reads, rows): (u32, u32),
@@ -76,7 +76,7 @@ pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<
     read: impl Fn(Option<P>, u32) -> R,
 ) -> Result<Page<T, P>> {
     let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
-    // One extra row shows whether another page follows.
+    // One additional row shows whether another page follows.
     let at_once = match filter {
         Some(_) => rows,
         None => slice.limit.saturating_add(1).min(READ_AT_ONCE),
@@ -113,7 +113,7 @@ pub async fn read_page_with_row_count<T, P: Copy, R: Future<Output = Result<Vec<
 mod tests {
     use super::*;
 
-    /// Pages through the multiples of `step` from `last` to below `count`, highest first.
+    /// Reads all pages of the multiples of `step` from `last` to below `count`, highest first.
     async fn all(count: u32, step: u32, last: u32, limit: u32) -> (Vec<u32>, usize) {
         let read = |before: Option<u32>, most: u32| async move {
             let before = before.unwrap_or(count);
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// A list that just fills a page takes one read, and a page of rare rows takes several.
+    /// A list that exactly fills a page takes one read, and a page of rare rows takes several reads.
     #[tokio::test]
     async fn list_pages_are_read_until_full_or_exhausted() {
         assert_eq!(all(25, 1, 0, 25).await.1, 1);

@@ -1,9 +1,9 @@
-//! Sends transactions and interprets the cancellation reasons.
+//! Sends transactions and interprets the reasons for a cancellation.
 //!
-//! The result names the conditions that failed, each with the item against which it was evaluated. A transaction that
-//! only conflicted with others can be sent again unchanged, because every condition is evaluated again. A transaction
-//! whose response was lost is also sent again. If the first attempt had committed, the conditions fail because of its
-//! own rows.
+//! The result contains the failed conditions, each with the item against which the condition was evaluated. A
+//! transaction that only conflicted with other transactions can be sent again unchanged, because DynamoDB evaluates
+//! every condition again. A transaction whose response was lost is also sent again. If the first attempt committed, the
+//! conditions of the second attempt fail because of the rows that the first attempt wrote.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -30,7 +30,7 @@ use std::error::Error as StdError;
 /// The maximum number of actions in one transaction (developer guide, "`TransactWriteItems` API").
 pub(crate) const MAX_ACTIONS: usize = 100;
 
-/// Writes that are applied together or not at all. `Role` identifies each write when its condition fails.
+/// Writes that are applied together or not at all. A `Role` identifies the write whose condition failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction<Role> {
     writes: Vec<(Role, TransactWriteItem)>,
@@ -65,8 +65,8 @@ pub(crate) enum TransactResult<Role> {
 pub(crate) struct FailedConditions<Role>(Vec<(Role, Option<Item>)>);
 
 impl<Role: Copy + PartialEq> FailedConditions<Role> {
-    /// Returns the item against which this role's condition was evaluated, if the condition failed and its write
-    /// returns the item.
+    /// Returns the item against which the condition of this role was evaluated. Returns `None` if the condition did not
+    /// fail, or if the write does not return the item.
     pub(crate) fn existing_item(&self, role: Role) -> Option<&Item> {
         self.0
             .iter()
@@ -74,7 +74,7 @@ impl<Role: Copy + PartialEq> FailedConditions<Role> {
             .and_then(|(_, item)| item.as_ref())
     }
 
-    /// Whether the condition of this role failed.
+    /// Returns whether the condition of this role failed.
     pub(crate) fn has_failed(&self, role: Role) -> bool {
         self.0.iter().any(|(failed, _)| *failed == role)
     }
@@ -88,7 +88,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Returns the number of actions.
+    /// Returns the number of writes and checks.
     pub(crate) const fn len(&self) -> usize {
         self.writes.len()
     }
@@ -126,7 +126,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the deletion of an item that must exist, so that its amount is not subtracted twice.
+    /// Adds the deletion of an item that must exist. The condition prevents an item's amount from being subtracted
+    /// twice.
     pub(crate) fn add_delete_of_existing(&mut self, role: Role, table: &str, key: Item) -> Result<()> {
         let delete = Delete::builder()
             .table_name(table)
@@ -150,7 +151,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Adds the audit rows of this transaction. They are logged when the transaction is known to have committed.
+    /// Adds the audit rows of this transaction. The rows are logged after the commit.
     pub(crate) fn add_audit_rows(&mut self, role: Role, entry: &AuditEntry) -> Result<()> {
         for put in entry.to_puts() {
             self.add_put(role, put)?;
@@ -159,7 +160,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(())
     }
 
-    /// Sends the transaction once. The SDK's retries use the same client token, so the transaction commits at most
+    /// Sends the transaction once. The SDK's own retries use the same client token, so the transaction commits at most
     /// once.
     pub(crate) async fn send_once(&self, db: &Client) -> Result<TransactResult<Role>> {
         let items = self.writes.iter().map(|(_, write)| write.clone()).collect();
@@ -168,7 +169,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         if let Some((role, entry)) = &self.audit {
             let is_committed = match &sent {
                 TransactResult::Committed => true,
-                // The audit row exists, so an attempt whose response was lost has committed.
+                // If the audit row exists, an earlier attempt whose response was lost has committed.
                 TransactResult::Refused(refusal) => refusal.has_failed(*role),
                 TransactResult::Contended | TransactResult::Unknown(_) => false,
             };
@@ -179,8 +180,8 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         Ok(sent)
     }
 
-    /// Sends the transaction until it commits or its conditions fail. The writes must recognize their own rows when
-    /// they are repeated.
+    /// Sends the transaction until it commits or its conditions fail. The caller must recognize the case that the
+    /// conditions failed because of the rows of an earlier attempt.
     pub(crate) async fn send_until_known(
         &self,
         db: &Client,
@@ -206,7 +207,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
                 TransactResult::Committed => return Ok(Some(TransactionOutcome::Committed)),
                 TransactResult::Refused(refusal) => return Ok(Some(TransactionOutcome::Refused(refusal))),
                 TransactResult::Contended => {}
-                // A second attempt either commits, or its conditions fail because of the first attempt's rows.
+                // A second attempt either commits, or its conditions fail because of the rows of the first attempt.
                 TransactResult::Unknown(error) if lost_before => return Err(error),
                 TransactResult::Unknown(_) => lost_before = true,
             }
@@ -225,7 +226,7 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
             return Ok(TransactResult::Committed);
         };
         match &error {
-            // The request was never sent.
+            // The SDK did not send the request.
             SdkError::ConstructionFailure(_) => Err(store_error(DOING)(error)),
             SdkError::ServiceError(answer) => match answer.err() {
                 TransactWriteItemsError::TransactionCanceledException(cancelled) => {
@@ -245,15 +246,15 @@ impl<Role: Copy + PartialEq> Transaction<Role> {
         }
     }
 
-    /// Interprets the reasons, which are in the order of the actions. A failed condition takes precedence, because it
-    /// names what has changed.
+    /// Interprets the cancellation reasons, which are in the order of the actions. A failed condition takes precedence
+    /// over a conflict, because the failed condition shows what has changed.
     fn classify_reasons(&self, reasons: &[CancellationReason]) -> Result<TransactResult<Role>> {
         let mut refused = Vec::new();
         for ((role, _), reason) in self.writes.iter().zip(reasons) {
             match reason.code() {
                 None | Some("None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED) => {}
                 Some(CONDITION_FAILED) => refused.push((*role, reason.item().cloned())),
-                // A bug in this crate causes a validation error, or an item that is too large.
+                // A validation error or an oversized item is a bug in this crate.
                 Some(other) => {
                     let words = format!("cancelled: {other}: {}", reason.message().unwrap_or("no message"));
                     return Err(Error::internal(DOING, Fault::new(words)));
@@ -280,12 +281,13 @@ fn incomplete_action_error(error: aws_sdk_dynamodb::error::BuildError) -> Error 
     Error::internal("building a transaction", error)
 }
 
-/// Whether a single write failed because a transaction is in progress on its item. The SDK does not retry this error.
+/// Returns whether a single write failed because a transaction is writing the same item. The SDK does not retry this
+/// error.
 pub(crate) fn is_conflict<E: ProvideErrorMetadata>(error: &SdkError<E>) -> bool {
     error.code() == Some("TransactionConflictException")
 }
 
-/// Whether a single write was applied; `false` if its condition failed.
+/// Returns whether a single write was applied. Returns `false` if the condition failed.
 pub(crate) fn was_applied<T, E>(answer: Result<T, SdkError<E>>, operation: &'static str) -> Result<bool>
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -297,7 +299,7 @@ where
     }
 }
 
-/// Sends a single update until it no longer conflicts with a transaction. Returns `false` if its condition failed.
+/// Sends a single update until it no longer conflicts with a transaction. Returns `false` if the condition failed.
 pub(crate) async fn update_with_conflict_retry(
     update: &UpdateItemFluentBuilder,
     operation: &'static str,
@@ -371,7 +373,7 @@ mod tests {
         }
     }
 
-    /// An attempt with an unknown result is sent again. An attempt that can't have been applied is an error.
+    /// An attempt without a known result is sent again. An attempt that DynamoDB can't have applied is an error.
     #[test]
     fn a_transaction_without_a_response_may_have_committed() {
         let response = || Response::new(400_u16.try_into().unwrap(), SdkBody::empty());

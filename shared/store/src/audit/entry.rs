@@ -1,11 +1,12 @@
-//! Rows of the audit log, which are written in the same transaction as the changes that they record.
+//! Rows of the audit log. Each row is written in the same transaction as the change that the row records.
 //!
-//! Every function that stores a change by a user or an operator has an [`AuditEntry`] as parameter and writes it in the
-//! same transaction. Every change therefore has its row, and no row records a change that was not made. A committed row
-//! is also logged with its SHA-256. IAM can't prevent a role that may put rows from overwriting rows, but no function
-//! can change the log.
+//! Every function that stores a change by a user or an operator has an [`AuditEntry`] as a parameter and writes it in
+//! the same transaction. Every change therefore has a row, and every row records a change that was made. After the
+//! commit, the row is also logged with its SHA-256. IAM can't prevent a role that may put rows from overwriting rows,
+//! but no function can change the log.
 //!
-//! An action of an operator or of reconcile that affects a user also writes a second row in a partition of this user.
+//! If an action of an operator or of reconcile affects a user, the transaction also writes a copy of the row for that
+//! user.
 
 use crate::{
     codec::attribute::{Attribute, encode_text},
@@ -22,26 +23,26 @@ use purser_domain::{
 use std::sync::Arc;
 use tracing::info;
 
-/// An audit row to write, with a copy for the user whom the action affects.
+/// An audit row to write, with a copy for the affected user.
 #[derive(Clone, Debug)]
 pub struct AuditEntry {
     table: Arc<str>,
     item: Item,
     line: Line,
-    /// The user whom the action affects, and the user's copy of the row.
+    /// The affected user, and the copy of the row for that user.
     told: Option<(UserId, Item)>,
     mark: UpdateMark,
 }
 
-/// The attribute that marks an action of a rule. The row is in the partition of the rule's owner.
+/// The attribute that marks an action of a rule. Such a row is in the partition of the rule's owner.
 pub(crate) const BY_RULE: &str = "rule";
 
-/// Who made a change and why. The value is stored with the changed record, and therefore with its version.
+/// The user and the reason of a record's last change. The mark is stored in the changed record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateMark {
-    /// The user; `None` if no user made the change, or if the change is older than this attribute.
+    /// The user who made the change; `None` if no user made the change, or if the record is older than this attribute.
     pub by: Option<UserId>,
-    /// The id of the audit row; `None` if the change is older than this attribute.
+    /// The id of the audit row; `None` if the record is older than this attribute.
     pub audit_id: Option<AuditId>,
     /// The user's reason, if the user gave one.
     pub reason: Option<EditReason>,
@@ -52,12 +53,12 @@ impl UpdateMark {
     pub(crate) const AUDIT_ID: &'static str = "aid";
     pub(crate) const REASON: &'static str = "why";
 
-    /// Whether a rule made the change. A change that is older than this attribute has no audit row.
+    /// Returns whether a rule made the change. If the record is older than these attributes, the result is `false`.
     pub fn was_made_by_rule(&self) -> bool {
         self.by.is_none() && self.audit_id.is_some()
     }
 
-    /// Reads the attributes of the record's last change.
+    /// Reads the mark of the record's last change.
     pub(crate) fn read_mark(row: Row<'_>) -> Result<Self> {
         Ok(Self {
             by: row.get_optional(Self::BY)?,
@@ -66,7 +67,7 @@ impl UpdateMark {
         })
     }
 
-    /// Adds the attributes of this change to a record's item.
+    /// Adds the mark of this change to the record's item.
     pub(crate) fn write_mark(&self, mut item: Item) -> Item {
         let mut set = |name: &str, value: Option<AttributeValue>| {
             if let Some(value) = value {
@@ -80,7 +81,7 @@ impl UpdateMark {
     }
 }
 
-/// The fields of a row's log line, without the digest.
+/// The fields of the log line about a row, without the digest.
 #[derive(Clone, Debug)]
 struct Line {
     id: String,
@@ -92,7 +93,7 @@ struct Line {
 }
 
 impl AuditEntry {
-    /// Creates a row of the audit table `table`.
+    /// Creates a row for the audit table `table`.
     pub fn new(table: impl Into<Arc<str>>, record: &AuditRecord) -> Self {
         let act = &record.act;
         let line = Line {
@@ -122,13 +123,13 @@ impl AuditEntry {
         }
     }
 
-    /// Adds to a changed record's item who made the change and why.
+    /// Adds the user and the reason of the change to the changed record's item.
     pub(crate) fn mark_item(&self, item: Item) -> Item {
         self.mark.write_mark(item)
     }
 
-    /// Adds a copy for the user whom the action affects, without the actor's address and user agent. A user's own
-    /// action gets no copy.
+    /// Adds a copy of the row for the affected user, without the actor's address and user agent. A user's own action
+    /// gets no copy.
     #[must_use]
     pub fn with_copy_for_user(self, person: Option<&UserId>) -> Self {
         let partition =
@@ -142,20 +143,19 @@ impl AuditEntry {
         Self { told, ..self }
     }
 
-    /// Returns the audit table's name.
     pub(crate) fn table_name(&self) -> &str {
         &self.table
     }
 
-    /// Returns the row. The id is random, so an existing row with this id can only be this row.
+    /// Returns the row as an item. The id is random, so an existing row with this id is this row.
     pub(crate) fn to_item(&self) -> Item {
         self.item.clone()
     }
 
-    /// The condition of the rows' puts.
+    /// The condition of the puts from [`AuditEntry::to_puts`].
     pub(crate) const IS_NEW: &str = "attribute_not_exists(pk)";
 
-    /// Returns the rows' puts for a transaction.
+    /// Returns the puts of the row and of its copy, for a transaction.
     pub(crate) fn to_puts(&self) -> impl Iterator<Item = PutBuilder> {
         let items = std::iter::once(&self.item).chain(self.told.iter().map(|(_, item)| item));
         items.map(|item| {
@@ -166,7 +166,7 @@ impl AuditEntry {
         })
     }
 
-    /// Logs the rows. Must be called after the commit.
+    /// Logs the row and its copy. Must be called after the commit.
     pub(crate) fn log_rows(&self) {
         self.line.log_line(None, &row_digest(&self.item));
         if let Some((person, item)) = &self.told {
@@ -205,9 +205,9 @@ impl Line {
     }
 }
 
-/// Computes the SHA-256 of a row's JSON with sorted fields.
+/// Computes the SHA-256 of a row, over its JSON with sorted fields.
 pub(crate) fn row_digest(item: &Item) -> Fingerprint {
-    // A row has only strings and integers, which always have a JSON form.
+    // A row contains only strings and integers, which always have a JSON form.
     let text = json::write_item(item).unwrap_or_default().to_string();
     Fingerprint::for_audit_row(text.as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The audit table: adds rows outside of other transactions, and reads rows.
+//! The audit table: adds rows without a transaction, and reads rows.
 
 use crate::{
     audit::entry::{AuditEntry, BY_RULE, row_digest},
@@ -27,7 +27,7 @@ pub struct AuditLog {
 pub struct AuditRow {
     /// The recorded action.
     pub record: AuditRecord,
-    /// The row's SHA-256, which the row's log line also contains.
+    /// The row's SHA-256. The log line about the row contains the same hash.
     pub sha256: Fingerprint,
 }
 
@@ -40,12 +40,12 @@ impl AuditLog {
         }
     }
 
-    /// Creates the row of this record, for the transaction of the recorded change.
+    /// Creates the row of this record. The caller writes the row in the transaction of the recorded change.
     pub fn new_entry(&self, record: &AuditRecord) -> AuditEntry {
         AuditEntry::new(Arc::clone(&self.table), record)
     }
 
-    /// Adds the row of an action that changed nothing.
+    /// Adds the row of an action without a change.
     pub async fn add_row(&self, record: &AuditRecord) -> Result<()> {
         let entry = self.new_entry(record);
         let put = self
@@ -54,15 +54,15 @@ impl AuditLog {
             .table_name(entry.table_name())
             .set_item(Some(entry.to_item()))
             .condition_expression(AuditEntry::IS_NEW);
-        // The id is random, so an existing row was written by an attempt whose response was lost.
+        // The id is random, so only an earlier attempt whose response was lost can have written the row.
         was_applied(put.send().await, "adding to the audit log")?;
         entry.log_rows();
         Ok(())
     }
 
-    /// Runs `work` and returns its result. If `work` fails and `refused` returns a record for the error, the record is
-    /// added before the error is returned. If adding the record fails, returns that error instead, so no recorded
-    /// rejection is returned without its row.
+    /// Runs `work` and returns its result. If `work` fails and `refused` returns a record for the error, adds the
+    /// record before the error is returned. If the record can't be added, returns the error of adding it, so that no
+    /// recorded rejection is returned without its row.
     pub async fn audit_rejection<T>(
         &self,
         work: impl Future<Output = Result<T>>,
@@ -77,16 +77,16 @@ impl AuditLog {
         result
     }
 
-    /// Adds the rows of a finding that is not a change, unless the rows exist.
+    /// Adds the rows of a finding that changed nothing, unless the rows exist.
     pub async fn add_finding(&self, entry: &AuditEntry) -> Result<()> {
         let mut transaction = Transaction::new();
         transaction.add_audit_rows((), entry)?;
-        // Existing rows were added before.
+        // If the conditions fail, the rows already exist.
         let _there = transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Whether a row of this actor with this id exists. The read is strongly consistent.
+    /// Returns whether a row of this actor with this id exists. The read is strongly consistent.
     pub async fn has_row(&self, actor: &Actor, id: AuditId) -> Result<bool> {
         let get = self
             .db
@@ -98,7 +98,7 @@ impl AuditLog {
         Ok(answer.item.is_some())
     }
 
-    /// Reads a page of the rows in one scope of the log that match the filter, newest first.
+    /// Reads a page of the rows in a scope that match the filter, newest first.
     pub async fn read_page(
         &self,
         scope: &AuditScope,
@@ -113,7 +113,7 @@ impl AuditLog {
                 Filter::keep_if(filter.matches(&row.record))
             }
         };
-        // Reading starts before `to`.
+        // The newest row of the page is before `to`.
         let end = filter.to.map(|to| AuditId::first_at(to).uuid());
         let slice = PageRequest {
             before: slice.before.into_iter().chain(end).min(),
@@ -125,7 +125,8 @@ impl AuditLog {
         read_page(slice, READS, is_filtered.then_some(keep), place, read).await
     }
 
-    /// Reads up to `limit` rows of one scope with an id before `before`, or the newest rows, newest first.
+    /// Reads up to `limit` rows of a scope, newest first. The rows have an id before `before`, or are the newest rows
+    /// if `before` is `None`.
     async fn read_rows(&self, scope: &AuditScope, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
         let mut reads = JoinSet::new();
         for partition in key::audit_partitions(scope) {

@@ -1,5 +1,5 @@
-//! The in-memory cache of the catalog. A cache is possible because the catalog changes rarely and is the same for every
-//! caller, and its payees and prices are only compared with the payment requirements.
+//! The in-memory cache of the catalog. The catalog can be cached because it changes rarely and is the same for every
+//! caller, and because its payees and prices are only compared with the payment requirements.
 //!
 //! Invariant: the cached catalog is at most five seconds old, or 65 seconds while the table can't be read.
 
@@ -10,16 +10,16 @@ use std::sync::Arc;
 
 const AGES: RefreshPolicy = RefreshPolicy {
     fresh: Duration::from_secs_u32(5),
-    // 60 s longer while the table can't be read.
+    // The catalog may be 60 s older while the table can't be read.
     longest: Some(Duration::from_secs_u32(5 + 60)),
     every: Duration::from_secs_u32(5),
     every_at_first: Duration::from_secs_u32(0),
 };
 
-/// One version of the catalog.
+/// A version of the catalog.
 #[derive(Debug)]
 pub struct CatalogVersion {
-    /// The version in the table, which is used in `ETag`.
+    /// The version number in the table, which `ETag` contains.
     pub version: u64,
     /// The services, with labels from probe results.
     pub catalog: Catalog,
@@ -58,21 +58,21 @@ impl CatalogCache {
         }
     }
 
-    /// Returns the cached catalog, however old. Callers use it to guess which rows to read while
+    /// Returns the cached catalog of any age. Callers use it only to predict which rows to read while
     /// [`CatalogCache::current`] runs; no decision is based on it.
     pub fn latest(&self) -> Option<Arc<CatalogVersion>> {
         self.edition.latest_value()
     }
 
-    /// Returns the cached catalog, and reads it again if it is stale.
+    /// Returns the cached catalog if it is fresh, and otherwise reads the catalog.
     pub async fn current(&self, now: Timestamp) -> Result<Arc<CatalogVersion>> {
         self.edition.get_or_fetch(now, || self.fetch_newest()).await
     }
 
-    /// Reads the newest catalog, or returns the cached catalog if its version is still current.
+    /// Reads the newest catalog. Returns the cached catalog if its version is still the newest.
     async fn fetch_newest(&self) -> Result<Arc<CatalogVersion>> {
-        // The version is read before the services, so the services can only be newer than the version, and the next
-        // refresh reads them again.
+        // The version is read before the services. If the services are newer than the version, the next refresh reads
+        // them again.
         let (version, sightings) = tokio::join!(self.table.read_version(), self.read_probe_summary());
         let version = version?;
         match self.latest() {

@@ -1,13 +1,13 @@
-//! The catalog as one compressed object, which a function reads instead of scanning the table. An item can have 400 KB,
+//! The catalog as one compressed object, so that a function need not scan the table. An item can have at most 400 KB,
 //! so the object consists of a head and as many chunks as needed.
 //!
 //! Invariants:
-//! - The object contains exactly the services of the version in its head. This was the table's version before and after
+//! - The object contains exactly the services of the version in its head. The table had this version before and after
 //!   the services were read, and every change of a service increments the version in the same transaction.
 //! - A head is written after its chunks, and only replaces a head of a lower version. A chunk's key contains the
-//!   object's version and hash, so a reader gets one whole object or none.
-//! - The object is a copy. Every function that changes the catalog rebuilds the object afterwards. If the object is
-//!   missing, outdated, damaged or unreadable, the table is scanned.
+//!   object's version and hash, so a reader gets a whole object or no object.
+//! - The object is a copy of the table. Every function that changes the catalog then rebuilds the object. If the object
+//!   is missing, outdated, damaged or unreadable, the table is scanned.
 
 use crate::{
     catalog::{
@@ -35,13 +35,13 @@ use tokio::time::timeout;
 
 /// The maximum size of a chunk, in bytes: an item's 409,600 bytes, minus the key and some headroom.
 const CHUNK_BYTES: usize = 400_000;
-/// The maximum number of chunks, which one response of `BatchGetItem` can contain (16 MB).
+/// The maximum number of chunks. One response of `BatchGetItem` can contain this number of chunks (16 MB).
 const MAX_CHUNKS: u32 = 40;
 /// The maximum uncompressed size of all services, in bytes: three times the size of 10,000 services.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The zlib level. Higher levels take twice the time and reduce the size by only a tenth.
 const LEVEL: u8 = 6;
-/// The timeout for reading the object. It leaves enough time to scan the table and respond.
+/// The timeout for reading the object. After a timeout, there is enough time to scan the table and respond.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The maximum number of attempts to read an object that is replaced while it is read.
 const ATTEMPTS: u32 = 3;
@@ -55,8 +55,8 @@ pub enum ObjectStored {
     Stored,
     /// The stored object already has the table's version.
     Present,
-    /// The catalog was changed meanwhile, or a newer object was stored. Nothing of this object remains. The function
-    /// that made the change stores the object.
+    /// The catalog changed meanwhile, or a newer object was stored. All chunks of this object are removed. The function
+    /// that changed the catalog stores the newer object.
     Overtaken,
 }
 
@@ -92,7 +92,8 @@ impl Head {
 }
 
 impl CatalogTable {
-    /// Reads the catalog at this version or later from the object or, if that fails, by a scan. Adds the probe results.
+    /// Reads the catalog from the object, or by a scan if reading the object fails. The catalog has at least this
+    /// version. Adds the probe results.
     pub(crate) async fn read_edition(&self, version: u64, sightings: ProbeSummary) -> Result<CatalogVersion> {
         let (version, services) = match self.read_object_or_log(version).await {
             Some(found) => found,
@@ -106,8 +107,8 @@ impl CatalogTable {
         })
     }
 
-    /// Reads the services in the object and their version; `None` if the version is below `least` or the object can't
-    /// be read.
+    /// Reads the services in the object, and the object's version. Returns `None` if the version is below `least` or
+    /// the object can't be read.
     async fn read_object_or_log(&self, least: u64) -> Option<(u64, Vec<Service>)> {
         let told = match timeout(PATIENCE, self.read_object(least)).await {
             Ok(Ok(found)) => return found,
@@ -126,7 +127,7 @@ impl CatalogTable {
             let Some(head) = head.filter(|head| head.version >= least) else {
                 return Ok(None);
             };
-            // Chunks are removed only after a newer head was written. If the head is unchanged, the chunks are lost.
+            // Chunks are removed only after a newer head was written. If the head has not changed, the chunks are lost.
             if lost.as_ref() == Some(&head) {
                 return Err(damaged_error("a chunk is missing"));
             }
@@ -163,12 +164,12 @@ impl CatalogTable {
         Ok(Some(packed))
     }
 
-    /// Builds and stores the object of the table's current version. Must be called after every change, or after a
-    /// series of changes. If a call is interrupted, the next call stores the object.
+    /// Builds and stores the object of the table's current version. Must be called after every change or series of
+    /// changes. If a call is interrupted, the next call stores the object.
     pub async fn store_object(&self) -> Result<ObjectStored> {
         let version = self.read_version().await?;
         let stored = self.get_item(key::OBJECT.to_owned()).await?;
-        // An unreadable head is replaced.
+        // A head that can't be read is replaced.
         let stored = stored.and_then(|item| self.read_head(&item).ok());
         if stored.is_some_and(|head| head.version >= version) {
             return Ok(ObjectStored::Present);
@@ -207,7 +208,8 @@ impl CatalogTable {
         })
     }
 
-    /// Writes this head over a head of a lower version. Returns the head that is stored afterwards.
+    /// Writes this head unless the stored head has the same or a higher version. Returns the head that is stored
+    /// afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
         let put = self
             .db
@@ -219,15 +221,15 @@ impl CatalogTable {
         if was_applied(put.send().await, STORING)? {
             return Ok(head.clone());
         }
-        // The stored head belongs to another writer, or to this call if an attempt's response was lost.
+        // The stored head was written by another writer, or by an attempt of this call whose response was lost.
         let item = self.get_item(key::OBJECT.to_owned()).await?;
         let item = item.ok_or_else(|| Error::internal(STORING, Fault::new("the head is gone")))?;
         self.read_head(&item)
     }
 
-    /// Removes the chunks in `keys` to which no head can refer any more. A head's version only increases, so these are
-    /// the chunks of the current version or lower that do not belong to the current head. Chunks of higher versions are
-    /// still being written.
+    /// Removes the chunks in `keys` that no head can contain any more. A head's version only increases, so a chunk is
+    /// removed if its version is at most the current version and the current head does not contain the chunk. Chunks of
+    /// higher versions are still being written.
     async fn remove_chunks(&self, keys: impl Iterator<Item = String>, current: &Head) -> Result<()> {
         let own = current.chunk_prefix();
         for key in keys {
@@ -255,7 +257,7 @@ impl CatalogTable {
 const BYTES: &str = "bytes";
 
 /// Compresses the services' items in the order of their keys, so that the same catalog always gives the same bytes. The
-/// items are not decoded, so attributes that a later version of this code adds are preserved.
+/// items are not decoded, so attributes that later versions of this code add are preserved.
 fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     services.sort_by(|a, b| partition_key(a).cmp(partition_key(b)));
     let services: Option<Vec<Value>> = services.iter().map(write_item).collect();
@@ -267,7 +269,7 @@ fn compress_services(mut services: Vec<Item>) -> Result<Vec<u8>> {
     Ok(compress_to_vec_zlib(text.as_bytes(), LEVEL))
 }
 
-/// Decompresses the items in bytes from [`compress_services`].
+/// Decompresses the items that [`compress_services`] compressed.
 fn decompress_services(packed: &[u8]) -> Result<Vec<Item>> {
     let text = decompress_to_vec_zlib_with_limit(packed, MAX_BYTES);
     let text = text.map_err(|error| Error::internal(READING, Fault::new(error.to_string())))?;

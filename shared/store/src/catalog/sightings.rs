@@ -1,8 +1,9 @@
-//! The summary of all probe results, in one item. Readers of the catalog show these results with the services. Only the
+//! A summary of all probe results, in one item. The catalog's readers show these results with the services. Only the
 //! probe writes this item, and the probe writes no service.
 //!
-//! The summary contains only the labels of [`ProbeRecord::with_probe_labels`], which do not affect payments. It is a copy of the
-//! probe records: the next run of the probe updates it, and while it can't be read, readers keep the previous summary.
+//! The summary contains only the labels of [`ProbeRecord::with_probe_labels`], which do not affect payments. The
+//! summary is a copy of the probe records. Each run of the probe updates the summary. While the summary can't be read,
+//! readers keep the previous summary.
 
 use crate::{
     catalog::table::{CatalogTable, READING},
@@ -15,22 +16,22 @@ use crate::{
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 use purser_domain::{Availability, Fingerprint, ProbeRecord, Result, Service};
 
-/// The first bytes of a hash over a service, or over an operation and its URL. The probability of a collision among ten
-/// thousand tokens is below one in 10^11, and a collision would cause one wrong label.
+/// The first bytes of a hash over a service, or over an operation and its URL. Among ten thousand tokens, the
+/// probability of a collision is below one in 10^11. A collision would cause one wrong label.
 type Token = [u8; TOKEN];
 const TOKEN: usize = 8;
-/// The maximum number of tokens, because an item can have 400 KB. Further operations and services appear as never
-/// probed.
+/// The maximum number of tokens, because an item can have at most 400 KB. Operations and services beyond the maximum
+/// appear as never probed.
 const MAX: usize = 48_000;
 
-/// The summary of all probe results.
+/// The results of all probes, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeSummary {
     /// Operations whose provider requires a payment, sorted.
     paid: Vec<Token>,
     /// Operations whose provider responds without a payment, sorted.
     free: Vec<Token>,
-    /// Services that have passed their probes, sorted.
+    /// Services that passed their probes, sorted.
     passed: Vec<Token>,
 }
 
@@ -60,7 +61,7 @@ impl ProbeSummary {
         seen
     }
 
-    /// Adds the labels that readers show to a service.
+    /// Adds the probe labels that readers show with a service.
     pub(crate) fn with_probe_labels(&self, mut service: Service) -> Service {
         if *self == Self::default() {
             return service;
@@ -97,10 +98,10 @@ fn hash_token(text: &str) -> Token {
 }
 
 impl CatalogTable {
-    /// Reads the stored summary; empty before the first run of the probe.
+    /// Reads the stored summary; empty if the probe has never run.
     pub async fn read_probe_summary(&self) -> Result<ProbeSummary> {
         let get = self.db.get_item().table_name(&*self.table);
-        // Eventually consistent, at half a read unit per 4 KB, because a slightly old summary is good enough.
+        // Eventually consistent reads cost half, and a slightly old summary is good enough.
         let get = get.set_key(Some(Draft::with_partition_key(key::SIGHTINGS.to_owned()).into_item()));
         let Some(item) = get.send().await.map_err(store_error(READING))?.item else {
             return Ok(ProbeSummary::default());

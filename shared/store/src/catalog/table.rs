@@ -1,10 +1,10 @@
 //! The catalog table: one item per service, per claimed slug and per probe record, the version counter, a copy of all
 //! services in one object (`object.rs`), and the summary of probe results (`sightings.rs`).
 //!
-//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version that it was based
-//! on, and increments the catalog's version in the same transaction, so services that are read after a version are at
-//! least as new as this version. The probe record is not part of the service, and recording a probe writes only the
-//! probe record.
+//! Invariants: a slug belongs to one service. Every change of a service is conditional on the version on which the
+//! change was based, and increments the catalog's version in the same transaction. Services that are read after a
+//! version are therefore at least as new as that version. The probe record is not part of the service, and recording a
+//! probe writes only the probe record.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -47,7 +47,7 @@ pub enum StoreServiceResult {
         /// The service that has the slug.
         by: ServiceId,
     },
-    /// The change is not based on the stored version. Nothing was written.
+    /// The change was based on another version than the stored version. Nothing was written.
     Changed {
         /// The stored version; zero if the service is not stored.
         version: u64,
@@ -75,7 +75,7 @@ impl CatalogTable {
         }
     }
 
-    /// Reads the number of changes so far. Equal numbers mean equal catalogs.
+    /// Reads the catalog's version, which each change increments. Equal versions mean equal catalogs.
     pub async fn read_version(&self) -> Result<u64> {
         match self.get_item(key::VERSION.to_owned()).await? {
             None => Ok(0),
@@ -88,7 +88,7 @@ impl CatalogTable {
         self.read_services().await.map(Catalog::new)
     }
 
-    /// Reads all services in any order, strongly consistent.
+    /// Reads all services, unsorted, strongly consistent.
     pub async fn read_services(&self) -> Result<Vec<Service>> {
         let items = self.scan_prefixes(&[key::SERVICES]).await?;
         items.iter().map(|item| self.read_service(item)).collect()
@@ -136,7 +136,7 @@ impl CatalogTable {
             let stored = self.read_service_by_id(service.id).await?;
             let present = stored.as_ref().map_or(0, |stored| stored.version);
             if present.saturating_add(1) != service.version {
-                // The response to an earlier attempt may have been lost.
+                // An earlier attempt whose response was lost may have stored the service.
                 return Ok(if stored.as_ref() == Some(service) {
                     StoreServiceResult::Stored
                 } else {
@@ -159,19 +159,19 @@ impl CatalogTable {
             if !refusal.has_failed(Role::Service) && !refusal.has_failed(Role::OldSlug) {
                 return Err(unknown_condition_error());
             }
-            // The service was written concurrently.
+            // A concurrent call wrote the service.
             backoff.wait_for_retry().await?;
         }
     }
 
-    /// Stores the results of a probe run if the record has not changed since the run began. Returns `false` and writes
-    /// nothing if another run has stored results.
+    /// Stores the results of a probe run if the record has not changed since the run began. Otherwise returns `false`
+    /// and writes nothing, because another run has stored its results.
     pub async fn put_probe_record(&self, id: ServiceId, record: &ProbeRecord) -> Result<bool> {
         let probes = record.operations.iter();
         let probes = probes
             .map(|(operation, probe)| write_probe(*operation, probe))
             .collect();
-        // `requested` is not written, because a new probe may be requested during the run.
+        // The update does not write `requested`, because a new probe may be requested during the run.
         let update = self
             .db
             .update_item()
@@ -186,7 +186,8 @@ impl CatalogTable {
         if update_with_conflict_retry(&update, "recording probes").await? {
             return Ok(true);
         }
-        // The response to an earlier attempt may have been lost. Only one run writes each version of the record.
+        // An earlier attempt whose response was lost may have stored the record. Each version of the record is written
+        // by a single run.
         let existing = self.read_probe_record(id).await?;
         Ok((existing.version, &existing.operations) == (record.version, &record.operations))
     }
@@ -201,8 +202,8 @@ impl CatalogTable {
         let mut transaction = Transaction::new();
         transaction.add_update(Role::Probes, update)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
-        // response was lost.
+        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
+        // response was lost has written the row.
         transaction
             .send_until_known(&self.db, &mut Backoff::new())
             .await
@@ -233,7 +234,7 @@ impl CatalogTable {
         Ok(transaction)
     }
 
-    /// Creates the put of a service, conditional on the previous version.
+    /// Creates the put of a service. The condition requires the previous version.
     fn put_next_version(&self, service: &Service) -> PutBuilder {
         let put = PutBuilder::default()
             .table_name(&*self.table)
@@ -246,7 +247,6 @@ impl CatalogTable {
         }
     }
 
-    /// Creates the update that increments the catalog's version.
     fn increment_version(&self) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)
@@ -258,7 +258,7 @@ impl CatalogTable {
     /// Reads all items whose key starts with one of `prefixes`.
     pub(crate) async fn scan_prefixes(&self, prefixes: &[&str]) -> Result<Vec<Item>> {
         let scan = self.db.scan().table_name(&*self.table).consistent_read(true);
-        // Pages are read one by one, because the SDK's paginator over items passes each item through the async runtime.
+        // The SDK's paginator over items would pass each item through the async runtime, so this loop reads pages.
         let mut pages = scan.into_paginator().send();
         let mut items = Vec::new();
         while let Some(page) = pages.next().await {
@@ -286,7 +286,7 @@ impl CatalogTable {
     pub(crate) fn read_probes(&self, item: &Item) -> Result<ProbeRecord> {
         let row = Row::new(&self.table, item);
         let operations = match item.get("probes") {
-            // A probe was requested, but none has run yet.
+            // A probe was requested, but the first run is still to come.
             None => Some(BTreeMap::default()),
             Some(AttributeValue::L(probes)) => probes.iter().map(read_probe).collect(),
             Some(_) => None,
@@ -299,10 +299,10 @@ impl CatalogTable {
     }
 }
 
-/// The version of services that are older than the attribute `ver`.
+/// The version of services that were stored before the attribute `ver` existed.
 const UNCOUNTED: u64 = 1;
 
-/// Returns the condition that a service has the version `:old`.
+/// Returns the condition that a service has version `:old`.
 const fn version_condition(old: u64) -> &'static str {
     match old {
         UNCOUNTED => "ver = :old OR (attribute_exists(pk) AND attribute_not_exists(ver))",
@@ -326,7 +326,8 @@ fields! {
         category: "category",
         source: "source",
         trust_status: "trust_status",
-        // A service that is older than this attribute is not curated until an operator adds it to the curated set.
+        // A service that was stored before this attribute existed is not curated until an operator adds the service to
+        // the curated set.
         curated: "curated" or(false),
         operations: "operations",
         history: part,

@@ -26,16 +26,14 @@ pub(crate) type Item = HashMap<String, AttributeValue>;
 pub(crate) trait Attribute: Sized {
     /// Encodes the value.
     fn write(&self) -> AttributeValue;
-    /// Decodes the value; `None` if [`Attribute::write`] would not write this attribute.
+    /// Decodes the value. Returns `None` for an attribute that [`Attribute::write`] would never write.
     fn read(value: &AttributeValue) -> Option<Self>;
 }
 
-/// Encodes a text.
 pub(crate) fn encode_text(text: &str) -> AttributeValue {
     AttributeValue::S(text.to_owned())
 }
 
-/// Decodes a text.
 pub(crate) fn read_text(value: &AttributeValue) -> Option<&str> {
     value.as_s().ok().map(String::as_str)
 }
@@ -146,8 +144,7 @@ written_as_text! {
     UserId, ToString::to_string, Self::parse;
     TemplateName, ToString::to_string, Self::parse;
     TemplateKey, ToString::to_string, Self::parse;
-    // Stored as text, because a provider's JSON may have numbers and nesting depths that a DynamoDB map does not
-    // support.
+    // A text, because a provider's JSON may contain numbers and nesting depths that a DynamoDB map does not support.
     Value, ToString::to_string, |text| serde_json::from_str(text).ok();
     Map<String, Value>, |members| Value::Object(members.clone()).to_string(), |text| serde_json::from_str(text).ok();
 }
@@ -170,7 +167,7 @@ impl Attribute for BTreeSet<UserId> {
     }
 }
 
-/// Encoded as bytes to keep the set small, because every decision reads it.
+/// Encoded as bytes, because every decision reads the set and bytes keep it small.
 impl Attribute for BTreeSet<AgentId> {
     fn write(&self) -> AttributeValue {
         let bytes = self.iter().map(|id| Blob::new(id.uuid().into_bytes()));
@@ -205,11 +202,11 @@ written_as_bytes! {
     B256, |hash| hash.to_vec(), Self::new;
     PublicKey, |key| key.as_bytes().to_vec(), Self::from_bytes;
     WalletAttestation, |attestation| attestation.as_bytes().to_vec(), Self::from_bytes;
-    // 16 bytes instead of 36, because a settlement lists up to twenty rule ids and must stay below 1 KB.
+    // Bytes instead of text (16 bytes instead of 36), because a settlement contains up to twenty rule ids and must stay
+    // below 1 KB.
     RuleId, |id| id.uuid().as_bytes().to_vec(), |bytes| Self::from_uuid(Uuid::from_bytes(bytes));
 }
 
-/// Labels are stored as a map of texts.
 impl Attribute for Labels {
     fn write(&self) -> AttributeValue {
         let labels = self

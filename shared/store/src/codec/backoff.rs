@@ -1,32 +1,32 @@
 //! Backoff after conflicts and throttling.
 //!
 //! DynamoDB cancels a transaction that conflicts with another transaction on an item, and the SDK does not retry a
-//! cancelled transaction (developer guide, "Transaction conflict handling"). The backoff and the maximum number of
-//! attempts are therefore implemented here.
+//! cancelled transaction (developer guide, "Transaction conflict handling"). This file therefore implements the backoff
+//! and limits the number of attempts.
 //!
-//! A conflict ends within milliseconds, and a retry costs little. Throttling lasts until the next second's throughput
-//! is available, and each retry adds to the load. The pauses after throttling are therefore long and few, and then the
-//! caller gets a retryable error.
+//! A conflict ends within milliseconds, and a retry costs little. Throttling ends only when the next second begins, and
+//! each retry adds to the load. After throttling there are therefore few retries with long pauses, and then the caller
+//! gets a retryable error.
 
 use crate::codec::fault::Fault;
 use purser_domain::{Error, Result};
 use std::time::Duration;
 
-/// The retries of one operation. Create one value per request and pass it along.
+/// The retries of one operation. Each request creates one value and passes it to all of its writes.
 #[derive(Debug, Default)]
 pub struct Backoff {
     attempts: u32,
 }
 
 impl Backoff {
-    /// The maximum first pause, in microseconds. Measured under DynamoDB's conflict rule: 1 to 2 ms cause 1.3 to 1.6
-    /// times as many transactions, and 16 to 32 ms raise the 99th percentile 1.5 to 2 times. 4 to 8 ms are a
-    /// compromise.
+    /// The maximum of the first pause, in microseconds. Measurements under DynamoDB's conflict rule: with 1 to 2 ms
+    /// there are 1.3 to 1.6 times as many transactions, and with 16 to 32 ms the 99th percentile is 1.5 to 2 times as
+    /// long. 4 to 8 ms are a compromise.
     const BASE_MICROS: u64 = 6_000;
-    /// The maximum pause is 2^5 times the base, 192 ms.
+    /// The number of times that the maximum pause doubles: up to 2^5 times the base, 192 ms.
     const DOUBLINGS: u32 = 5;
-    /// The maximum number of pauses. Eighty take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 + 48 +
-    /// 96)/2 + 75 × 192/2 ms.
+    /// The maximum number of pauses. Eighty pauses take 7.3 s on average, half of a function's timeout: (6 + 12 + 24 +
+    /// 48 + 96)/2 + 75 × 192/2 ms.
     const ATTEMPTS: u32 = 80;
 
     /// Creates a backoff without retries.
@@ -34,7 +34,7 @@ impl Backoff {
         Self { attempts: 0 }
     }
 
-    /// Waits for a random time that grows on average with each attempt (full jitter). Fails after the last attempt.
+    /// Waits for a random time, on average longer with each attempt (full jitter). Fails after the last attempt.
     pub async fn wait_for_retry(&mut self) -> Result<()> {
         if self.attempts >= Self::ATTEMPTS {
             return Err(Error::temporarily_unavailable(
@@ -53,14 +53,14 @@ impl Backoff {
         Ok(())
     }
 
-    /// Whether a transaction that only conflicted with others should be built again from new reads. This is the case on
-    /// every fourth attempt.
+    /// Returns whether to build a transaction again from new reads, although the transaction only conflicted with
+    /// others. True on every fourth attempt.
     pub(crate) const fn needs_fresh_read(&self) -> bool {
         self.attempts > 0 && self.attempts.is_multiple_of(4)
     }
 }
 
-/// Logs the number of retries when the operation ends.
+/// Logs the number of retries at the end of the operation.
 impl Drop for Backoff {
     fn drop(&mut self) {
         if self.attempts > 0 {
@@ -69,19 +69,19 @@ impl Drop for Backoff {
     }
 }
 
-/// The maximum number of retries of a throttled call. The pauses ([`throttling_pause`]) take at most a second together.
+/// The maximum number of retries of a throttled call. The pauses ([`throttling_pause`]) take at most a second in total.
 pub(crate) const THROTTLING_PAUSES: u32 = 2;
 
-/// Returns a random pause of 100 to 500 ms before the retry of a throttled call. DynamoDB counts throughput by the
-/// second (developer guide, "Burst and adaptive capacity"), so a shorter pause would often end within the same second.
+/// Returns a random pause of 100 to 500 ms before a throttled call is retried. DynamoDB counts throughput by the second
+/// (developer guide, "Burst and adaptive capacity"), so a shorter pause would often end within the same second.
 pub(crate) fn throttling_pause() -> Duration {
     const SHORTEST_MILLIS: u64 = 100;
     const SPREAD_MILLIS: u64 = 400;
     Duration::from_millis(SHORTEST_MILLIS.saturating_add(random_up_to(SPREAD_MILLIS)))
 }
 
-/// Returns a random number from zero to `most`, which need not be unpredictable. The SDK uses the same generator of the
-/// thread for its own backoff, so a simulation that seeds the generator reproduces all pauses.
+/// Returns a random number from zero to `most`, not for security purposes. The SDK's own backoff uses the same
+/// thread-local generator, so a simulation that seeds the generator reproduces all pauses.
 fn random_up_to(most: u64) -> u64 {
     fastrand::u64(..=most)
 }

@@ -1,7 +1,7 @@
-//! Encodes a decision's checks as one short binary attribute, so that all checks fit into a settlement's 1 KB.
+//! Encodes a decision's checks as one short binary attribute, so that a settlement with all checks stays below 1 KB.
 //!
-//! Each check consists of its code, a byte with the outcome and flags for the numbers that follow, and these numbers as
-//! LEB128. Codes never change, because stored rows contain them.
+//! Each check consists of a code, a byte with the outcome and with flags for the following numbers, and these numbers
+//! as LEB128. Codes must never change, because stored rows contain codes.
 
 use crate::codec::attribute::Attribute;
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
@@ -10,10 +10,10 @@ use purser_domain::{Amount, Check, CheckName, CheckOutcome};
 const LIMIT: u8 = 0b0001;
 const USED: u8 = 0b0010;
 const REMAINING: u8 = 0b0100;
-/// The factor that shifts the outcome's code above the flags in the second byte.
+/// The factor that moves the outcome above the flags in the second byte.
 const OUTCOME: u8 = 0b1000;
 
-/// The checks of one decision, in order.
+/// The checks of a decision, in order.
 impl Attribute for Vec<Check> {
     fn write(&self) -> AttributeValue {
         let mut bytes = Vec::new();

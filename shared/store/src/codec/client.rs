@@ -1,8 +1,8 @@
 //! The DynamoDB client with its timeouts and retries.
 //!
-//! Only this client retries throttled calls: reads, writes and cancelled transactions. A call that is still throttled
-//! afterwards fails with `temporarily_unavailable` (`fault.rs`). The writing operation retries conflicts
-//! (`backoff.rs`).
+//! Throttled calls (reads, writes and cancelled transactions) are retried only in this file. A call that is still
+//! throttled after its retries fails with `temporarily_unavailable` (`fault.rs`). Conflicts are retried by the
+//! operation that writes (`backoff.rs`).
 
 use crate::codec::{
     backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -29,9 +29,9 @@ use std::time::Duration;
 
 /// Creates a client with timeouts that leave the calling function enough time to respond.
 ///
-/// One attempt may take 2 s; a transaction usually takes some hundredths of a second. Three attempts fit into 6 s, and
+/// An attempt may take 2 s; a transaction usually takes some hundredths of a second. Three attempts fit into 6 s, and
 /// two such operations in a row fit into a function's 15 s. The SDK's default pause before a second attempt is up to a
-/// second, because it is meant for slower services than DynamoDB.
+/// second, which suits slower services than DynamoDB.
 pub fn dynamodb_client(config: &SdkConfig) -> Client {
     let timeouts = TimeoutConfig::builder()
         .operation_attempt_timeout(Duration::from_secs(2))
@@ -40,8 +40,8 @@ pub fn dynamodb_client(config: &SdkConfig) -> Client {
     let retries = RetryConfig::standard()
         .with_max_attempts(THROTTLING_PAUSES.saturating_add(1))
         .with_initial_backoff(Duration::from_millis(50));
-    // All calls share the SDK's retry quota. Retries after throttling do not use the quota, because their pauses limit
-    // them already, and one agent's hot partition must not use up the retries of all other calls.
+    // All calls share the SDK's retry quota. Retries after throttling cost no quota, because their pauses already limit
+    // them, and because one agent's hot partition must not use up the retries of all other calls.
     let quota = TokenBucket::builder().throttling_retry_cost(0).build();
     Client::from_conf(
         Builder::from(config)
@@ -53,14 +53,14 @@ pub fn dynamodb_client(config: &SdkConfig) -> Client {
     )
 }
 
-/// Creates a client for unimportant calls, which fail at once when they are throttled.
+/// Creates a client whose throttled calls fail at once, for calls that are not important.
 pub(crate) fn without_throttling_pauses(db: &Client) -> Client {
     let config = db.config().to_builder();
     Client::from_conf(config.retry_classifier(Throttling::GivenUp).build())
 }
 
-/// How throttled calls are handled. The SDK recognizes throttling exceptions, but not a transaction that was cancelled
-/// because of throttling. A call is not retried if any classifier forbids the retry.
+/// The handling of throttled calls. The SDK recognizes throttling exceptions, but not a transaction that was cancelled
+/// because of throttling. If any classifier forbids a retry, the SDK does not retry the call.
 #[derive(Clone, Copy, Debug)]
 enum Throttling {
     /// Throttled calls are retried after a pause.

@@ -1,6 +1,6 @@
-//! Converts errors of DynamoDB calls to text that is safe to log.
+//! Converts errors of DynamoDB calls into text that is safe to log.
 //!
-//! The SDK's error contains the raw response with its items and prints it in its debug form, which must not be logged.
+//! The debug form of an SDK error contains the raw response with its items, which must not be logged.
 
 use aws_sdk_dynamodb::{
     error::{ProvideErrorMetadata, SdkError},
@@ -16,12 +16,12 @@ use std::error::Error as StdError;
 pub struct Fault(String);
 
 impl Fault {
-    /// Creates a fault with the given text.
+    /// Creates a fault from this text.
     pub(crate) fn new(words: impl Into<String>) -> Self {
         Self(words.into())
     }
 
-    /// Converts the SDK's error, without request and response.
+    /// Converts an SDK error, without the request and the response.
     pub(crate) fn from_sdk_error<E>(error: &SdkError<E>) -> Self
     where
         E: ProvideErrorMetadata + StdError + 'static,
@@ -38,8 +38,8 @@ impl Fault {
     }
 }
 
-/// Converts an SDK error to an internal error, for `map_err`. If the call is still throttled after the client's retries
-/// (`client.rs`), the error is `temporarily_unavailable`.
+/// Converts an SDK error into an internal error, for `map_err`. The error is `temporarily_unavailable` if the call was
+/// still throttled after the client's retries (`client.rs`).
 pub(crate) fn store_error<E>(operation: &'static str) -> impl FnOnce(SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + StdError + 'static,
@@ -54,8 +54,8 @@ where
     }
 }
 
-/// Whether an exception means that the throughput of the table, the index or the account is exceeded (developer guide,
-/// "Error handling with DynamoDB").
+/// Returns whether an exception means that the throughput of the table, the index or the account is exceeded (developer
+/// guide, "Error handling with DynamoDB").
 fn is_throttling(code: &str) -> bool {
     matches!(
         code,
@@ -69,8 +69,8 @@ pub(crate) const CONFLICT: &str = "TransactionConflict";
 pub(crate) const THROTTLED: &str = "ThrottlingError";
 pub(crate) const THROUGHPUT_EXCEEDED: &str = "ProvisionedThroughputExceeded";
 
-/// Whether a transaction was cancelled because of throttling, and for no reason that would cancel it again immediately.
-/// A conflict is not such a reason, because it ends before the throttling does.
+/// Returns whether throttling cancelled a transaction. Returns `false` if there is another reason that would cancel the
+/// transaction again. A conflict is no such reason, because a conflict ends before the throttling does.
 pub(crate) fn is_throttled(reasons: &[CancellationReason]) -> bool {
     let mut codes = reasons.iter().filter_map(CancellationReason::code);
     let lasts = |code| !matches!(code, "None" | CONFLICT | THROTTLED | THROUGHPUT_EXCEEDED);

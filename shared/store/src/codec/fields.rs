@@ -1,4 +1,5 @@
-//! Declares each row and each nested map once, as a table of fields and attributes that is both written and read.
+//! Declares each row and each nested map once, as a table of fields and attributes. The table is used to write and to
+//! read.
 
 /// Implements [`Fields`](crate::codec::item::Fields) for structs, and for enums whose variant is in an attribute.
 ///
@@ -101,8 +102,8 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Implements [`Attribute`](crate::codec::attribute::Attribute) for types with [`Fields`](crate::codec::item::Fields) that
-/// are stored as a map.
+/// Implements [`Attribute`](crate::codec::attribute::Attribute) for types with [`Fields`](crate::codec::item::Fields).
+/// The value is stored as a map.
 macro_rules! stored_as_map {
     ($($name:ty),* $(,)?) => {$(
         impl $crate::codec::attribute::Attribute for $name {

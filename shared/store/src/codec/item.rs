@@ -1,4 +1,4 @@
-//! Converts items to domain types and back. No intermediate form leaves this crate.
+//! Converts items to domain types and back. Other crates see only domain types.
 
 pub(crate) use crate::codec::attribute::Item;
 
@@ -6,20 +6,20 @@ use crate::{codec::attribute::Attribute, codec::key::Key};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{Error, Result};
 
-/// A stored item that this crate would not have written.
+/// A stored item that this crate can't have written.
 #[derive(Debug, thiserror::Error)]
 #[error("`{attribute}` of item `{key}` in table `{table}` can't be read")]
 pub struct Corrupt {
     /// The table's name.
     pub table: String,
-    /// The item's key, which consists of ids and hashes and contains nothing secret.
+    /// The item's key. Keys contain only ids and hashes, and no secrets.
     pub key: String,
     /// The attribute that is missing or invalid.
     pub attribute: &'static str,
 }
 
 impl Corrupt {
-    /// Whether an error was caused by a corrupt item, so that a retry fails too.
+    /// Returns whether a corrupt item caused an error. If so, a retry fails too.
     pub fn is_cause_of(error: &Error) -> bool {
         error.cause().is_some_and(|cause| cause.source().is::<Self>())
     }
@@ -37,7 +37,7 @@ impl<'a> Row<'a> {
         Self { table, item }
     }
 
-    /// Reads the value that the attributes contain.
+    /// Reads a value from the attributes.
     pub(crate) fn read<T: Fields>(self) -> Result<T> {
         T::read_from(self.item).map_err(|Unreadable(name)| self.corrupt_error(name))
     }
@@ -52,7 +52,7 @@ impl<'a> Row<'a> {
         read_optional_field(self.item, name).ok_or_else(|| self.corrupt_error(name))
     }
 
-    /// Returns the error for an attribute that can't be read.
+    /// Returns the error for an attribute that can't be decoded.
     pub(crate) fn corrupt_error(self, attribute: &'static str) -> Error {
         let part = |name| {
             self.item
@@ -73,7 +73,8 @@ impl<'a> Row<'a> {
     }
 }
 
-/// A value that is stored as several attributes of an item, or of a map inside an item. [`fields!`] implements it.
+/// A value that is stored in several attributes of an item, or of a map inside an item. The macro [`fields!`]
+/// implements this trait.
 ///
 /// [`fields!`]: crate::codec::fields::fields
 pub(crate) trait Fields: Sized {
@@ -83,7 +84,7 @@ pub(crate) trait Fields: Sized {
     fn read_from(item: &Item) -> Result<Self, Unreadable>;
 }
 
-/// The name of an attribute that is missing, or that [`Fields::write_to`] would not write.
+/// The name of an attribute that is missing, or that [`Fields::write_to`] would never write.
 #[derive(Debug)]
 pub(crate) struct Unreadable(pub(crate) &'static str);
 
@@ -107,12 +108,12 @@ pub(crate) fn key_field<T>(
     key.and_then(|key| parse(key)).ok_or(Unreadable(name))
 }
 
-/// Returns a field of an item or map; `None` if the field is missing or can't be read.
+/// Returns an attribute's value; `None` if the attribute is missing or can't be decoded.
 pub(crate) fn read_field<T: Attribute>(map: &Item, name: &str) -> Option<T> {
     map.get(name).and_then(T::read)
 }
 
-/// Returns an optional field: `Some(None)` if the field is missing, and `None` if it can't be read.
+/// Returns an optional attribute's value: `Some(None)` if the attribute is missing, and `None` if it can't be decoded.
 #[expect(clippy::option_option, reason = "absent and wrong are two things")]
 pub(crate) fn read_optional_field<T: Attribute>(map: &Item, name: &str) -> Option<Option<T>> {
     match map.get(name) {
@@ -121,7 +122,6 @@ pub(crate) fn read_optional_field<T: Attribute>(map: &Item, name: &str) -> Optio
     }
 }
 
-/// Builds an item.
 #[derive(Debug)]
 pub(crate) struct Draft(Item);
 
@@ -156,12 +156,12 @@ impl Draft {
         self.with_optional(name, Some(value).filter(|value| **value != T::default()))
     }
 
-    /// Adds the attributes of a value.
+    /// Adds a value's attributes.
     pub(crate) fn with_fields(self, value: &impl Fields) -> Self {
         value.write_to(self)
     }
 
-    /// Adds an attribute that is already encoded.
+    /// Adds an encoded attribute.
     pub(crate) fn with_value(mut self, name: &'static str, value: AttributeValue) -> Self {
         self.0.insert(name.to_owned(), value);
         self

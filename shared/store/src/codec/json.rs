@@ -1,15 +1,15 @@
-//! Converts items to plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps become the JSON
-//! types.
+//! Converts items to plain JSON, for the catalog's object. Strings, integers, booleans, lists and maps become the same
+//! JSON types.
 //!
-//! Invariant: a written item reads back equal. An item with an attribute of another type is not written.
+//! Invariant: a written item reads back equal. An item with an attribute of any other type is not written.
 
 use crate::codec::attribute::Item;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 
-/// Converts an item to JSON; `None` if an attribute has no JSON form. Fields are sorted, so that equal items give equal
-/// texts.
+/// Converts an item to JSON. Returns `None` if an attribute has no JSON form. Fields are sorted, so that equal items
+/// give equal texts.
 pub(crate) fn write_item(item: &Item) -> Option<Value> {
     let members: BTreeMap<_, _> = item.iter().collect();
     let members = members
@@ -18,7 +18,7 @@ pub(crate) fn write_item(item: &Item) -> Option<Value> {
     members.collect::<Option<Map<_, _>>>().map(Value::Object)
 }
 
-/// Converts JSON from [`write_item`] to an item.
+/// Converts JSON that [`write_item`] created to an item.
 pub(crate) fn read_item(value: Value) -> Option<Item> {
     match from_json(value)? {
         AttributeValue::M(item) => Some(item),
@@ -34,13 +34,13 @@ fn to_json(value: &AttributeValue) -> Option<Value> {
             let number: Number = number
                 .or_else(|_| digits.parse().map(|number: i64| number.into()))
                 .ok()?;
-            // Another spelling of the number would not read back equal.
+            // A number in any other notation would not read back equal.
             (number.to_string() == *digits).then_some(Value::Number(number))
         }
         AttributeValue::Bool(value) => Some(Value::Bool(*value)),
         AttributeValue::L(values) => values.iter().map(to_json).collect::<Option<_>>().map(Value::Array),
         AttributeValue::M(item) => write_item(item),
-        // Bytes, sets and null, which no service has.
+        // Services contain no bytes, sets or null.
         _ => None,
     }
 }

@@ -4,8 +4,8 @@
 //! different functions write have different prefixes. If several functions write the same item, for example a window's
 //! totals, IAM restricts each function to its attributes (`dynamodb:Attributes`).
 //!
-//! The order of sort keys is the order of texts: in a window's partition, `#W` sorts before the counted payments;
-//! counted payments, settlements and decisions sort by time. Times are therefore zero-padded: to 16 digits for
+//! DynamoDB sorts sort keys as texts. In a window's partition, `#W` sorts before the counted payments. Counted
+//! payments, settlements and decisions sort by time. Times are therefore padded with zeros: to 16 digits for
 //! microseconds, which is enough until the year 2286, and to 12 digits for seconds.
 
 use crate::codec::attribute::Item;
@@ -24,9 +24,9 @@ pub(crate) struct Key {
     pub(crate) sk: String,
 }
 
-/// The sort key of a partition's only or first item.
+/// The sort key of a partition's only item, or of its first item.
 const ONLY: &str = "#";
-/// The partition of the wallet counter and of the spare keys for new wallets.
+/// The partition of the wallet counter and of the KMS keys without an agent.
 const WALLETS: &str = "WALLETS";
 /// The sort key of a window's totals.
 pub(crate) const WINDOW: &str = "#W";
@@ -46,7 +46,7 @@ impl Key {
         Self::new(format!("I#{agent}"), key.to_string())
     }
 
-    /// The set of ids of the agent's approvals that may be pending.
+    /// The key of the ids of an agent's approvals that may be pending.
     pub(crate) fn waiting_approvals(agent: AgentId) -> Self {
         Self::new(format!("O#{agent}"), ONLY)
     }
@@ -55,33 +55,33 @@ impl Key {
         Self::new(settlement_partition(agent), id.to_string())
     }
 
-    /// A decision, in the decisions table.
+    /// The key of a decision, in the decisions table.
     pub(crate) fn decision(agent: AgentId, id: TransactionId) -> Self {
         Self::new(decision_partition(agent), id.to_string())
     }
 
-    /// The agent's withdrawal address.
+    /// The key of an agent's withdrawal address.
     pub(crate) fn withdrawal_record(agent: AgentId) -> Self {
         Self::new(withdrawal_partition(agent), ONLY)
     }
 
-    /// The record of a withdrawal's idempotency key. Idempotency keys of payments are in another partition, so the two
-    /// can't collide.
+    /// The key of the record of a withdrawal's idempotency key. Payments have another partition for idempotency keys,
+    /// so a payment and a withdrawal can't collide.
     pub(crate) fn withdrawal_key(agent: AgentId, key: &Fingerprint) -> Self {
         Self::new(withdrawal_partition(agent), format!("K#{key}"))
     }
 
-    /// The claim on a wallet's address by the agent for which the wallet was attested.
+    /// The key of the claim that assigns a wallet's address to an agent.
     pub(crate) fn wallet_claim(wallet: Address) -> Self {
         Self::new(format!("ATTESTED#{wallet:#x}"), ONLY)
     }
 
-    /// The claim on an agent by the wallet that was attested for the agent.
+    /// The key of the claim that assigns an agent to a wallet.
     pub(crate) fn claim_by_wallet(agent: AgentId) -> Self {
         Self::new(format!("ATTESTED#{agent}"), ONLY)
     }
 
-    /// A row of the audit log, which is a separate table.
+    /// The key of a row in the audit table.
     pub(crate) fn audit(actor: &Actor, id: AuditId) -> Self {
         Self::new(audit_partition(actor), id.to_string())
     }
@@ -94,7 +94,7 @@ impl Key {
         Self::new(window_partition(scope), WINDOW)
     }
 
-    /// One payment that a window counts.
+    /// The key of a payment that a window counts.
     pub(crate) fn counted_payment(scope: WindowScope, at: Timestamp, settlement: SettlementId) -> Self {
         Self::new(
             window_partition(scope),
@@ -102,13 +102,13 @@ impl Key {
         )
     }
 
-    /// An approval. All approvals of one request share a partition.
+    /// The key of an approval. All approvals of one request share a partition.
     pub(crate) fn approval(id: ApprovalId) -> Self {
         Self::new(approval_partition(id), format!("{:010}", id.sequence()))
     }
 
-    /// The claim of a settlement on the transaction in this block that confirmed the settlement. With a log index, the
-    /// claim is on one transfer of a transaction that has already confirmed another settlement.
+    /// The key of a settlement's claim on the transaction in this block that confirmed the settlement. With a log
+    /// index, the claim covers only one transfer, because the transaction has already confirmed another settlement.
     pub(crate) fn claim(network: Network, block: u64, hash: TxHash, log_index: Option<u64>) -> Self {
         let shard = hash.to_b256().first().copied().unwrap_or_default() % CLAIM_SHARDS;
         let sk = match log_index {
@@ -122,37 +122,38 @@ impl Key {
         Self::new(format!("R#{agent}#{replay_key}"), ONLY)
     }
 
-    /// The last block whose confirmations reconcile has checked again.
+    /// The key of reconcile's checkpoint: the last block whose confirmations were checked again.
     pub(crate) fn checked_block() -> Self {
         Self::new(PLACES.to_owned(), ONLY)
     }
 
-    /// The last block that was searched for outflows of part `index` of `of` parts of the wallets.
+    /// The key of the last block that was searched for outflows. Reconcile divides the wallets into `of` groups;
+    /// `index` is the group.
     pub(crate) fn outflow_checkpoint(index: u8, of: u8) -> Self {
         Self::new(PLACES.to_owned(), format!("{OUTFLOW_PLACES}{index}#{of}"))
     }
 
-    /// The agent whose wallet's balance was checked last. The next check continues after this agent.
+    /// The key of the checkpoint of balance checks: the agent whose wallet was checked last.
     pub(crate) fn wallet_level_checkpoint() -> Self {
         Self::new(PLACES.to_owned(), "LEVELS")
     }
 
-    /// The level of an agent's wallet.
+    /// The key of an agent's wallet level.
     pub(crate) fn wallet_level(agent: AgentId) -> Self {
         Self::new(level_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
-    /// An agent's row in the list of all wallets.
+    /// The key of an agent's row in the list of all wallets.
     pub(crate) fn wallet(agent: AgentId) -> Self {
         Self::new(wallet_partition(wallet_digit(agent) % WALLET_SHARDS), agent.to_string())
     }
 
-    /// A request to reconcile a settlement.
+    /// The key of a request to reconcile a settlement.
     pub(crate) fn reconcile_request(agent: AgentId, id: SettlementId) -> Self {
         Self::new(MARKED.to_owned(), format!("{agent}#{id}"))
     }
 
-    /// A request to evict a window's expired payments.
+    /// The key of a request to evict a window's expired payments.
     pub(crate) fn eviction_request(scope: WindowScope) -> Self {
         Self::new(EVICT.to_owned(), window_partition(scope))
     }
@@ -161,12 +162,12 @@ impl Key {
         Self::new(format!("START#{digest}"), ONLY)
     }
 
-    /// One copy of the operators' freezes.
+    /// The key of a copy of the operators' freezes.
     pub(crate) fn freezes(copy: u8) -> Self {
         Self::new(format!("FREEZES#{copy}"), ONLY)
     }
 
-    /// The record of a freeze of `target`: the operator, the time and the reason.
+    /// The key of the record about a freeze of `target`: the operator, the time and the reason.
     pub(crate) fn freeze(target: &FreezeTarget) -> Self {
         let sk = match target {
             FreezeTarget::Agent(agent) => format!("{FROZEN_AGENT}{agent}"),
@@ -176,22 +177,23 @@ impl Key {
         Self::new(FREEZE_REASONS.to_owned(), sk)
     }
 
-    /// The offer of an agent to another owner.
+    /// The key of an offer to transfer an agent to another owner.
     pub(crate) fn ownership_offer(agent: AgentId) -> Self {
         Self::new(format!("HANDOVER#{agent}"), ONLY)
     }
 
-    /// The counter of assigned wallets.
+    /// The key of the counter of assigned wallets.
     pub(crate) fn wallets() -> Self {
         Self::new(WALLETS.to_owned(), ONLY)
     }
 
-    /// The keys in KMS that have no agent.
+    /// The key of the KMS keys without an agent.
     pub(crate) fn spare_keys() -> Self {
         Self::new(WALLETS.to_owned(), "SPARE")
     }
 
-    /// A user's record: the identity at the issuer, and the time at which all sessions of the user were last ended.
+    /// The key of a user's record: the identity at the issuer, and the time at which all sessions of the user were last
+    /// ended.
     pub(crate) fn user(person: &UserId) -> Self {
         Self::new(user_partition(person), ONLY)
     }
@@ -200,17 +202,17 @@ impl Key {
         Self::new(user_partition(person), format!("{SESSIONS}{session}"))
     }
 
-    /// The list of a user's policy templates.
+    /// The key of the list of a user's policy templates.
     pub(crate) fn templates(person: &UserId) -> Self {
         Self::new(user_partition(person), "TEMPLATES")
     }
 
-    /// A version of a policy template. Version numbers are unique among all templates of a user.
+    /// The key of a policy template's version. Version numbers are unique among all templates of a user.
     pub(crate) fn template(person: &UserId, version: u64) -> Self {
         Self::new(user_partition(person), format!("TEMPLATE#{version:020}"))
     }
 
-    /// A webhook in one of its owner's slots.
+    /// The key of a webhook. Each webhook occupies one of its owner's slots.
     pub(crate) fn webhook(person: &UserId, slot: u8) -> Self {
         Self::new(webhooks::webhooks_partition(person), slot.to_string())
     }
@@ -219,12 +221,12 @@ impl Key {
         Self::new(format!("K#{webhook}"), secret.to_string())
     }
 
-    /// The marker of a removed webhook.
+    /// The key of the marker that a webhook was removed.
     pub(crate) fn gone_webhook(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), ONLY)
     }
 
-    /// The failed calls of a webhook, in the partition of the marker.
+    /// The key of a webhook's failed calls, which are in the partition of the marker.
     pub(crate) fn failed_calls(webhook: WebhookId) -> Self {
         Self::new(format!("G#{webhook}"), "FAILED")
     }
@@ -233,12 +235,12 @@ impl Key {
         Self::new(webhooks::deliveries_partition(webhook), id.to_string())
     }
 
-    /// The marker of a delivery that waits for its next attempt.
+    /// The key of the marker that a delivery waits for its next attempt.
     pub(crate) fn waiting_delivery(person: &UserId, id: DeliveryId) -> Self {
         Self::new(webhooks::waiting_deliveries_partition(person), id.to_string())
     }
 
-    /// The long pause of a delivery.
+    /// The key of a delivery's long pause.
     pub(crate) fn pause(person: &UserId, ends_at: Timestamp, id: DeliveryId) -> Self {
         Self::new(
             webhooks::pauses_partition(notices::recipient_shard(person)),
@@ -246,7 +248,7 @@ impl Key {
         )
     }
 
-    /// A user's notification settings.
+    /// The key of a user's notification settings.
     pub(crate) fn notification_settings(person: &UserId) -> Self {
         Self::new(
             notices::recipients_partition(notices::recipient_shard(person)),
@@ -254,32 +256,32 @@ impl Key {
         )
     }
 
-    /// An incoming webhook's URL to which a user's notifications are posted.
+    /// The key of a stored URL: an incoming webhook to which a user's notifications are posted.
     pub(crate) fn notification_url(person: &UserId, url: NoticeUrlId) -> Self {
         Self::new(format!("U#{person}"), url.to_string())
     }
 
-    /// The marker of a channel that can no longer deliver messages.
+    /// The key of the marker that a channel can no longer deliver messages.
     pub(crate) fn ended_channel(person: &UserId, channel: NoticeChannel) -> Self {
         Self::new(notices::ended_channels_partition(person), channel.name())
     }
 
-    /// The time from which a channel's next message may be sent.
+    /// The key of the time from which a channel's next message may be sent.
     pub(crate) fn notification_pace(person: &UserId, channel: NoticeChannel) -> Self {
         Self::new(format!("F#{}#{person}", channel.name()), ONLY)
     }
 
-    /// An event that waits to be sent on a channel.
+    /// The key of an event that waits to be sent on a channel.
     pub(crate) fn waiting_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(notices::waiting_events_partition(person, channel), key)
     }
 
-    /// The marker of an event that was sent on a channel, or need not be sent.
+    /// The key of the marker that an event was sent on a channel, or need not be sent.
     pub(crate) fn sent_notification(person: &UserId, channel: NoticeChannel, key: &str) -> Self {
         Self::new(format!("T#{}#{person}", channel.name()), key)
     }
 
-    /// The verified payees of a service, in the usage table.
+    /// The key of a service's verified payees, in the usage table.
     pub(crate) fn verified_service(service: ServiceId) -> Self {
         Self::new(
             attested::verified_services_partition(attested::verified_service_shard(service)),
@@ -287,18 +289,17 @@ impl Key {
         )
     }
 
-    /// The time at which the payees of the whole catalog were first verified, in the usage table.
+    /// The key of the time at which the payees of the whole catalog were first verified, in the usage table.
     pub(crate) fn first_payee_verification() -> Self {
         Self::new("PAYEES#SINCE".to_owned(), ONLY)
     }
 
-    /// Returns the key of the table's item for an item of an index.
+    /// Returns the table key of an item that was read from an index.
     pub(crate) fn from_item(item: &Item) -> Option<Self> {
         let (pk, sk) = find_text(item, "pk").zip(find_text(item, "sk"))?;
         Some(Self::new(pk.clone(), sk))
     }
 
-    /// Converts the key to DynamoDB attributes.
     pub(crate) fn attributes(&self) -> Item {
         Item::from([
             ("pk".to_owned(), AttributeValue::S(self.pk.clone())),
@@ -306,7 +307,7 @@ impl Key {
         ])
     }
 
-    /// Whether this key is the item's key.
+    /// Returns whether the item has this key.
     pub(crate) fn is_key_of(&self, item: &Item) -> bool {
         find_text(item, "pk") == Some(&self.pk) && find_text(item, "sk") == Some(&self.sk)
     }
@@ -334,8 +335,8 @@ const BY_PERSON: &str = "P#";
 const BY_OPERATORS: &str = "OPERATORS";
 const OUTFLOWS: &str = "OUTFLOWS";
 
-/// The partition of the actor's actions in the audit table: one partition for each user, including the actions of the
-/// user's agents' rules, one for all operators, and one for reconcile's findings.
+/// The partition of an actor's actions in the audit table. Each user has a partition, which also contains the actions
+/// of rules on the user's agents. All operators share a partition. Reconcile's findings are in another partition.
 pub(crate) fn audit_partition(actor: &Actor) -> String {
     match actor {
         Actor::Person { id: person, .. } | Actor::Rule { owner: person } => format!("{BY_PERSON}{person}"),
@@ -344,8 +345,9 @@ pub(crate) fn audit_partition(actor: &Actor) -> String {
     }
 }
 
-/// The partition of audit rows that inform a user of an operator's action, or of a finding by reconcile. Each function
-/// that writes such rows has its own partition. `None` for actions of a user and of rules, which have only one row.
+/// The partition of the copy of an audit row that informs a user of an operator's action or of reconcile's finding.
+/// Each function that writes such copies has its own partition. `None` for actions of users and rules, which have no
+/// copy.
 pub(crate) fn notification_partition(actor: &Actor, person: &UserId) -> Option<String> {
     match actor {
         Actor::Person { .. } | Actor::Rule { .. } => None,
@@ -354,7 +356,7 @@ pub(crate) fn notification_partition(actor: &Actor, person: &UserId) -> Option<S
     }
 }
 
-/// Returns the audit log's partitions in this scope.
+/// Returns the audit table's partitions that a scope covers.
 pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     match scope {
         AuditScope::Person(person) => ["P", "O", "W"].map(|kind| format!("{kind}#{person}")).into(),
@@ -363,17 +365,17 @@ pub(crate) fn audit_partitions(scope: &AuditScope) -> Vec<String> {
     }
 }
 
-/// Returns the user whose action an audit row records.
+/// Returns the user who acted, from the key of an audit row.
 pub(crate) fn actor_in_key(item: &Item) -> Option<UserId> {
     UserId::parse(find_text(item, "pk")?.strip_prefix(BY_PERSON)?)
 }
 
-/// Parses the agent from the key of its record, settlement or set of pending approvals.
+/// Parses the agent from the key of an agent's record, a settlement, or the set of pending approvals.
 pub(crate) fn agent_in_key(item: &Item) -> Option<AgentId> {
     parse_agent(find_text(item, "pk")?)
 }
 
-/// Parses the agent from the partition key of its record, settlement, decision or transfer offer.
+/// Parses the agent from a partition key of an agent's record, settlements, decisions or transfer offer.
 pub(crate) fn parse_agent(pk: &str) -> Option<AgentId> {
     AgentId::parse(pk.split_once('#')?.1)
 }
@@ -383,7 +385,6 @@ pub(crate) fn parse_person(pk: &str) -> Option<UserId> {
     UserId::parse(pk.split_once('#')?.1)
 }
 
-/// The prefix of the sort keys of sessions.
 pub(crate) const SESSIONS: &str = "SESSION#";
 
 /// Parses the session from its sort key.
@@ -395,7 +396,7 @@ pub(crate) fn user_partition(person: &UserId) -> String {
     format!("PERSON#{person}")
 }
 
-/// The partition of a window. Each window has its own partition, so that a busy window does not slow others.
+/// The partition of a window. Each window has its own partition, so that a busy window does not slow down others.
 pub(crate) fn window_partition(scope: WindowScope) -> String {
     match scope {
         WindowScope::Day { agent, service } => format!("L#{agent}#{service}"),
@@ -405,28 +406,28 @@ pub(crate) fn window_partition(scope: WindowScope) -> String {
 
 /// The partition of reconcile's checkpoints.
 pub(crate) const PLACES: &str = "RECONCILE";
-/// The prefix of the sort keys of the checkpoints of the search for outflows.
+/// The prefix of the sort keys of outflow checkpoints.
 pub(crate) const OUTFLOW_PLACES: &str = "OUTFLOWS#";
 
-/// Parses the index of a part of the wallets, and the number of parts, from a checkpoint's sort key.
+/// Parses the group of wallets and the number of groups from an outflow checkpoint's sort key.
 pub(crate) fn parse_outflow_checkpoint(sk: &str) -> Option<(u8, u8)> {
     let (index, of) = sk.strip_prefix(OUTFLOW_PLACES)?.split_once('#')?;
     index.parse().ok().zip(of.parse().ok())
 }
 
-/// The number of partitions of the wallets. Each of four concurrent runs of reconcile reads one.
+/// The number of partitions with wallets. Reconcile has four concurrent runs, and each run reads one partition.
 pub(crate) const WALLET_SHARDS: u8 = 4;
 
 pub(crate) fn wallet_partition(shard: u8) -> String {
     format!("WALLET#{shard}")
 }
 
-/// A partition of the wallets' levels. Levels have the same shards as wallets.
+/// A partition with wallet levels. A wallet and its level have the same shard number.
 pub(crate) fn level_partition(shard: u8) -> String {
     format!("LEVEL#{shard}")
 }
 
-/// The digit that determines a wallet's shard: the last hexadecimal digit of the agent's id, which is random.
+/// Returns the digit that determines a wallet's shard: the last hexadecimal digit of the agent's random id.
 pub(crate) fn wallet_digit(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last & 0xf
@@ -460,11 +461,11 @@ pub(crate) fn approval_in_key(item: &Item) -> Option<ApprovalId> {
     ApprovalId::from_lineage(lineage, sort_key_text(item).parse().ok()?)
 }
 
-/// The number of partitions for the claims of one block. At a thousand payments a second, two thousand claims may be
-/// made at the same time, and a partition accepts a thousand writes a second.
+/// The number of partitions per block for claims. At a thousand payments a second, two thousand claims may be made at
+/// the same time, and a partition accepts a thousand writes a second.
 pub(crate) const CLAIM_SHARDS: u8 = 4;
 
-/// A partition of the claims on transactions in one block.
+/// A partition with the claims on a block's transactions.
 pub(crate) fn claim_partition(network: Network, block: u64, shard: u8) -> String {
     format!("X#{}#{block:012}#{shard}", network.name())
 }
@@ -487,19 +488,19 @@ pub(crate) fn parse_reconcile_request(sk: &str) -> Option<(AgentId, SettlementId
 /// second, so a thousand decisions a second should not all read the same copy.
 pub(crate) const FREEZES_COPIES: u8 = 4;
 
-/// Returns the copy that an agent's decisions read, by the last bits of the agent's id, which are random.
+/// Returns the copy that an agent's decisions read, from the last bits of the agent's random id.
 pub(crate) fn freezes_copy(agent: AgentId) -> u8 {
     let [.., last] = agent.uuid().into_bytes();
     last % FREEZES_COPIES
 }
 
-/// The partition of the records of freezes: the operator, the time and the reason.
+/// The partition of the records about freezes: the operator, the time and the reason.
 pub(crate) const FREEZE_REASONS: &str = "FREEZES#WHY";
 const FROZEN_AGENT: &str = "agent#";
 const FROZEN_OWNER: &str = "owner#";
 const FROZEN_DEPLOYMENT: &str = "deployment";
 
-/// Parses the freeze's target from the record's sort key.
+/// Parses the frozen target from the sort key of a freeze's record.
 pub(crate) fn parse_freeze(sk: &str) -> Option<FreezeTarget> {
     if sk == FROZEN_DEPLOYMENT {
         Some(FreezeTarget::Deployment)
@@ -519,15 +520,15 @@ pub(crate) mod hold {
     /// The number of partitions of the index.
     pub const PARTITIONS: u8 = 16;
 
-    /// The index partition of a settlement: the last hexadecimal digit of its id, which is random, so the partitions
-    /// fill evenly. A payment writes the index twice, and one partition accepts 1,000 writes a second. The key is short
-    /// because it is part of the settlement's row, which must stay below 1 KB.
+    /// The index partition of a settlement: the last hexadecimal digit of the settlement's random id, so that the
+    /// partitions fill evenly. A payment writes the index twice, and a partition accepts 1,000 writes a second. The key
+    /// is short because the settlement's row contains the key and must stay below 1 KB.
     pub(crate) fn hold_partition(id: SettlementId) -> String {
         format!("{:x}", id.uuid().as_u128() & 0xf)
     }
 
     /// The index sort key of a hold: the time from which the chain decides the outcome (the payment's `validBefore`),
-    /// or the time of the next attempt. The key is not unique.
+    /// or the time of the next attempt. Several holds can have the same key.
     pub(crate) fn due_key(at: Timestamp) -> String {
         format!("{:012}", at.secs())
     }
@@ -547,30 +548,28 @@ pub(crate) mod owned {
     pub(crate) const INDEX: &str = "owner";
     /// The prefix of the index sort keys of agents.
     pub(crate) const AGENTS: &str = "A#";
-    /// The prefix of the index sort keys of approvals that a user has decided.
+    /// The prefix of the index sort keys of decided approvals.
     const DECIDED: &str = "AP#";
-    /// The prefix of the index sort keys of approvals that no user has decided: pending or expired approvals.
+    /// The prefix of the index sort keys of undecided approvals: pending or expired.
     const UNDECIDED: &str = "AW#";
 
     pub(crate) fn agent_key(id: AgentId, created_at: Timestamp) -> String {
         format!("{AGENTS}{:016}#{id}", created_at.micros())
     }
 
-    /// An index sort key between the keys of all agents and the keys of approvals.
+    /// An index sort key after all agents and before all approvals.
     pub(crate) const AFTER_AGENTS: &str = "A#~";
 
-    /// Parses the agent and its creation time from an index sort key; `None` for any other key.
+    /// Parses the agent and its creation time from an index sort key. Returns `None` for any other key.
     pub(crate) fn parse_agent(os: &str) -> Option<(AgentId, Timestamp)> {
         let (at, id) = os.strip_prefix(AGENTS)?.split_once('#')?;
         Some((AgentId::parse(id)?, Timestamp::from_micros(at.parse().ok()?)?))
     }
 
-    /// The index sort key of an approval that no user has decided.
     pub(crate) fn undecided_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval_key(UNDECIDED, id, created_at)
     }
 
-    /// The index sort key of a decided approval.
     pub(crate) fn decided_key(id: ApprovalId, created_at: Timestamp) -> String {
         approval_key(DECIDED, id, created_at)
     }
@@ -579,13 +578,13 @@ pub(crate) mod owned {
         format!("{prefix}{:016}#{id}", created_at.micros())
     }
 
-    /// Returns the part of an approval's index sort key with time and id. These parts sort by time.
+    /// Returns the end of an approval's index sort key, which contains the time and the id. These ends sort by time.
     pub(crate) fn approval_index_position(os: &str) -> Option<&str> {
         os.strip_prefix(UNDECIDED).or_else(|| os.strip_prefix(DECIDED))
     }
 
-    /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created from `since` on and
-    /// before `before`. If there are no such keys, the first bound is greater than the second.
+    /// Returns the inclusive bounds of the index sort keys of undecided approvals that were created at or after `since`
+    /// and before `before`. If no such key exists, the first bound is greater than the second.
     pub(crate) fn undecided_bounds(since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         bounds_between(UNDECIDED, since, before)
     }
@@ -598,12 +597,13 @@ pub(crate) mod owned {
     fn bounds_between(prefix: &str, since: Timestamp, before: Option<(Timestamp, ApprovalId)>) -> (String, String) {
         let first = approval_key(prefix, ApprovalId::from_uuid(Uuid::nil()), since);
         let (at, id) = before.unwrap_or((Timestamp::MAX, ApprovalId::from_uuid(Uuid::max())));
-        // The largest id before `id`.
+        // The greatest id below `id`.
         let previous = Uuid::from_u128(id.uuid().as_u128().saturating_sub(1));
         (first, approval_key(prefix, ApprovalId::from_uuid(previous), at))
     }
 
-    /// The prefix of the index sort keys of offers of agents. The `owner` of an offer is the user who may accept it.
+    /// The prefix of the index sort keys of transfer offers. The `owner` of an offer is the user who may accept the
+    /// agent.
     pub(crate) const HANDOVERS: &str = "HO#";
 
     pub(crate) fn ownership_offer_key(agent: AgentId, offered_at: Timestamp) -> String {
@@ -611,8 +611,7 @@ pub(crate) mod owned {
     }
 }
 
-/// Adds to a query that it reads the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if
-/// given.
+/// Makes a query read the newest items of a partition, before `before` if given. The sort keys must be `UUIDv7`s.
 pub(crate) fn newest_first(
     query: QueryFluentBuilder,
     partition: String,
@@ -631,7 +630,7 @@ pub(crate) fn newest_first(
     }
 }
 
-/// Parses the time and the settlement from the sort key of a counted payment; `None` for any other sort key.
+/// Parses the time and the settlement from a counted payment's sort key. Returns `None` for any other sort key.
 pub(crate) fn parse_counted_payment(sk: &str) -> Option<(Timestamp, SettlementId)> {
     let (at, settlement) = sk.strip_prefix(ENTRIES)?.split_once('#')?;
     Some((
@@ -652,26 +651,23 @@ fn find_text<'a>(item: &'a Item, name: &str) -> Option<&'a String> {
     item.get(name)?.as_s().ok()
 }
 
-/// The key of a counted payment.
 pub(crate) fn counted_payment_key(scope: WindowScope, entry: &Entry) -> Key {
     Key::counted_payment(scope, entry.at, entry.settlement)
 }
 
-/// The keys of the catalog table.
+/// Keys in the catalog table.
 pub(crate) mod catalog {
     use purser_domain::{Fingerprint, ServiceId, ServiceSlug};
 
-    /// The row that counts the catalog's versions.
+    /// The key of the catalog's version counter.
     pub(crate) const VERSION: &str = "VERSION";
-    /// The prefix of the keys of services.
     pub(crate) const SERVICES: &str = "SVC#";
-    /// The prefix of the keys of probe records.
     pub(crate) const PROBES: &str = "PROBE#";
-    /// The summary of all probe results.
+    /// The key of the summary of all probe results.
     pub(crate) const SIGHTINGS: &str = "SIGHTINGS";
-    /// The head of the catalog's object.
+    /// The key of the catalog object's head.
     pub(crate) const OBJECT: &str = "OBJECT";
-    /// The prefix of the keys of the object's chunks.
+    /// The prefix of the keys of the catalog object's chunks.
     pub(crate) const CHUNKS: &str = "CHUNK#";
 
     pub(crate) fn service_key(id: ServiceId) -> String {
@@ -706,21 +702,21 @@ pub(crate) mod attested {
     use super::ServiceId;
 
     /// The number of partitions. A partition serves 3,000 read units a second, and each instance of `payments` reads a
-    /// service's row once for each catalog version.
+    /// service's row once per catalog version.
     pub(crate) const SHARDS: u8 = 4;
 
     pub(crate) fn verified_services_partition(shard: u8) -> String {
         format!("PAYEES#{shard}")
     }
 
-    /// Returns the shard of a service, by the last bits of its id, which are random.
+    /// Returns a service's shard, from the last bits of the service's random id.
     pub(crate) fn verified_service_shard(service: ServiceId) -> u8 {
         let [.., last] = service.uuid().into_bytes();
         last % SHARDS
     }
 }
 
-/// The partitions of the webhooks table.
+/// Partitions of the webhooks table.
 pub(crate) mod webhooks {
     use super::{UserId, WebhookId};
     use purser_domain::Webhook;
@@ -744,7 +740,7 @@ pub(crate) mod webhooks {
         format!("W#{person}")
     }
 
-    /// The partition of long pauses for one shard of users.
+    /// The partition of long pauses. Each shard of users has its own partition.
     pub(crate) fn pauses_partition(part: char) -> String {
         format!("N#{part}")
     }
@@ -754,11 +750,11 @@ pub(crate) mod webhooks {
     }
 }
 
-/// The partitions of notifications, in the webhooks table.
+/// Partitions of notifications, in the webhooks table.
 pub(crate) mod notices {
     use super::{NoticeChannel, UserId};
 
-    /// The partition of one shard of notification settings. There are sixteen shards, by the first digit of the user's
+    /// The partition of a shard of notification settings. There are sixteen shards, by the first digit of the user's
     /// id, so that all recipients can be listed.
     pub(crate) fn recipients_partition(shard: char) -> String {
         format!("R#{shard}")
@@ -779,32 +775,32 @@ pub(crate) mod notices {
     }
 }
 
-/// The throttle table's key for the last use of an agent key.
+/// The key of an agent key's last use, in the throttle table.
 pub(crate) fn key_use(agent: AgentId, key: KeyId) -> String {
     format!("K#{agent}#{key}")
 }
 
-/// The throttle table's key for the open calls of a scope.
+/// The key of a scope's open calls, in the throttle table.
 pub(crate) fn open_calls(kind: ThrottleKind, scope: &str) -> String {
     format!("{}#open#{scope}", kind.prefix())
 }
 
-/// The throttle table's key for the counter of a scope's stored responses, under the prefix of `mcp`.
+/// The key of the counter of a scope's stored responses, in the throttle table. The prefix belongs to `mcp`.
 pub(crate) fn stored_responses(scope: &str) -> String {
     format!("MCP#kept#{scope}")
 }
 
-/// The throttle table's key for a chunk of a stored response.
+/// The key of a chunk of a stored response, in the throttle table.
 pub(crate) fn stored_response(scope: &str, slot: u8, chunk: usize) -> String {
     format!("{}#{slot}#{chunk}", stored_responses(scope))
 }
 
-/// A kind of counter. A function's IAM role can access only one kind.
+/// A kind of throttle counter. A function's IAM role can access only one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThrottleKind {
     /// The counters of the API.
     Api,
-    /// The counters of `mcp`, for callers without a key.
+    /// The counters of `mcp`, for callers without an agent key.
     Mcp,
 }
 
@@ -817,7 +813,7 @@ impl ThrottleKind {
     }
 }
 
-/// The throttle table's key for one scope in one minute.
+/// The key of a scope's counter for one minute, in the throttle table.
 pub(crate) fn throttle_key(kind: ThrottleKind, scope: &str, minute: u64) -> String {
     format!("{}#{scope}#{minute}", kind.prefix())
 }

@@ -1,4 +1,4 @@
-//! The cache of default services (`people/starting_set.rs`).
+//! The cache of sets of default services (`people/starting_set.rs`).
 
 use purser_domain::{DefaultServices, Fingerprint};
 use std::{
@@ -6,11 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// The maximum number of sets that an instance caches. At the maximum, the cache is cleared. A set has 16 bytes for
-/// each service.
+/// The maximum number of cached sets per instance. When the cache is full, all sets are dropped. A set takes 16 bytes
+/// per service.
 const MAX_KEPT: usize = 32;
 
-/// The sets that this instance has read or written.
+/// The sets of default services that this instance has read or written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownDefaultServices(Arc<Mutex<HashMap<Fingerprint, Arc<DefaultServices>>>>);
 

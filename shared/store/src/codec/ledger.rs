@@ -1,7 +1,7 @@
 //! The client of the ledger table (agents, policies, windows, settlements, idempotency keys and approvals) and of the
 //! decisions table.
 //!
-//! Each operation has its own file; this file contains shared code.
+//! This file contains the shared code. Each operation has its own file.
 
 use crate::{
     codec::backoff::{THROTTLING_PAUSES, throttling_pause},
@@ -30,19 +30,19 @@ pub struct Ledger {
     pub(crate) sets: KnownDefaultServices,
 }
 
-/// The result of a change that is based on a given version.
+/// The result of a change that was based on a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    /// The change is stored, by this or an earlier attempt.
+    /// The change is stored, by this attempt or an earlier attempt.
     Stored,
-    /// Another change came first, or the item does not exist. Nothing was written.
+    /// The item has another version or does not exist. Nothing was written.
     Conflict,
 }
 
 const READING: &str = "reading the ledger";
 
-/// Reads items of a table by their keys, which must be distinct, and returns the items in any order. `consistent` makes
-/// the read strongly consistent.
+/// Reads items of a table by their keys, which must be distinct. Returns the items in any order. The read is strongly
+/// consistent if `consistent`.
 pub(crate) async fn get_all_items(
     db: &Client,
     table: &str,
@@ -65,10 +65,10 @@ pub(crate) async fn get_all_items(
         let answer = db.batch_get_item().set_request_items(Some(request)).send().await;
         let answer = answer.map_err(store_error(operation))?;
         found.extend(answer.responses.into_iter().flat_map(HashMap::into_values).flatten());
-        // Keys beyond the table's throughput are returned unprocessed, which is throttling without an error.
+        // DynamoDB returns keys as unprocessed, instead of a throttling error, if they exceed the table's throughput.
         let left = answer.unprocessed_keys.into_iter().flat_map(HashMap::into_values);
         wanted = left.flat_map(|left| left.keys).collect();
-        // Only rounds without progress count towards the maximum.
+        // A round that made progress does not count towards the maximum.
         if wanted.len() < asked {
             pauses = 0;
         }
@@ -98,7 +98,7 @@ impl Ledger {
         }
     }
 
-    /// Creates a client for a function that does not use decisions. Adding or reading a decision fails.
+    /// Creates a client for a function that does not use decisions. Methods that add or read a decision fail.
     pub fn without_decisions(db: Client, ledger: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -108,7 +108,6 @@ impl Ledger {
         }
     }
 
-    /// Returns the decisions table's name.
     pub(crate) fn decisions_table(&self) -> Result<&str> {
         let words = "this ledger was opened without its decisions";
         self.decisions
@@ -131,13 +130,13 @@ impl Ledger {
         Ok(get.send().await.map_err(store_error(READING))?.item)
     }
 
-    /// Reads several items, strongly consistent, in any order. Their keys must be distinct.
+    /// Reads several items, strongly consistent. The keys must be distinct. Returns the items in any order.
     pub(crate) async fn get_items(&self, keys: &[Key]) -> Result<Vec<Item>> {
         let keys = keys.iter().map(Key::attributes).collect();
         get_all_items(&self.db, &self.table, keys, true, READING).await
     }
 
-    /// Creates a put that replaces a whole item of the ledger.
+    /// Creates a put of a ledger item, which replaces the whole item.
     pub(crate) fn put_item(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }
@@ -147,7 +146,6 @@ impl Ledger {
         self.put_item(item).condition_expression("attribute_not_exists(pk)")
     }
 
-    /// Creates an update of an item of the ledger.
     pub(crate) fn update_item(&self, key: &Key) -> UpdateBuilder {
         UpdateBuilder::default()
             .table_name(&*self.table)

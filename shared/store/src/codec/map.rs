@@ -1,4 +1,4 @@
-//! Encodes domain types that are stored as a map of other attributes.
+//! Encodes domain types that are stored as maps.
 
 use crate::codec::attribute::{Attribute, encode_text, read_text};
 use crate::codec::fields::{fields, stored_as_map};
@@ -54,7 +54,7 @@ stored_as_map! {
 fields! {
     AgentKey { id: "id", digest: "digest", created_at: "created", ends_at: "ends" optional, scope: part }
 
-    // A dimension that the scope does not limit has no attribute.
+    // If the scope does not limit a dimension, the attribute is absent.
     KeyScope {
         permissions: "may" optional,
         services: "svcs" optional,
@@ -66,7 +66,7 @@ fields! {
 
     VerifiedPayee { network: "network", pay_to: "pay_to", most: "most", is_next: "next", from: "from" optional }
 
-    // Attribute names are short because the map is part of rows that must stay below 1 KB.
+    // Short attribute names, because rows with this map must stay below 1 KB.
     CallDescription {
         request: part,
         target_url: "target" optional,
@@ -128,7 +128,8 @@ fields! {
     }
 }
 
-/// Encodes one operation of a probe record. If the provider responded without a payment, the operation is free.
+/// Encodes an operation of a probe record. A probe result without payment requirements means that the operation is
+/// free.
 pub(crate) fn write_probe(operation: OperationUuid, probe: &Probe) -> AttributeValue {
     let draft = Draft::new_map()
         .with("id", &operation)
@@ -167,7 +168,7 @@ pub(crate) fn read_probe(value: &AttributeValue) -> Option<(OperationUuid, Probe
     Some((read_field(map, "id")?, probe))
 }
 
-/// The attribute for the kind is absent if the kind is [`AskingKind::ApprovalRequired`].
+/// The attribute for the kind is absent for [`AskingKind::ApprovalRequired`].
 fn write_asking_rule(asking: &AskingLimit) -> Draft {
     let kind = Some(&asking.kind).filter(|kind| **kind != AskingKind::ApprovalRequired);
     Draft::new_map()
@@ -184,7 +185,7 @@ fn read_asking_rule(map: &Item) -> Option<AskingLimit> {
     })
 }
 
-/// Rules without ids are stored with numbers as ids.
+/// These rules have no ids, so numbers are stored as their ids.
 impl Attribute for Vec<RuleKind> {
     fn write(&self) -> AttributeValue {
         let rules = self.iter().zip(1_u128..).map(|(kind, number)| Rule {
@@ -200,7 +201,7 @@ impl Attribute for Vec<RuleKind> {
     }
 }
 
-/// `ops` is absent if the scope is unchanged, and `all` means every operation.
+/// `ops` is absent if the scope is unchanged. `all` means every operation.
 impl Fields for Option<OperationScope> {
     fn write_to(&self, draft: Draft) -> Draft {
         match self {
@@ -215,7 +216,8 @@ impl Fields for Option<OperationScope> {
     }
 }
 
-/// Implements [`Attribute`] for maps, which are stored as lists of the values, each with its key in this attribute.
+/// Implements [`Attribute`] for maps. A map is stored as a list of its values, and each value contains its key in this
+/// attribute.
 macro_rules! listed_with_key {
     ($($key:ty: $name:literal,)*) => {$(
         impl<T: Fields> Attribute for BTreeMap<$key, T> {

@@ -1,4 +1,4 @@
-//! Encodes items: keys, attributes and conditions. Uses no other module of this crate.
+//! Encodes items: keys, attributes and conditions. This module uses no other module of this crate.
 
 pub(crate) mod attribute;
 pub(crate) mod backoff;

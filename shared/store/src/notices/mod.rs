@@ -1,4 +1,4 @@
-//! Notifications: users' settings, waiting events, and the send slots of each channel.
+//! Notifications: users' settings, waiting events, and each channel's send slots.
 
 pub(crate) mod pace;
 pub(crate) mod pending;

@@ -1,5 +1,5 @@
-//! The send slots of a channel: the time from which the channel's next message may be sent. The version of this record
-//! ensures that only one of two concurrent runs sends a message.
+//! The send slots of a channel: the time from which the channel's next message may be sent. The record has a version,
+//! so that only one of two concurrent runs sends a message.
 
 use crate::{
     codec::attribute::{Attribute as _, Item},
@@ -11,7 +11,7 @@ use crate::{
 };
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
-/// The lifetime of an unused record, in seconds: longer than the lifetime of a waiting event.
+/// The lifetime of an unused record, in seconds. The lifetime is longer than that of a waiting event.
 const KEPT_SECS: u64 = 7 * 86_400;
 
 impl WebhooksTable {
@@ -26,8 +26,8 @@ impl WebhooksTable {
         self.item_row(&item).read()
     }
 
-    /// Stores the next version if the previous version is stored or, for the first version, if nothing is stored.
-    /// Returns whether it was stored.
+    /// Stores the next version of the record, if the previous version is stored or, for the first version, if nothing
+    /// is stored. Returns whether the version was stored.
     pub async fn put_notification_pace(
         &self,
         person: &UserId,

@@ -1,6 +1,6 @@
 //! Events that wait to be sent on a channel, and markers of events that were sent or need not be sent. Because of the
-//! markers, a repeated event is neither queued twice nor sent again. An approval's decision marks the request as
-//! obsolete, even if the decision arrives first.
+//! marker, a repeated event is neither queued twice nor sent again. When an approval is decided, the approval request
+//! need not be sent any more; the marker is written even if the decision arrives first.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -14,9 +14,10 @@ use crate::{
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, PutBuilder};
 use purser_domain::{Event, NoticeChannel, Result, Timestamp, UserId};
 
-/// The lifetime of a row, in seconds. An event that is a day old is never sent, even if it is repeated.
+/// The lifetime of a row, in seconds. An event that is older than a day is never sent, even if it arrives again.
 const KEPT_SECS: u64 = 2 * 86_400;
-/// The maximum number of events that one transaction marks. Each event takes two of its hundred writes (API reference).
+/// The maximum number of events per transaction. Each event takes two of the transaction's hundred writes (API
+/// reference).
 const AT_ONCE: usize = 50;
 
 /// An event that waits to be sent.
@@ -36,7 +37,7 @@ enum Role {
 
 impl WebhooksTable {
     /// Queues an event, unless the event is already queued, was sent, or need not be sent. Returns whether the event is
-    /// now in the queue.
+    /// in the queue now.
     pub async fn enqueue_notification(
         &self,
         person: &UserId,
@@ -63,8 +64,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Reads up to `limit` waiting events of a channel with their keys, by importance and then age, strongly
-    /// consistent. Each unreadable event is a separate error.
+    /// Reads up to `limit` waiting events of a channel with their keys, first by importance and then by age, strongly
+    /// consistent. An unreadable event is returned as an error and does not affect the others.
     pub async fn read_waiting_notifications(
         &self,
         person: &UserId,
@@ -84,7 +85,8 @@ impl WebhooksTable {
         Ok(answer.items().iter().map(read).collect())
     }
 
-    /// Marks events that were sent or need not be sent: they no longer wait, and are not queued again.
+    /// Removes events that were sent or need not be sent from the queue, and marks them so that they are not queued
+    /// again.
     pub async fn remove_waiting_notifications(
         &self,
         person: &UserId,
@@ -101,7 +103,7 @@ impl WebhooksTable {
                     self.item_deletion(&Key::waiting_notification(person, channel, key)),
                 )?;
             }
-            // The transaction has no condition, so it can't be rejected.
+            // The transaction has no conditions, so no condition can fail.
             transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! Users' notification settings: one row for each user, in one of sixteen shards, so that all can be listed in pages.
+//! Users' notification settings: one row per user, in one of sixteen shards, so that all users can be listed in pages.
 //!
-//! Only `people` writes the settings. The mail address comes from the issuer and is not a change by the user, so it has
-//! no version. The function `notices` records ended channels in separate rows. A URL is stored once, encrypted;
-//! `people`, which stores the URL, can't decrypt it.
+//! Only `people` writes the settings. The mail address comes from the issuer, so a new address does not change the
+//! version. The function `notices` records channels that can no longer deliver messages in separate rows. The URL of an
+//! incoming webhook is stored once, encrypted. `people` stores the URL but can't decrypt it.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -32,7 +32,7 @@ pub const PERSON_PARTS: [char; 16] = [
 pub struct NewNotificationUrl {
     /// The id of the URL.
     pub id: NoticeUrlId,
-    /// The URL, encrypted because anyone who has the URL can post to it.
+    /// The encrypted URL. Anyone who has the URL can post messages to it.
     pub url: Ciphertext,
 }
 
@@ -55,8 +55,8 @@ impl WebhooksTable {
         }
     }
 
-    /// Reads up to `limit` users of a shard after `after`, in order, with their settings. Each row with unreadable
-    /// settings is a separate error.
+    /// Reads up to `limit` users of a shard after `after`, in order, with their settings. A row with unreadable
+    /// settings is returned as an error and does not affect the others.
     pub async fn read_recipients(
         &self,
         part: char,
@@ -69,7 +69,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk > :after")
             .expression_attribute_values(":pk", notices::recipients_partition(part).write())
-            // `#` sorts before every id. A key can't be empty.
+            // `#` sorts before every id. DynamoDB does not allow an empty key.
             .expression_attribute_values(":after", after.map_or("#", UserId::as_str).to_owned().write())
             .limit(i32::try_from(limit).unwrap_or(i32::MAX));
         let answer = query
@@ -86,7 +86,7 @@ impl WebhooksTable {
     }
 
     /// Stores the address that the issuer reported as verified at `said_at`, or removes the stored address if the
-    /// issuer reported none. Returns whether this report is newer than the stored one.
+    /// issuer reported none. Ignores the report if the stored report is newer. Returns whether the report was stored.
     pub async fn store_mail_address(
         &self,
         person: &UserId,
@@ -113,8 +113,8 @@ impl WebhooksTable {
         was_applied(update.send().await, "keeping a mail address")
     }
 
-    /// Stores the next version if the previous version is stored. Also stores a new URL, and removes the URL that it
-    /// replaces.
+    /// Stores the next version if the previous version is stored. Also stores a new URL, and removes the URL that the
+    /// new URL replaces.
     pub async fn update_notification_settings(
         &self,
         next: &NotificationSettings,
@@ -147,13 +147,13 @@ impl WebhooksTable {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            // The audit row exists, so an attempt whose response was lost has stored the change.
+            // If the audit row exists, an earlier attempt whose response was lost has stored the change.
             TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
     }
 
-    /// Reads a user's encrypted URL, strongly consistent. `None` if the URL was replaced or removed.
+    /// Reads a user's encrypted URL, strongly consistent. Returns `None` if the URL was replaced or removed.
     pub async fn read_notification_url(&self, person: &UserId, id: NoticeUrlId) -> Result<Option<Ciphertext>> {
         let item = self
             .get_item(&Key::notification_url(person, id), "reading the address of a channel")
@@ -240,7 +240,7 @@ fields! {
     EndedChannel { place: "place", reason: "why", at: "t" }
 }
 
-/// The place is stored with its terms.
+/// The destination is stored together with the channel's settings.
 impl Fields for (SlackDestination, ChannelSettings) {
     fn write_to(&self, draft: Draft) -> Draft {
         draft.with_fields(&self.0).with("terms", &self.1)
