@@ -1,8 +1,8 @@
 //! Requests to evict expired payments from a window.
 //!
-//! A call that finds more expired payments than it can read or evict stores a request; reconcile evicts the payments
-//! and removes the request. Correctness does not depend on requests: if a request is lost, the next call stores
-//! another.
+//! A call that finds more expired payments than it can read or evict stores a request. Reconcile evicts the payments
+//! and removes the request. If a request is lost, the next call stores another request, so correctness does not depend
+//! on requests.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -17,14 +17,14 @@ use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
 /// A request to evict the expired payments of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionRequest {
-    /// The window to process.
+    /// The window with the expired payments.
     pub scope: WindowScope,
     /// The time of the request.
     pub asked_at: Timestamp,
 }
 
 impl Ledger {
-    /// Stores a request for a window, unless there is one. Takes 1 write unit.
+    /// Stores a request for a window, unless the window already has a request. Takes 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::eviction_request(scope)).with("t", &now);
         let put = self
@@ -36,7 +36,8 @@ impl Ledger {
         was_applied(put.send().await, "requesting an eviction").map(|_| ())
     }
 
-    /// Reads the stored requests, up to the thousands that one query returns. Each unreadable row is a separate error.
+    /// Reads the stored requests, as many as one query returns (thousands). An unreadable row is returned as an error
+    /// and does not affect the others.
     pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
         let query = self
             .db
@@ -59,9 +60,10 @@ impl Ledger {
         Ok(requests.collect())
     }
 
-    /// Reads the window of a request, for [`Ledger::evict_expired`]; `None` if the window's rule was removed.
+    /// Reads the window of a request, for [`Ledger::evict_expired`]. Returns `None` if the window's rule was removed.
     ///
-    /// The window gets the version of the current rule, so that nothing is evicted by an outdated duration.
+    /// The returned window has the version of the current rule, so that no payment is evicted under an outdated
+    /// duration.
     pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
         let (length, stamp) = match scope {
             WindowScope::Day { .. } => (Duration::DAY, None),
@@ -80,7 +82,7 @@ impl Ledger {
         Ok(Some(Window { stamp, ..window }))
     }
 
-    /// Removes a request, unless it was stored again since it was read.
+    /// Removes a request, unless the request was stored again after it was read.
     pub async fn clear_eviction_request(&self, request: &EvictionRequest) -> Result<()> {
         let delete = self
             .db

@@ -1,9 +1,10 @@
-//! The work items of reconcile: the index `hold`, requests to reconcile a settlement now, and the last block whose
+//! The work of reconcile: holds in the index `hold`, requests to reconcile a settlement now, and the last block whose
 //! confirmations were checked again.
 //!
-//! The index is only used to find settlements. It may lag, so every row is read from the table, and every transition is
-//! conditional. A decided hold leaves the index, and an undecided hold is postponed in it. A run therefore needs no
-//! cursor, even if the previous run was interrupted.
+//! The index is used only to find held settlements. The index may lag, so each settlement is read from the table, and
+//! every transition is conditional. When a hold is decided, its settlement leaves the index. When a hold can't be
+//! decided yet, its time in the index is moved to the next attempt. Each run therefore starts at the beginning of the
+//! index, even if the previous run was interrupted.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -25,11 +26,11 @@ pub struct HeldSettlement {
     pub agent: AgentId,
     /// The id of the settlement.
     pub settlement: SettlementId,
-    /// The time since which the hold is due.
+    /// The time from which the hold can be decided.
     pub due_at: Timestamp,
 }
 
-/// A cursor in a partition of the index, directly after a settlement.
+/// A cursor in a partition of the index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexPosition(Item);
 
@@ -51,9 +52,9 @@ enum Role {
 }
 
 impl Ledger {
-    /// Reads up to `limit` settlements in a partition of the index that are due at this time, the longest due first,
-    /// and the cursor of the next page, if any. Each unreadable item is a separate error. Takes half a read unit per 4
-    /// KB, which is some 25 settlements.
+    /// Reads up to `limit` held settlements in a partition of the index that are due at this time, the longest due
+    /// first. Also returns the cursor of the next page, if any. An unreadable item is returned as an error and does not
+    /// affect the others. Takes half a read unit per 4 KB, which is some 25 settlements.
     pub async fn read_due_holds(
         &self,
         partition: u8,
@@ -80,8 +81,8 @@ impl Ledger {
         Ok((held, answer.last_evaluated_key.map(IndexPosition)))
     }
 
-    /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. A settlement that is no longer
-    /// held is not changed.
+    /// Postpones a hold that can't be decided yet until this time. Takes 3 write units. Does nothing if the settlement
+    /// is no longer held.
     pub async fn postpone_hold(&self, settlement: &Settlement, until: Timestamp) -> Result<()> {
         let update = self
             .update_settlement(settlement.terms.agent, settlement.id())
@@ -94,7 +95,7 @@ impl Ledger {
             .map(|_| ())
     }
 
-    /// Reads settlements of any agents, strongly consistent, in any order. Missing settlements are left out.
+    /// Reads settlements of several agents, strongly consistent, in any order. Missing settlements are skipped.
     pub async fn read_settlements_by_id(&self, wanted: &[(AgentId, SettlementId)]) -> Result<Vec<Result<Settlement>>> {
         let keys: Vec<Key> = wanted.iter().map(|(agent, id)| Key::settlement(*agent, *id)).collect();
         let items = self.get_items(&keys).await?;
@@ -107,7 +108,8 @@ impl Ledger {
         item.map(|item| self.item_row(&item).get("blk")).transpose()
     }
 
-    /// Stores the last checked block. The last write of concurrent runs wins, so some blocks may be checked again.
+    /// Stores the last checked block. If concurrent runs write different blocks, the last write wins, and some blocks
+    /// may be checked again.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::new(&Key::checked_block()).with("blk", &number);
         let put = self
@@ -125,13 +127,14 @@ impl Ledger {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Mark, self.put_item(row.into_item()))?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // The only condition is that the audit row is new. If it fails, the row was written by an attempt whose
-        // response was lost.
+        // The only condition requires that the audit row is new. If the condition fails, an earlier attempt whose
+        // response was lost has written the row.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Reads the stored requests to reconcile, up to a hundred. Each unreadable row is a separate error.
+    /// Reads up to a hundred stored requests to reconcile. An unreadable row is returned as an error and does not
+    /// affect the others.
     pub async fn read_reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
         const MAX: i32 = 100;
         let query = self
@@ -156,7 +159,7 @@ impl Ledger {
         Ok(marks.collect())
     }
 
-    /// Removes a request to reconcile, unless it was stored again since it was read.
+    /// Removes a request to reconcile, unless the request was stored again after it was read.
     pub async fn clear_reconcile_request(&self, mark: &ReconcileRequest) -> Result<()> {
         let delete = self
             .db

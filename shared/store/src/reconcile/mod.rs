@@ -1,5 +1,5 @@
-//! The work items of reconcile: the index of holds, the last checked block, reconcile requests, eviction requests,
-//! wallets, and their levels.
+//! Data of reconcile: the index of holds, the last checked block, requests to reconcile, eviction requests, wallets,
+//! and wallet levels.
 
 pub(crate) mod evictions;
 pub(crate) mod holds;

@@ -1,8 +1,9 @@
-//! The data of the search for outflows: all wallets, the checkpoint of each part of the wallets, and an agent's
-//! settlements around a time.
+//! Data of the search for outflows: all wallets, the checkpoint of each group of wallets, and an agent's settlements
+//! around a time.
 //!
-//! A wallet's row is written with its agent and never changes. A checkpoint is the last block up to which a part of the
-//! wallets was searched. Its key includes the number of parts, so the checkpoint stays valid if that number changes.
+//! A wallet's row is written with its agent and never changes. A checkpoint is the last block up to which a group of
+//! wallets was searched. The checkpoint's key includes the number of groups, so the checkpoint stays valid if that
+//! number changes.
 
 use crate::{
     codec::attribute::{Attribute as _, Item, encode_text},
@@ -14,12 +15,12 @@ use crate::{
 use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
 use std::collections::BTreeSet;
 
-/// One of `new` equal parts of the wallets.
+/// A group of wallets, if all wallets are divided into equal groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletPart {
-    /// The index of the part, counted from 0.
+    /// The index of the group, from 0.
     pub index: u8,
-    /// The number of parts, which must be a divisor of [`crate::PARTITIONS`].
+    /// The number of groups, which must be a divisor of [`crate::PARTITIONS`].
     pub of: u8,
 }
 
@@ -28,15 +29,15 @@ impl WalletPart {
         key::wallet_digit(agent).checked_rem(self.of) == Some(self.index)
     }
 
-    /// Whether this part contains every wallet of the other part.
+    /// Returns whether this group contains every wallet of the other group.
     fn contains_part(self, other: Self) -> bool {
         other.of.checked_rem(self.of) == Some(0) && other.index.checked_rem(self.of) == Some(self.index)
     }
 }
 
 impl Ledger {
-    /// Reads the wallets of a part with their agents, strongly consistent. Takes up to four queries, and one read unit
-    /// per 4 KB, which is some forty wallets. Each unreadable row is a separate error.
+    /// Reads the wallets in a group with their agents, strongly consistent. Takes up to four queries, and one read unit
+    /// per 4 KB, which is some forty wallets. An unreadable row is returned as an error and does not affect the others.
     pub async fn read_wallets(&self, part: WalletPart) -> Result<Vec<Result<(Address, AgentId)>>> {
         let shards = (0..crate::PARTITIONS).filter(|digit| digit.checked_rem(part.of) == Some(part.index));
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
@@ -66,11 +67,12 @@ impl Ledger {
         Ok((row.get("address")?, agent))
     }
 
-    /// Reads the last block up to which this part was searched, strongly consistent; `None` if nothing was searched
-    /// yet.
+    /// Reads the last block up to which this group was searched, strongly consistent. Returns `None` if nothing was
+    /// searched yet.
     ///
-    /// The checkpoint of a part that contains this part also applies. If there is none, for example after a change of
-    /// the number of parts, the lowest of all checkpoints applies, and some blocks are searched again.
+    /// The checkpoint of a larger group that contains this group also applies. If no such checkpoint exists, for
+    /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
+    /// searched again.
     pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
         let query = self
             .db
@@ -98,8 +100,8 @@ impl Ledger {
         Ok(own.or(lowest))
     }
 
-    /// Stores the last block up to which this part was searched. The last write of concurrent runs wins, so some blocks
-    /// may be searched again.
+    /// Stores the last block up to which this group was searched. If concurrent runs write different blocks, the last
+    /// write wins, and some blocks may be searched again.
     pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
         let put = self
@@ -114,8 +116,8 @@ impl Ledger {
     }
 
     /// Reads a page of an agent's settlements that were authorized between these times, newest first, and the cursor of
-    /// the next page, if any. The read is eventually consistent, at half a read unit per 4 KB, because the searched
-    /// payments are not recent.
+    /// the next page, if any. The read is eventually consistent and takes half a read unit per 4 KB. That is
+    /// sufficient, because the searched payments are not recent.
     pub async fn read_settlements_between(
         &self,
         agent: AgentId,
@@ -148,7 +150,7 @@ mod tests {
         WalletPart { index, of }
     }
 
-    /// A part covers another part if and only if it contains all wallets of the other part.
+    /// A group covers another group exactly if it contains all wallets of the other group.
     #[test]
     fn wallet_parts_split_wallets_evenly() {
         let agents = (0..256_u128).map(|n| AgentId::from_uuid(uuid::Uuid::from_u128(n)));

@@ -1,6 +1,6 @@
-//! The levels of wallets. A wallet gets a row when its balance is first above zero. The row is rewritten only when the
-//! balance becomes low or is no longer low; the table's stream publishes that a balance has become low
-//! (`stream/wallets.rs`).
+//! Wallet levels: whether a wallet's balance is low. A wallet gets a row when its balance is first above zero. The row
+//! is rewritten only when the balance becomes low or is no longer low. When a balance has become low, the table's
+//! stream leads to an event (`stream/wallets.rs`).
 
 use crate::{
     codec::attribute::{Attribute as _, Item, encode_text},
@@ -15,7 +15,7 @@ use purser_domain::{AgentId, Result, WalletLevel};
 
 impl Ledger {
     /// Reads all stored levels, strongly consistent. Takes four queries, and one read unit per 4 KB, which is some
-    /// forty wallets. Each unreadable row is a separate error.
+    /// forty wallets. An unreadable row is returned as an error and does not affect the others.
     pub async fn read_wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
@@ -36,7 +36,7 @@ impl Ledger {
         Ok(levels)
     }
 
-    /// Stores an agent's level if the stored level is still `before`. Returns whether it was stored.
+    /// Stores an agent's level if the stored level is `before`. Returns whether the level was stored.
     pub async fn put_wallet_level(
         &self,
         agent: AgentId,
@@ -57,15 +57,15 @@ impl Ledger {
         was_applied(put.send().await, "keeping a wallet's level")
     }
 
-    /// Decodes the agent and level in a row.
+    /// Decodes the agent and the level in a row.
     pub(crate) fn read_wallet_level_item(&self, item: &Item) -> Result<(AgentId, WalletLevel)> {
         let row = self.item_row(item);
         let agent = AgentId::parse(key::sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
         Ok((agent, row.read()?))
     }
 
-    /// Reads the agent whose wallet an interrupted run checked last, strongly consistent; `None` if the run was
-    /// complete.
+    /// Reads the checkpoint of an interrupted run: the agent whose wallet was checked last, strongly consistent.
+    /// Returns `None` if the last run was complete.
     pub async fn read_wallet_level_checkpoint(&self) -> Result<Option<AgentId>> {
         let Some(item) = self.get_item(&Key::wallet_level_checkpoint()).await? else {
             return Ok(None);
@@ -73,8 +73,8 @@ impl Ledger {
         self.item_row(&item).get_optional("agent")
     }
 
-    /// Stores the checkpoint. The last write of concurrent runs wins, so some wallets may be checked twice, or an hour
-    /// later.
+    /// Stores the checkpoint. If concurrent runs write different checkpoints, the last write wins, and some wallets may
+    /// be checked twice or an hour later.
     pub async fn save_wallet_level_checkpoint(&self, place: Option<AgentId>) -> Result<()> {
         let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", place.as_ref());
         let put = self

@@ -1,4 +1,5 @@
-//! Change events of agents: of their records with keys and rules, their policies, and their withdrawal addresses.
+//! Change events of agents: changes of the agent's record with its keys and rules, of policies, and of withdrawal
+//! addresses.
 
 use crate::{
     audit::entry::UpdateMark,
@@ -11,8 +12,8 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl Ledger {
-    /// Returns the change events of an update of an agent's record, which contains the owner. The record's version
-    /// makes the ids of the events unique.
+    /// Returns the change events of an update of an agent's record. The record contains the owner. The event ids
+    /// contain the record's version, so they are unique.
     pub(crate) fn agent_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_agent_item(image);
         let Some(image) = &change.new else {
@@ -43,7 +44,7 @@ impl Ledger {
                 match (old.status, new.status) {
                     (AgentStatus::Active, AgentStatus::Frozen) => {
                         let mark = UpdateMark::read_mark(self.item_row(image))?;
-                        // The rule belongs to the owner, so the event contains the reason.
+                        // The event contains the reason of an action by a rule, because the rule belongs to the owner.
                         let reason = mark.reason.as_ref().filter(|_| mark.was_made_by_rule());
                         let data = by_owner().optional_text("reason", reason.map(EditReason::as_str));
                         facts.push(edit.change_event(EventKind::AgentFrozen, &"", data));
@@ -72,7 +73,7 @@ impl Ledger {
             enabled,
             policy,
         } = self.read_policy(image)?;
-        // A change has an audit id, unless it is older than this attribute.
+        // A change has an audit id, unless the row is older than this attribute.
         let is_permissive = enabled && policy == SpendPolicy::permissive();
         let is_default = is_permissive || UpdateMark::read_mark(self.item_row(image))?.audit_id.is_none();
         if change.old.is_none() && version == 1 && is_default {
@@ -90,10 +91,10 @@ impl Ledger {
         Ok(vec![ChangeEvent::for_agent(agent, kind, id, change.at, data)])
     }
 
-    /// Returns the change event of a withdrawal address that was set or removed.
+    /// Returns the change event if a withdrawal address was set or removed.
     pub(crate) fn withdrawal_address_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let Some(image) = change.new.as_ref().filter(|image| image.contains_key("ver")) else {
-            // The row of a withdrawal's idempotency key has no version.
+            // The idempotency record of a withdrawal has no version.
             return Ok(Vec::new());
         };
         let agent = self.parse_agent_in_key(image)?;
@@ -121,7 +122,6 @@ impl Ledger {
     }
 }
 
-/// An update of an agent's record.
 struct Edit<'a> {
     change: &'a Change,
     agent: &'a Agent,
@@ -129,7 +129,7 @@ struct Edit<'a> {
 }
 
 impl Edit<'_> {
-    /// Creates a change event of this update; `what` distinguishes it from other events of the same kind.
+    /// Creates a change event of this update. `what` distinguishes events of the same kind.
     fn change_event(&self, kind: EventKind, what: &dyn Display, data: EventData) -> ChangeEvent {
         let (agent, time) = match kind {
             EventKind::AgentCreated => (self.agent, self.agent.created_at),

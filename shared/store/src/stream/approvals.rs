@@ -1,5 +1,5 @@
-//! Change events of approvals. Expiry does not change an approval's row, so a reminder triggers a check
-//! (`usage/reminders.rs`).
+//! Change events of approvals. An approval's row does not change when the approval expires, so a reminder triggers a
+//! check (`usage/reminders.rs`).
 
 use crate::{
     codec::{attribute::Item, key, ledger::Ledger},
@@ -9,7 +9,7 @@ use purser_domain::{
     Approval, ApprovalChange, ApprovalStatus, Duration, EventData, EventId, EventKind, Resolution, Result, Timestamp,
 };
 
-/// An approval decision that a stream record contains.
+/// An approval decision, as a stream record contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidedApproval {
     /// The approval after the decision.
@@ -22,17 +22,17 @@ pub struct DecidedApproval {
     pub sequence: SequenceNumber,
     /// The time of the stream record, in seconds.
     pub changed_at: Timestamp,
-    /// The hash of the row, as the stream has it.
+    /// The hash of the row in the stream record.
     pub row: RowHash,
 }
 
-/// The delay after an approval's expiry before the expiry is published. The function that authorizes a payment may use
-/// the approval until it expires by that function's clock, and writes within its timeout of 15 seconds. The rest of the
-/// delay allows for clock differences.
+/// The delay between an approval's expiry and the event about the expiry. The function that authorizes a payment checks
+/// the expiry by its own clock, and may write up to its timeout of 15 seconds later. The rest of the delay allows for
+/// clock differences.
 const CERTAIN: Duration = Duration::from_secs_u32(120);
 
 impl Ledger {
-    /// Returns the approval decision in a change; `None` if the change contains none. Fails if the row can't be read.
+    /// Returns the approval decision in a change; `None` if the change is no decision. Fails if the row can't be read.
     pub fn decided_approval(&self, change: &Change) -> Result<Option<DecidedApproval>> {
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
             return Ok(None);
@@ -55,7 +55,7 @@ impl Ledger {
         }))
     }
 
-    /// Returns the change event of an approval that was requested, decided, withdrawn or used.
+    /// Returns the change event if an approval was requested, decided, withdrawn or used.
     pub(crate) fn approval_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_listed_approval(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -91,7 +91,7 @@ impl Ledger {
     }
 }
 
-/// Returns the decision that a change of the row stored, with its time.
+/// Returns the decision that this change of the row stored, and the time of the decision.
 fn stored_decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalChange, Timestamp)> {
     match (&old?.resolution, &new.resolution) {
         (Resolution::Pending, Resolution::Approved(ruling)) => Some((ApprovalChange::Approved, ruling.at)),
@@ -102,7 +102,7 @@ fn stored_decision(old: Option<&Approval>, new: &Approval) -> Option<(ApprovalCh
 }
 
 impl ChangeEvent {
-    /// Returns the change event if the approval certainly expired unused by `now`.
+    /// Returns the change event if the approval has certainly expired unused by `now`.
     pub fn expiry_event(approval: &Approval, now: Timestamp) -> Option<Self> {
         if approval.status(now) != ApprovalStatus::Expired || !is_expiry_certain(approval.expires_at, now) {
             return None;
@@ -121,12 +121,12 @@ impl ChangeEvent {
     }
 }
 
-/// Whether payments can no longer use an approval that expired at `end`.
+/// Returns whether payments can no longer use an approval that expired at `end`.
 fn is_expiry_certain(end: Timestamp, now: Timestamp) -> bool {
     end.after(CERTAIN) <= now
 }
 
-/// Returns the latest expiry of an approval that has certainly expired by `now`.
+/// Returns the latest expiry time that has certainly passed at `now`.
 pub(crate) fn latest_certain_expiry(now: Timestamp) -> Timestamp {
     now.before(CERTAIN)
 }

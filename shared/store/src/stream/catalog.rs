@@ -1,4 +1,4 @@
-//! Change events of the catalog's services: availability, payees and maximum prices.
+//! Change events of catalog services: availability, payees and maximum prices.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -15,8 +15,9 @@ use purser_domain::{
 use std::fmt::Display;
 
 impl CatalogTable {
-    /// Returns the change events of an update of a service, at the time of the update: the changes that affect agents,
-    /// and delayed changes that took effect before the update and that the row no longer contains as delayed.
+    /// Returns the change events of an update of a service, at the time of the update. These are the changes that
+    /// affect agents, and the delayed changes that took effect before the update and that the new row contains as part
+    /// of the operation.
     pub(crate) fn service_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| self.read_service(image);
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -49,8 +50,7 @@ impl CatalogTable {
 }
 
 impl ChangeEvent {
-    /// Returns the change events of the service's delayed changes that take effect at `from`, unless they were
-    /// withdrawn.
+    /// Returns the change events of the delayed changes that take effect at `from`. Withdrawn changes have no event.
     pub fn events_in_effect(service: &Service, from: Timestamp) -> Vec<Self> {
         let operations = service.operations.iter().filter(|_| service.is_open());
         let waited = operations.filter_map(|operation| Some((operation, operation.next.as_ref()?)));
@@ -60,10 +60,10 @@ impl ChangeEvent {
     }
 }
 
-/// Returns the change event of a delayed change that has taken effect. The id is the same whether the event is derived
-/// from the row with the delayed change or from the update that merges the change into the operation.
+/// Returns the change event of a delayed change that has taken effect. The id does not depend on the source of the
+/// event: the row with the delayed change, or the update that merges the change into the operation.
 fn effective_change_event(service: &Service, operation: &Operation, next: &NextPricing) -> Option<ChangeEvent> {
-    // The epoch is before any delayed change takes effect.
+    // At the epoch, no delayed change has taken effect.
     let (past, present) = (operation.pricing_at(Timestamp::EPOCH), next.as_pricing());
     let kind = if pricing_payee(past) != pricing_payee(present) {
         EventKind::ServicePayeeChanged
@@ -80,7 +80,8 @@ fn effective_change_event(service: &Service, operation: &Operation, next: &NextP
     })
 }
 
-/// Returns the change events of delayed changes that had taken effect when an update merged them into the operations.
+/// Returns the change events of delayed changes that had already taken effect when an update merged them into the
+/// operations.
 fn merged_change_events(old: &Service, new: &Service, at: Timestamp) -> Vec<ChangeEvent> {
     let is_kept = |before: &Operation| {
         let mut operations = new.operations.iter();
@@ -119,7 +120,7 @@ fn operation_change_events(
             let data = pricing_data(next.as_pricing()).time("from", next.from);
             facts.push(tell(EventKind::ServiceChangeDelayed, data));
         }
-        // A change that a second operator accepted has taken effect and was not withdrawn.
+        // A change that a second operator accepted, and that was not withdrawn, has taken effect.
         None if waited.is_some_and(|waited| waited.as_pricing() != present) => {
             facts.push(tell(EventKind::ServiceChangeWithdrawn, EventData::new()));
         }

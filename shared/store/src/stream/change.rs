@@ -6,26 +6,26 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use purser_domain::Timestamp;
 use serde_json::{Map, Value};
 
-/// A change of one row.
+/// A changed row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The table's name.
     pub table: String,
-    /// The record's sequence number in its shard.
+    /// The sequence number of the stream record in its shard.
     pub sequence: String,
-    /// The time of the change, to the second. Every reader of the record sees the same time.
+    /// The time of the change, to the second. The time is part of the record, so every reader sees the same time.
     pub at: Timestamp,
     pub(crate) old: Option<Item>,
     pub(crate) new: Option<Item>,
 }
 
-/// The error for an unreadable record. It contains names of fields and keys, and never values.
+/// The error for an unreadable stream record. The error contains names of fields and keys, and never values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` of a stream's record can't be read")]
 pub struct Unreadable {
     /// The name of the unreadable field.
     pub member: &'static str,
-    /// The record's sequence number in its shard, if known.
+    /// The sequence number of the stream record in its shard, if known.
     pub sequence: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Change {
         };
         let (old, new) = (image("OldImage")?, image("NewImage")?);
         if old.is_none() && new.is_none() {
-            // The stream has another view type.
+            // The stream has another view type than this code requires.
             return Err(wrong("NewImage")());
         }
         Ok(Self {
@@ -62,7 +62,7 @@ impl Change {
         })
     }
 
-    /// Returns the row's key for the log. The key consists of ids and hashes.
+    /// Returns the row's key for the log. Keys contain only ids and hashes.
     pub fn row_key(&self) -> String {
         let image = self.new.as_ref().or(self.old.as_ref());
         let part = |name| {
@@ -72,27 +72,27 @@ impl Change {
         format!("{} {}", part("pk"), part("sk")).trim_end().to_owned()
     }
 
-    /// Whether the row is unchanged. DynamoDB sends no such record, but the embedded database may.
+    /// Returns whether the change changes nothing. DynamoDB sends no such record, but the embedded database may.
     pub(crate) fn is_empty(&self) -> bool {
         self.old == self.new
     }
 }
 
-/// Parses the table in a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
+/// Parses the table name from a stream's ARN: `arn:aws:dynamodb:<region>:<account>:table/<name>/stream/<label>`.
 fn parse_table_name(arn: &str) -> Option<&str> {
     let (_, rest) = arn.split_once(":table/")?;
     let (table, _) = rest.split_once("/stream/")?;
     Some(table)
 }
 
-/// Parses seconds since the epoch, and ignores a fraction.
+/// Parses seconds since the epoch. A fraction is ignored.
 fn parse_time(value: &Value) -> Option<Timestamp> {
     let text = value.as_number()?.to_string();
     let secs = text.split('.').next()?.parse().ok()?;
     Timestamp::from_secs(secs)
 }
 
-/// Parses DynamoDB JSON, in which each value is an object that names its type (API reference, `AttributeValue`).
+/// Parses DynamoDB JSON, in which each value is an object with the type as its key (API reference, `AttributeValue`).
 pub(crate) fn decode_item(value: &Value) -> Option<Item> {
     decode_map(value.as_object()?)
 }

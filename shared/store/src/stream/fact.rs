@@ -1,14 +1,14 @@
-//! Change events: events before their owner is known and before they are published.
+//! Change events: events that are not published yet. Their owner may still be unknown.
 
 use crate::stream::owners::Owners;
 use purser_domain::{
     AgentId, Error, Event, EventData, EventId, EventKind, EventSource, EventSubject, Form, Result, Timestamp, UserId,
 };
 
-/// A change event of a row.
+/// An event about a change of a row, before publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeEvent {
-    /// The id, which is always the same for the same event.
+    /// The id. The same event always has the same id.
     pub id: EventId,
     /// The kind of the event.
     pub kind: EventKind,
@@ -16,7 +16,7 @@ pub struct ChangeEvent {
     pub time: Timestamp,
     /// The subject of the event.
     pub subject: EventSubject,
-    /// The owner, as far as the row names the owner.
+    /// The owner, or the agent whose owner must be read.
     pub owner: ChangeEventOwner,
     /// The details, which depend on the kind.
     pub data: EventData,
@@ -27,14 +27,14 @@ pub struct ChangeEvent {
 pub enum ChangeEventOwner {
     /// The event has no owner.
     Nobody,
-    /// The owner that the row names.
+    /// The owner, from the row.
     Person(UserId),
-    /// The owner of this agent. The row does not name the owner.
+    /// The row does not contain the owner. The owner of this agent must be read.
     OfAgent(AgentId),
 }
 
 impl ChangeEvent {
-    /// Creates a change event of an agent from a row that does not name the owner.
+    /// Creates a change event of an agent. The row does not contain the owner.
     pub(crate) fn for_agent(agent: AgentId, kind: EventKind, id: EventId, time: Timestamp, data: EventData) -> Self {
         Self {
             id,
@@ -46,7 +46,6 @@ impl ChangeEvent {
         }
     }
 
-    /// Sets the owner of the event.
     #[must_use]
     pub(crate) fn with_owner(self, owner: UserId) -> Self {
         Self {
@@ -63,7 +62,7 @@ impl ChangeEvent {
         }
     }
 
-    /// Creates the published event, with the owner and the labels that `owners` has for the agent.
+    /// Creates the published event, with the agent's owner and labels from `owners`.
     pub fn into_event(self, source: &EventSource, owners: &Owners) -> Result<Event> {
         let (owner, data) = match self.owner {
             ChangeEventOwner::Nobody => (None, self.data),

@@ -1,4 +1,4 @@
-//! Change events of freezes by operators, from the row with the reason.
+//! Change events of freezes by operators, from the rows with the reasons.
 
 use crate::{
     codec::ledger::Ledger,
@@ -10,8 +10,8 @@ use crate::{
 use purser_domain::{EventData, EventId, EventKind, EventSubject, FreezeTarget, OperatorFreeze, Result, Timestamp};
 
 impl Ledger {
-    /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze is not an
-    /// event, and neither are changes of the copies.
+    /// Returns the change event if operators began or ended a freeze. A new reason for an existing freeze has no event.
+    /// Changes of the copies have no events.
     pub(crate) fn freeze_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         match (&change.old, &change.new) {
             (None, Some(new)) if new.contains_key("why") => {

@@ -1,15 +1,15 @@
-//! Converts stream records to change events, from the old and new image of each row.
+//! Converts stream records into change events. A stream record contains the old and the new image of a row.
 //!
-//! The conversion is a pure function, so a repeated record gives the same events with the same ids. A record without a
-//! published change gives no event. Events contain no secrets; `kind.rs` of the events lists the data of each kind.
+//! The conversion is a pure function, so a repeated record gives the same events with the same ids. Some changes have
+//! no event. Events contain no secrets; `kind.rs` in `shared/domain` lists the data of each kind.
 //!
-//! | file | contents |
+//! | file | content |
 //! |---|---|
 //! | `change.rs` | a record of the stream, as Lambda passes it |
 //! | `fact.rs` | change events before their owner is known |
-//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the change events of one kind of row each |
+//! | `payments.rs`, `approvals.rs`, `agents.rs`, `freezes.rs`, `wallets.rs`, `catalog.rs` | the change events of one kind of row per file |
 //! | `signs.rs` | changes that raise an alarm |
-//! | `row_hash.rs` | the hash of what never changes in a row |
+//! | `row_hash.rs` | the hash of the attributes that never change in a row |
 //! | `rows.rs` | dispatch by kind of row |
 //! | `owners.rs` | the current owners and names of agents |
 //! | `sequence.rs` | sequence numbers |

@@ -1,8 +1,9 @@
 //! The owners, names, labels and automatic freeze rules of agents, for change events whose rows do not contain them.
 //!
-//! They are read strongly consistent after the change, and used for one batch only, so a previous owner never receives
-//! an event that occurred after the ownership transfer. A decision's row contains the number of ownership transfers
-//! before it, which determines the owner at the decision, so the time of this read does not matter.
+//! These values are read strongly consistent after the change, and used for one batch only, so a previous owner never
+//! receives an event that occurred after the ownership transfer. A decision's row contains the number of ownership
+//! transfers before the decision. This number determines the owner, so a decision's owner does not depend on the time
+//! of the read.
 
 use crate::codec::{
     backoff::Backoff,
@@ -36,8 +37,8 @@ pub struct OwnedAgent {
 }
 
 impl OwnedAgent {
-    /// Returns the owner at a decision that was made after this number of ownership transfers, with the agent's name
-    /// and labels at that time; `None` if the owner can't be read.
+    /// Returns the owner at a decision that followed this number of ownership transfers, and the agent's name and
+    /// labels at that time. Returns `None` if the owner can't be read.
     pub(crate) fn owner_at(&self, transfers: u32) -> Option<(UserId, PastOwner<'_>)> {
         let now = PastOwner {
             owner: self.owner.as_str(),
@@ -50,7 +51,7 @@ impl OwnedAgent {
 }
 
 impl Owners {
-    /// Returns the data of an agent, if the agent exists and its record was read.
+    /// Returns an agent's data, if the agent exists and the record was read.
     pub fn find(&self, agent: AgentId) -> Option<&OwnedAgent> {
         self.0.get(&agent)
     }
@@ -61,8 +62,7 @@ const BATCH: usize = 100;
 const READING: &str = "reading agents' owners";
 
 impl Ledger {
-    /// Reads the owners, names, labels and automatic freeze rules of these agents, and nothing else of their records.
-    /// Takes one read unit for each agent.
+    /// Reads the owners, names, labels and automatic freeze rules of these agents. Takes one read unit per agent.
     pub async fn read_owners(&self, agents: &BTreeSet<AgentId>) -> Result<Owners> {
         let mut owners = HashMap::new();
         let mut wanted: Vec<_> = agents.iter().map(|agent| Key::agent(*agent).attributes()).collect();
@@ -82,7 +82,7 @@ impl Ledger {
             let answer = self.db.batch_get_item().set_request_items(Some(asked)).send().await;
             let answer = answer.map_err(store_error(READING))?;
             for item in answer.responses.into_iter().flat_map(HashMap::into_values).flatten() {
-                // An agent whose record can't be read is left out, so only the changes of this agent are quarantined.
+                // An agent whose record can't be read is omitted, so only this agent's changes are quarantined.
                 if let (Ok(agent), Some(owner), Some(name), Some(labels), Some(former)) = (
                     self.parse_agent_in_key(&item),
                     read_field(&item, "owner"),

@@ -11,8 +11,8 @@ use purser_domain::{
 };
 
 impl Ledger {
-    /// Returns the change events of a payment's transitions, except for a reverted confirmation. That event is derived
-    /// from its decision, which has an id and a time.
+    /// Returns the change events of a settlement's transitions. A reverted confirmation has no event here, because its
+    /// event is derived from the decision that records it.
     pub(crate) fn settlement_change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let read = |image: &Item| -> Result<Settlement> { self.read_settlement_item(image) };
         let Some(new) = change.new.as_ref().map(read).transpose()? else {
@@ -43,14 +43,14 @@ impl Ledger {
                     .text("tx_hash", tx_hash)
                     .number("block_number", *block_number)
                     .time("settled_at", *settled_at);
-                // A reverted settlement may be confirmed again at another time, so the id includes the time.
+                // The id includes the time, because a reverted settlement may be confirmed again.
                 let id = EventId::derive(kind, &[&id, tx_hash, &settled_at.micros()]);
                 told(kind, id, *settled_at, data)
             }
             (Some(SettlementState::Authorized), SettlementState::Expired) => {
                 let kind = kind(EventKind::PaymentReleased, EventKind::PayoutReleased);
-                // A settlement is released again only after it was confirmed late and reverted; then it has another
-                // `counted_at`.
+                // A settlement can be released a second time only after a late confirmation and a revert. `counted_at`
+                // then differs, so the ids differ.
                 let id = EventId::derive(kind, &[&id, &new.counted_at.micros()]);
                 told(kind, id, change.at, transfer_data(&new))
             }
@@ -66,18 +66,19 @@ impl Ledger {
     }
 }
 
-/// A change of a row that is part of the decision history.
+/// A changed row that is part of the decision history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryChange {
     /// The agent whose decision changed.
     pub agent: AgentId,
-    /// The table of the row. An agent's rows in one table have one partition key, so their records are in order.
+    /// The table of the row. In each table, an agent's rows have the same partition key, so their stream records are
+    /// ordered.
     pub source: HistorySource,
     /// The sequence number of the stream record.
     pub sequence: SequenceNumber,
     /// The time of the change, in seconds.
     pub changed_at: Timestamp,
-    /// The hash of the row, as the stream has it.
+    /// The hash of the row in the stream record.
     pub row: RowHash,
     /// The decision before the change; `None` if the row was added.
     pub old: Option<LoggedDecision>,
@@ -95,7 +96,8 @@ pub enum HistorySource {
 }
 
 impl Ledger {
-    /// Returns the change of the decision history; `None` if the row is not part of it. Fails if the row can't be read.
+    /// Returns the change of the decision history; `None` if the row is not part of the decision history. Fails if the
+    /// row can't be read.
     pub fn decision_history_change(&self, change: &Change) -> Result<Option<HistoryChange>> {
         let Some(new) = change.new.as_ref().filter(|_| !change.is_empty()) else {
             return Ok(None);
@@ -127,7 +129,7 @@ impl Ledger {
     }
 }
 
-/// Returns the change events of a decision's row, which is added once and never changed.
+/// Returns the change events of a decision's row. Such a row is added once and never changed.
 pub(crate) fn decision_change_events(change: &Change) -> Result<Vec<ChangeEvent>> {
     let (None, Some(image)) = (&change.old, &change.new) else {
         return Ok(Vec::new());

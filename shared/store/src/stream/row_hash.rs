@@ -1,5 +1,5 @@
-//! Hashes the attributes that never change in a row that records a decision. `events` computes the hash from the
-//! stream's own image, so a row that was changed afterwards is found before its statement is signed.
+//! Hashes the attributes of a decision's row that never change. `events` computes the hash from the row in the stream
+//! record. If the row is changed later, the hash differs, and the change is detected before the statement is signed.
 
 use crate::{
     codec::{attribute::Item, item::read_field, key, key::Key, ledger::Ledger},
@@ -11,11 +11,11 @@ use purser_domain::{AgentId, DocumentHash, Result, Settlement, SettlementId};
 use serde_json::{Map, Value, json};
 use std::fmt;
 
-/// The attributes of a settlement that transitions change. All other attributes, and all attributes of a decision's
+/// The attributes that transitions of a settlement change. All other attributes, and all attributes of a decision's
 /// row, are written once.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
-/// The attributes of an approval that decisions, its use and an ownership transfer change.
+/// The attributes of an approval that change when the approval is decided, is used, or moves to a new owner.
 const APPROVAL_MOVES: [&str; 7] = ["st", "resolved", "by", "note", "os", "sid", "owner"];
 
 /// The SHA-256 of a row's permanent attributes, as 64 hexadecimal digits.
@@ -23,12 +23,12 @@ const APPROVAL_MOVES: [&str; 7] = ["st", "resolved", "by", "note", "os", "sid", 
 pub struct RowHash(String);
 
 impl RowHash {
-    /// Computes the hash over the row as DynamoDB JSON, with sorted sets.
+    /// Computes the hash of the row as DynamoDB JSON, with sorted sets.
     pub(crate) fn from_item(item: &Item) -> Self {
         Self(DocumentHash::digest(&Value::Object(permanent_attributes(item))).to_string())
     }
 
-    /// Creates the hash from its digits.
+    /// Creates the hash from its hexadecimal digits.
     pub fn from_digits(digits: impl Into<String>) -> Self {
         Self(digits.into())
     }
@@ -51,14 +51,14 @@ fn permanent_attributes(item: &Item) -> Map<String, Value> {
         .collect()
 }
 
-/// Whether a later image differs in an attribute that never changes. A confirmed payment gets another transaction only
-/// after its confirmation was reverted.
+/// Returns whether the new image differs in an attribute that must never change. A confirmed payment may get another
+/// transaction only after its confirmation was reverted.
 pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
     let is_confirmed = |row: &Item| read_field::<String>(row, "rs").is_some_and(|state| state == CONFIRMED);
     let differs = |name| old.get(name) != new.get(name);
     let is_reconfirmed = is_confirmed(old) && is_confirmed(new) && (differs("txh") || differs("settled"));
     let (mut old_permanent, mut new_permanent) = (permanent_attributes(old), permanent_attributes(new));
-    // Approving a request for a temporary limit increase replaces the time at which the approval ends.
+    // The approval of a temporary limit increase ends with the increase, so approving the request changes the end.
     if old_permanent.contains_key("raise") {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
@@ -85,13 +85,13 @@ pub(crate) fn attribute_json(value: &AttributeValue) -> Value {
             let members = item.iter().map(|(name, value)| (name.clone(), attribute_json(value)));
             json!({"M": members.collect::<Map<_, _>>()})
         }
-        // `NULL`; a type that DynamoDB adds later has no value here, and is found as a change of the row's other types.
+        // `NULL`, or a type that DynamoDB may add later.
         _ => json!({"NULL": true}),
     }
 }
 
 impl Ledger {
-    /// Reads a settlement of the agent with the hash of its row, strongly consistent.
+    /// Reads a settlement and the hash of its row, strongly consistent.
     pub async fn read_settlement_with_hash(
         &self,
         agent: AgentId,

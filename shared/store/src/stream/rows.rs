@@ -1,4 +1,4 @@
-//! Dispatches changes by the kind of row, which the row's key determines.
+//! Dispatches changes by the kind of row. The row's key determines the kind.
 
 use crate::{
     catalog::table::{CatalogTable, partition_key},
@@ -20,7 +20,7 @@ impl Change {
 }
 
 impl Ledger {
-    /// Returns the change events of a change of the ledger or decisions table. Fails if the row can't be read.
+    /// Returns the change events of a changed row in the ledger or decisions table. Fails if the row can't be read.
     pub fn change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         if change.is_empty() {
             return Ok(Vec::new());
@@ -39,19 +39,20 @@ impl Ledger {
             "PO" => self.withdrawal_address_change_events(change),
             "FREEZES" => self.freeze_change_events(change),
             "LEVEL" => self.wallet_level_change_events(change),
-            // Windows, keys, claims, requests, sessions and counters. Their events are derived from other rows.
+            // Windows, keys, claims, requests, sessions and counters have no events. Events about them are derived from
+            // other rows.
             _ => Ok(Vec::new()),
         }
     }
 
-    /// Whether this is the name of the ledger or decisions table.
+    /// Returns whether this is the name of the ledger table or the decisions table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name || self.decisions_table().is_ok_and(|decisions| decisions == name)
     }
 }
 
 impl CatalogTable {
-    /// Returns the change events of a change of the catalog table. Fails if the row can't be read.
+    /// Returns the change events of a changed row in the catalog table. Fails if the row can't be read.
     pub fn change_events(&self, change: &Change) -> Result<Vec<ChangeEvent>> {
         let image = change.new.as_ref().or(change.old.as_ref());
         if change.is_empty() || !image.is_some_and(|image| partition_key(image).starts_with(SERVICES)) {
@@ -60,7 +61,7 @@ impl CatalogTable {
         self.service_change_events(change)
     }
 
-    /// Whether this is the name of the catalog table.
+    /// Returns whether this is the name of the catalog table.
     pub fn has_table(&self, name: &str) -> bool {
         *self.table == *name
     }

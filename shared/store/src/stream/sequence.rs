@@ -4,8 +4,8 @@ use crate::codec::attribute::{Attribute, encode_text, read_text};
 use aws_sdk_dynamodb::types::AttributeValue;
 use std::fmt;
 
-/// The sequence number of a stream record, padded with zeros, so that text order is the order of the records. The
-/// changes of one partition key have increasing numbers, even across the shards into which a stream is split.
+/// The sequence number of a stream record, padded with zeros so that text order is record order. The changes of one
+/// partition key have increasing numbers, even if the stream's shards are split.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SequenceNumber(String);
 

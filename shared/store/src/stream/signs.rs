@@ -1,5 +1,5 @@
-//! Detects changes of rows that may be signs of a compromised function. `events` detects them in the stream, so the
-//! function that writes the rows can't hide them.
+//! Detects changed rows that may be signs of a compromised function. `events` reads these changes from the stream, so
+//! the function that writes the rows can't hide them.
 
 use crate::{
     codec::{attribute::Item, item::read_field, key, ledger::Ledger},
@@ -8,27 +8,27 @@ use crate::{
 };
 use purser_domain::{Agent, AgentKey, Result};
 
-/// A change of a row that raises an alarm.
+/// A change that raises an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// An agent has a new key, or a key of the agent has another secret.
+    /// An agent has a new key, or one of its keys has a new secret.
     Key,
-    /// An agent has another wallet.
+    /// An agent has a different wallet.
     Wallet,
-    /// An agent has another owner.
+    /// An agent has a different owner.
     Owner,
-    /// An agent has another withdrawal address.
+    /// An agent has a different withdrawal address.
     PayoutAddress,
-    /// The operators' freezes have changed. Each changed row counts once.
+    /// The operators' freezes have changed. Each changed row counts.
     Freeze,
     /// An agent is offered to another owner.
     Handover,
-    /// A decision was changed or removed, or an attribute of a payment or an approval that never changes was.
+    /// A decision was changed or removed, or an attribute of a payment or approval changed that must never change.
     Record,
 }
 
 impl Sign {
-    /// The value of the metric dimension.
+    /// Returns the value of the metric's dimension.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Key => "key",
@@ -43,7 +43,7 @@ impl Sign {
 }
 
 impl Ledger {
-    /// Returns the signs in a change of the ledger. Fails if the row can't be read.
+    /// Returns the signs in a change of the ledger table. Fails if the row can't be read.
     pub fn suspicious_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         if change.is_empty() {
             return Ok(Vec::new());
@@ -69,9 +69,9 @@ impl Ledger {
         )
     }
 
-    /// Whether no function makes this change: to a decision, to a settlement or an approval except for its transitions,
-    /// or to the idempotency record of an authorization, which contains the call. The rows are compared without
-    /// decoding, so a change of an unreadable row is also found.
+    /// Returns whether the change is one that no function makes: a change of a decision, of a settlement or an approval
+    /// except for their transitions, or of the idempotency record of an authorization, which contains the call. The
+    /// rows are compared without decoding, so a change of an unreadable row is also detected.
     fn rewrites_record(&self, change: &Change) -> bool {
         let Some(old) = &change.old else { return false };
         if self.decisions_table().is_ok_and(|decisions| decisions == change.table) {
@@ -86,7 +86,8 @@ impl Ledger {
         is_permanent && change.new.as_ref().is_none_or(|new| is_rewritten(old, new))
     }
 
-    /// Returns the signs in a change of an agent's record. A new agent is no sign, because it has no money yet.
+    /// Returns the signs in a change of an agent's record. A new agent is no sign, because a new agent has no money
+    /// yet.
     fn agent_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         let read = |image: &Item| self.read_agent_item(image);
         let (Some(old), Some(new)) = (&change.old, &change.new) else {
@@ -107,7 +108,7 @@ impl Ledger {
 
     fn withdrawal_address_signs(&self, change: &Change) -> Result<Vec<Sign>> {
         let address = |image: Option<&Item>| -> Result<_> {
-            // The row of a withdrawal's idempotency key has no version.
+            // The idempotency record of a withdrawal has no version.
             let image = image.filter(|image| image.contains_key("ver"));
             let record = image.map(|image| self.read_withdrawal_item(image)).transpose()?;
             Ok(record.and_then(|record| record.address))

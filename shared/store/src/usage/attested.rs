@@ -1,8 +1,8 @@
 //! The verified payees of each service (`shared/domain/src/catalog/attested.rs`), in the usage table. Only `events`
-//! writes them.
+//! writes these rows.
 //!
-//! Invariant: a service's row only replaces the version from which it was computed, so concurrent runs of `events`
-//! can't overwrite each other's results.
+//! Invariant: a write replaces only the version on which it was based, so concurrent runs of `events` can't overwrite
+//! each other's results.
 
 use crate::{
     codec::{
@@ -21,7 +21,7 @@ const READING: &str = "reading attested payees";
 const WRITING: &str = "writing attested payees";
 
 impl UsageTable {
-    /// Reads the verified payees of a service, strongly consistent; `None` if the service was never open.
+    /// Reads a service's verified payees, strongly consistent. Returns `None` if the service never had verified payees.
     pub async fn read_verified_service(&self, service: ServiceId) -> Result<Option<VerifiedService>> {
         let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
         let get = get.set_key(Some(Key::verified_service(service).attributes()));

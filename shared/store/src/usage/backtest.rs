@@ -1,7 +1,8 @@
-//! Feeds a backtest with recorded decisions, and reads what they were based on.
+//! Reads the decisions, payments and inputs that a backtest needs.
 //!
-//! Versions change rarely, so each is read once. The call of a payment is read only where the page that it fetches, or
-//! its likeness to another call, may matter, since it is one read for each payment.
+//! Agents' records, policies and services rarely change, so each version is read once. Reading the call of a payment
+//! takes one read per payment, so a call is read only if a rule depends on it: on the page that the call fetches, or on
+//! whether the call repeats an earlier call.
 
 use crate::{
     catalog::table::CatalogTable,
@@ -16,17 +17,18 @@ use purser_domain::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The maximum number of combinations of versions that one backtest reads, of three read units each. Decisions based on
-/// others are not tested.
+/// The maximum number of combinations of versions that one backtest reads, at three read units each. Decisions with
+/// further combinations are not tested.
 const MAX_INPUTS: usize = 500;
-/// The number of payments before the range whose calls are read, of one read unit each, the newest ones. A guard against
-/// duplicates remembers 16 calls of a service.
+/// The maximum number of payments before the tested range whose calls are read, newest first, at one read unit each.
+/// The duplicate guard remembers 16 calls per service.
 const EARLIER_CALLS: usize = 200;
 
-/// The number of rows in one read: a page of a Query has at most a megabyte, a thousand of these rows.
+/// The number of rows per read. A page of a DynamoDB query has at most a megabyte, which is about a thousand of these
+/// rows.
 const ROWS: u32 = 1_000;
 
-/// The tables of a backtest, and what was read.
+/// Reads a backtest's data, and caches the inputs of decisions.
 pub struct BacktestReads<'a> {
     usage: &'a UsageTable,
     ledger: &'a Ledger,
@@ -36,12 +38,12 @@ pub struct BacktestReads<'a> {
     calls_left: usize,
 }
 
-/// What a decision was based on.
+/// The versions of a decision's inputs.
 type Versions = (ServiceId, Option<u64>, InputVersions);
 
 impl<'a> BacktestReads<'a> {
-    /// The tables of a deployment on this network. At most `calls` calls are read, of one read unit each; other payments
-    /// that need theirs are not tested.
+    /// Reads from these tables, for payments on this network. At most `calls` calls are read, at one read unit each. A
+    /// payment whose call is needed and not read is not tested.
     pub const fn new(
         usage: &'a UsageTable,
         ledger: &'a Ledger,
@@ -59,9 +61,9 @@ impl<'a> BacktestReads<'a> {
         }
     }
 
-    /// Tests an agent's decisions from `from` on and before `to`, up to some more than `most`, the oldest first, until
-    /// the time is over. Decisions and payments from the time of another owner are left out. Returns the result, and
-    /// whether there are more.
+    /// Tests an agent's decisions at or after `from` and before `to`, oldest first, until about `most` decisions are
+    /// tested or the time is over. Decisions and payments under another owner are skipped. Returns the result, and
+    /// whether there are more decisions.
     pub async fn run_for_agent(
         &mut self,
         agent: &Agent,
@@ -86,8 +88,9 @@ impl<'a> BacktestReads<'a> {
         Ok((backtest.current_result(), is_partial || rest.is_some()))
     }
 
-    /// Adds the payments from `since` until the range begins, which its windows still count. It reads the newest ones
-    /// first, and stops after at least `most`. Returns whether there are more.
+    /// Counts the payments between `since` and the start of the range, because the windows may still contain them.
+    /// Reads the newest payments first, and stops after at least `most` payments. Returns whether there are more
+    /// payments.
     pub async fn count_earlier_payments(
         &mut self,
         backtest: &mut Backtest,
@@ -120,7 +123,7 @@ impl<'a> BacktestReads<'a> {
         Ok(earlier.is_partial)
     }
 
-    /// Tests decisions of one agent, which must come in the order of time.
+    /// Tests decisions of one agent. The decisions must be in order of time.
     pub async fn test_decisions(&mut self, backtest: &mut Backtest, decisions: Vec<LoggedDecision>) -> Result<()> {
         let decisions: Vec<TestedDecision> = decisions
             .into_iter()
@@ -167,7 +170,8 @@ impl<'a> BacktestReads<'a> {
         Ok(())
     }
 
-    /// The calls of the payments that may depend on them, and calls that stand for those of the others.
+    /// Reads the calls of the payments whose decision may depend on the call. For all other payments, returns a call
+    /// without the agent's data.
     async fn read_calls(&mut self, backtest: &Backtest, decisions: &[TestedDecision]) -> Result<Calls> {
         let mut wanted = Vec::new();
         let mut calls = HashMap::new();
@@ -200,7 +204,8 @@ impl<'a> BacktestReads<'a> {
     }
 }
 
-/// Calls, and whether each is the agent's.
+/// The call of each settlement. The flag is `true` if the agent described the call, and `false` if the call has no data
+/// from the agent.
 type Calls = HashMap<SettlementId, (CallDescription, bool)>;
 
 /// A decision about a purchase.
@@ -218,7 +223,7 @@ struct DeniedDecision {
 }
 
 impl TestedDecision {
-    /// `None` for a payout and a reverted confirmation.
+    /// Converts a decision. Returns `None` for a withdrawal and for a reverted confirmation.
     fn from_decision(decision: LoggedDecision, network: Network) -> Option<Self> {
         match decision {
             LoggedDecision::Allowed(settlement) => Some(Self::Allowed(settlement)),
@@ -274,7 +279,8 @@ impl TestedDecision {
         }
     }
 
-    /// The record, and whether its call is the agent's; `None` if its call is not known.
+    /// Returns the recorded decision, and whether the agent described its call. Returns `None` if the call is not
+    /// known.
     fn into_recorded(self, calls: &Calls) -> Option<(RecordedDecision, bool)> {
         match self {
             Self::Allowed(settlement) => {

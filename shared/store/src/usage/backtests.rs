@@ -1,7 +1,8 @@
-//! Backtests in the background: a row for each backtest, under its owner, and a marker for each unfinished backtest.
+//! Backtests that run in the background. Each backtest has a row under its owner. Each unfinished backtest also has a
+//! marker.
 //!
-//! Invariant: a row changes only from the version that was read, so a repeated run adds no agent twice. The marker is
-//! written before the row, so every unfinished backtest has a marker. A marker without a row is removed when it is old.
+//! Invariant: a row is replaced only if it has the version that was read, so a repeated run adds no agent twice. The
+//! marker is written before the row, so every unfinished backtest has a marker. An old marker without a row is removed.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -34,7 +35,7 @@ use std::collections::BTreeMap;
 
 /// The lifetime of a backtest.
 const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
-/// The age after which a marker's row will no longer appear.
+/// The age after which a marker's row can no longer appear.
 const ALONE: Duration = Duration::from_secs_u32(600);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,14 +58,14 @@ pub struct WaitingBacktest {
 }
 
 impl WaitingBacktest {
-    /// Whether the marker is so old that its row, if any, exists.
+    /// Returns whether the marker is old enough that its row, if any, must exist.
     pub fn may_start_run(&self, now: Timestamp) -> bool {
         now.since(self.created_at) > ALONE
     }
 }
 
 impl UsageTable {
-    /// Stores a new backtest with its audit row. Takes some seven write units, and more for each kilobyte.
+    /// Stores a new backtest with its audit row. Takes some seven write units, and more per kilobyte.
     pub async fn put_backtest(&self, run: &BacktestRun, audit: &AuditEntry) -> Result<()> {
         let marker = Draft::new(&key::waiting_backtest_key(run.id))
             .with("owner", &run.owner)
@@ -83,12 +84,12 @@ impl UsageTable {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Run, put)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // Both ids are random, so existing rows were written by an attempt whose response was lost.
+        // Both ids are random, so only an earlier attempt whose response was lost can have written the rows.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Stores the next version of a backtest. Returns whether the previous version was stored.
+    /// Stores the next version of a backtest if the previous version is stored. Returns whether the version was stored.
     pub async fn replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
         let put = self
             .db
@@ -121,7 +122,8 @@ impl UsageTable {
         items.map(|item| self.read_run(owner, item)).collect()
     }
 
-    /// Reads up to `limit` backtests that may be unfinished, oldest first. Each unreadable marker is a separate error.
+    /// Reads up to `limit` backtests that may be unfinished, oldest first. An unreadable marker is returned as an error
+    /// and does not affect the others.
     pub async fn read_waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
         let query = self
             .db

@@ -1,5 +1,4 @@
-//! The data for automatic freezes: the sums of an agent's hours, and the hours in which the agent was frozen
-//! automatically.
+//! The data for automatic freezes: an agent's sums per hour, and the hours in which the agent was frozen automatically.
 
 use crate::{
     codec::backoff::Backoff,
@@ -10,10 +9,10 @@ use std::collections::BTreeMap;
 use tokio::task::JoinSet;
 
 impl UsageTable {
-    /// Compares an agent's payments of the hour until `at` with its usual hours, by the sums of the owner's decision
-    /// history. Payments before the agent's last automatic freeze do not count, so that the agent may be unfrozen.
-    /// Reads one item, or two in the first hour of a day, and the items of 14 more days if the sum is not below the
-    /// rule's minimum.
+    /// Compares an agent's payments in the current hour, up to `at`, with the agent's usual hours. Uses the sums of the
+    /// owner's decision history. Payments before the agent's last automatic freeze do not count, so that the agent may
+    /// be unfrozen. Reads one item, or two in the first hour of a day. If the sum reaches the rule's minimum, also
+    /// reads the items of the 14 previous days.
     pub async fn find_anomaly(
         &self,
         owner: &UserId,
@@ -36,7 +35,7 @@ impl UsageTable {
             before
         };
         let sum = AutomaticFreeze::sum_within_an_hour(at, today.amount_since_automatic_freeze(hour), before);
-        // Without earlier payments, only the minimum decides.
+        // Without earlier payments, only the rule's minimum decides.
         if !brake.trips_at(sum, Amount::ZERO) {
             return Ok(None);
         }
@@ -53,7 +52,7 @@ impl UsageTable {
             .unwrap_or_default())
     }
 
-    /// Reads the sums of the hours before `hour`, back to the first hour with which it is compared.
+    /// Reads the sums of the hours before `hour`, back to the first hour of the comparison.
     async fn read_hours_before(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<BTreeMap<Hour, Amount>> {
         const READING: &str = "reading the hours before";
         let (first, last) = (hour.hours_earlier(BRAKE_HOURS).day(), hour.day());
@@ -78,7 +77,7 @@ impl UsageTable {
         Ok(sums)
     }
 
-    /// Records that the agent was frozen automatically in this hour, so that its payments of this hour so far no longer
+    /// Records that the agent was frozen automatically in this hour. The payments of this hour so far then no longer
     /// count.
     pub async fn record_automatic_freeze(&self, owner: &UserId, agent: AgentId, hour: Hour) -> Result<()> {
         let key = key::agents_of_day_key(owner, hour.day(), agent);

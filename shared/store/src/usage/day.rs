@@ -1,10 +1,11 @@
 //! The sums of an owner's days, stored as compressed JSON.
 //!
-//! The sums of a day by agent are in sixteen items, and the agent's id determines the item. Invariant: for each agent
-//! and table, an item contains the sequence number of the last record in its sums, and both change together. A record
-//! is therefore added exactly once, however often and in whatever batches it is delivered.
+//! A day's sums by agent are divided among sixteen items, and the agent's id determines the item. Invariant: for each
+//! agent and table, an item contains the sequence number of the last stream record in its sums, and both change
+//! together. A stream record is therefore added exactly once, no matter how often and in which batches it is delivered.
 //!
-//! The sums of the whole day are computed from these items, and written if no other computation was written meanwhile.
+//! The sums of the whole day are computed from these items. They are written only if no other computation has written
+//! them meanwhile.
 
 use crate::{
     codec::{
@@ -26,10 +27,10 @@ use purser_domain::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// The number of blocked and escalated requests by `error`.
+/// The number of blocked and escalated requests per `error`.
 pub type Reasons = BTreeMap<String, u64>;
 
-/// The number of agents in the lists of a day's sums.
+/// The maximum number of agents in each list of a day's sums.
 const BIGGEST: usize = 10;
 /// The maximum number of labels in a day's sums.
 const MAX_LABELS: usize = 50;
@@ -41,34 +42,34 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 const READING: &str = "reading usage";
 const WRITING: &str = "writing usage";
 
-/// The sums of an owner's day.
+/// An owner's sums of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaySums {
     /// The sums of all payments.
     pub total: UsageTotals,
     /// The sums by service.
     pub services: BTreeMap<ServiceId, UsageTotals>,
-    /// The number of blocked and escalated requests by `error`.
+    /// The number of blocked and escalated requests per `error`.
     pub reasons: Reasons,
     /// The sums of the labels with the largest authorized amounts, by key and value. An agent counts for each of its
     /// labels.
     pub labels: BTreeMap<(LabelKey, LabelValue), UsageTotals>,
-    /// The agents with the largest authorized amounts, the largest first.
+    /// The agents with the largest authorized amounts, largest first.
     pub biggest: Vec<AgentSums>,
-    /// The agents with a payment that used the largest shares of a limit, the largest first.
+    /// The agents whose payments used the largest share of a limit, largest share first.
     pub nearest: Vec<AgentLimit>,
-    /// The number of agents with any decision.
+    /// The number of agents that had a decision.
     pub agents: u64,
 }
 
-/// How close an agent came to a limit.
+/// The largest share of a limit that an agent used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLimit {
     /// The agent.
     pub agent: AgentId,
-    /// The agent's name when it was last counted.
+    /// The agent's name at the last change of the sums.
     pub name: String,
-    /// The limit, and the used part after the payment that used the largest share.
+    /// The limit, and the part that was used after the payment with the largest share.
     pub limit: LimitUse,
 }
 
@@ -77,44 +78,44 @@ pub struct AgentLimit {
 pub struct AgentSums {
     /// The agent.
     pub agent: AgentId,
-    /// The agent's name when it was last counted.
+    /// The agent's name at the last change of the sums.
     pub name: String,
     /// The agent's sums.
     pub sums: UsageTotals,
 }
 
-/// An item with the sums of some agents on a day.
+/// An item: the sums of some agents on one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentsOfDay {
     pub(super) version: u64,
     pub(super) agents: BTreeMap<AgentId, AgentOfDay>,
 }
 
-/// An agent's sums of a day.
+/// An agent's sums of one day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AgentOfDay {
-    /// The last record of each table in these sums.
+    /// The last stream record of each table in these sums.
     pub(super) last: BTreeMap<HistorySource, SequenceNumber>,
     pub(super) name: String,
     pub(super) labels: Labels,
     pub(super) services: BTreeMap<Option<ServiceId>, UsageTotals>,
     pub(super) reasons: Reasons,
-    /// The largest used share of a limit after any payment.
+    /// The largest share of a limit that was used after any payment.
     pub(super) nearest: Option<LimitUse>,
-    /// The sums of each hour's payments that are not released, without zeros.
+    /// The amount of each hour's payments that are not released. Hours with a zero amount are omitted.
     pub(super) hours: BTreeMap<Hour, Amount>,
-    /// The hours in which the agent was frozen automatically, each with the sum at the last freeze.
+    /// The hours in which the agent was frozen automatically, each with the hour's amount at the last freeze.
     pub(super) braked: BTreeMap<Hour, Amount>,
 }
 
 impl AgentOfDay {
-    /// Returns the sum of an hour without the payments before the agent's last automatic freeze.
+    /// Returns the amount of an hour, without the payments before the agent's last automatic freeze.
     pub(super) fn amount_since_automatic_freeze(&self, hour: Hour) -> Amount {
         let sum = |sums: &BTreeMap<Hour, Amount>| sums.get(&hour).copied().unwrap_or(Amount::ZERO);
         sum(&self.hours).saturating_minus(sum(&self.braked))
     }
 
-    /// Adds an entry, and subtracts its previous state.
+    /// Adds an entry of the decision history, and subtracts its previous state.
     pub(super) fn add_entry(&mut self, old: Option<&HistoryEntry>, new: &HistoryEntry) {
         let sums = self.services.entry(new.service).or_default();
         *sums = sums
@@ -126,7 +127,7 @@ impl AgentOfDay {
         }
         let nearest = new.payment.as_ref().and_then(|payment| payment.nearest);
         self.nearest = self.nearest.max(nearest);
-        // All changes of an entry have the same hour.
+        // An entry's hour never changes.
         let hour = self.hours.remove(&new.hour()).unwrap_or(Amount::ZERO);
         let before = old.map_or(Amount::ZERO, HistoryEntry::amount_in_hour);
         let hour = hour
@@ -150,7 +151,7 @@ impl AgentOfDay {
 }
 
 impl DaySums {
-    /// Computes a day's sums of these agents.
+    /// Computes a day's sums over these agents.
     pub(super) fn sum_agents<'a>(agents: impl Iterator<Item = (AgentId, &'a AgentOfDay)>) -> Self {
         let mut day = Self::default();
         for (agent, of_day) in agents {
@@ -193,8 +194,8 @@ impl DaySums {
 }
 
 impl UsageTable {
-    /// Reads an owner's sums of each day from `first` to `last` that has sums, in order, eventually consistent. Takes
-    /// some half a read unit for four days.
+    /// Reads an owner's sums of each day from `first` to `last`, in order, eventually consistent. Days without sums are
+    /// skipped. Takes about half a read unit per four days.
     pub async fn read_days(&self, owner: &UserId, first: Day, last: Day) -> Result<Vec<(Day, DaySums)>> {
         let items = self.read_sums_between(owner, key::DAYS, (first, last), false).await?;
         let days = items.iter().map(|item| {
@@ -206,8 +207,8 @@ impl UsageTable {
         days.collect()
     }
 
-    /// Reads an owner's sums of these days by agent, eventually consistent. Takes some half a read unit for each 60
-    /// agents of a day.
+    /// Reads an owner's sums of these days by agent, eventually consistent. Takes about half a read unit per 60 agents
+    /// and day.
     pub async fn read_sums_by_agent(
         &self,
         owner: &UserId,
@@ -227,7 +228,7 @@ impl UsageTable {
         Ok(agents)
     }
 
-    /// Computes the sums of a whole day from the sums of its agents, and writes them if they changed.
+    /// Computes the sums of a whole day from its agents' sums, and writes them if they changed.
     pub(super) async fn update_day_sums(&self, owner: &UserId, day: Day) -> Result<()> {
         loop {
             let key = key::day_sums_key(owner, day);
@@ -256,7 +257,7 @@ impl UsageTable {
         item.map_or_else(|| Ok(AgentsOfDay::default()), |item| self.read_agents(&item))
     }
 
-    /// Stores the item as the next version. Returns whether the version that was read was still stored.
+    /// Stores the item as the next version. Returns whether the stored version was the version that was read.
     pub(super) async fn put_agents_of_day(&self, key: &Key, agents: &AgentsOfDay) -> Result<bool> {
         let stored: BTreeMap<String, StoredAgent> = agents.agents.iter().map(StoredAgent::from_agent_sums).collect();
         self.put_packed(key, agents.version, compress_json(&stored)?).await
@@ -353,7 +354,7 @@ pub(super) fn unpack_item<T: DeserializeOwned>(row: Row<'_>, item: &Item) -> Res
     serde_json::from_slice(&text).map_err(|_| row.corrupt_error(PACKED))
 }
 
-/// Sums in their JSON form.
+/// The JSON form of sums.
 #[derive(Serialize, Deserialize)]
 #[serde(default)]
 struct StoredSums {
@@ -411,7 +412,7 @@ impl StoredSums {
     }
 }
 
-/// An agent's sums of a day in their JSON form. The service of a withdrawal is an empty text.
+/// The JSON form of an agent's sums of a day. A withdrawal's service is an empty text.
 #[derive(Serialize, Deserialize)]
 struct StoredAgent {
     #[serde(rename = "l", default, skip_serializing_if = "Option::is_none")]
@@ -426,10 +427,10 @@ struct StoredAgent {
     services: BTreeMap<String, StoredSums>,
     #[serde(rename = "w", default, skip_serializing_if = "Reasons::is_empty")]
     reasons: Reasons,
-    /// The used part and the limit.
+    /// The used part, and the limit.
     #[serde(rename = "c", default, skip_serializing_if = "Option::is_none")]
     nearest: Option<(u64, u64)>,
-    /// The sums by hour of the day.
+    /// The amounts by hour of the day.
     #[serde(rename = "h", default, skip_serializing_if = "BTreeMap::is_empty")]
     hours: BTreeMap<u8, u64>,
     #[serde(rename = "b", default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -510,7 +511,7 @@ impl StoredAgent {
     }
 }
 
-/// The used part and the limit, in micro-units.
+/// Returns the used part and the limit, in micro-units.
 const fn write_limit(limit: LimitUse) -> (u64, u64) {
     (limit.used.units(), limit.limit.units())
 }
@@ -522,7 +523,7 @@ fn read_limit((used, limit): (u64, u64)) -> Option<LimitUse> {
     })
 }
 
-/// The sums of a day in their JSON form.
+/// The JSON form of a day's sums.
 #[derive(Serialize, Deserialize)]
 struct StoredDay {
     #[serde(rename = "t")]
@@ -535,7 +536,7 @@ struct StoredDay {
     labels: Vec<(String, String, StoredSums)>,
     #[serde(rename = "b")]
     biggest: Vec<(String, String, StoredSums)>,
-    /// Agent, name, used part and limit.
+    /// The agent, the name, the used part, and the limit.
     #[serde(rename = "c", default, skip_serializing_if = "Vec::is_empty")]
     nearest: Vec<(String, String, (u64, u64))>,
     #[serde(rename = "n")]

@@ -1,10 +1,10 @@
 //! Adds changes of the ledger and decisions tables to the decision history and its sums.
 //!
 //! Invariants:
-//! - The entries of an agent are written in the order of each table's records, so an entry shows that all earlier
-//!   records of the agent in that table are in the history, even if the function is killed.
-//! - The sums are those of the entries, each on the day of its decision.
-//! - An entry is in the history of the user who owned the agent at the decision, and all later changes go to this
+//! - The entries of an agent are written in the order of each table's stream records. If the history contains an entry,
+//!   it also contains all earlier records of the agent in that table, even if the function is killed.
+//! - The sums are computed from the entries, and each entry counts on the day of its decision.
+//! - An entry belongs to the user who owned the agent at the decision, and all later changes are made to the same
 //!   entry.
 
 use crate::{
@@ -20,10 +20,10 @@ use purser_domain::{AgentId, Day, Error, HistoryEntry, Result, UserId};
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::JoinSet;
 
-/// The maximum number of owners that are processed concurrently, and of concurrent writes for each.
+/// The maximum number of owners that are processed concurrently, and the maximum number of concurrent writes per owner.
 const AT_ONCE: usize = 16;
 
-/// A change of the decision history, for its owner.
+/// A change to add to an owner's decision history.
 #[derive(Clone, Debug)]
 struct HistoryUpdate {
     source: HistorySource,
@@ -36,14 +36,15 @@ struct HistoryUpdate {
 type ChangesByAgent = BTreeMap<(UserId, AgentId), Vec<HistoryUpdate>>;
 
 impl UsageTable {
-    /// Adds these changes. `owners` must have been read after the changes were made, and agents that are missing in
-    /// `owners` are skipped. A decision's own row determines to which of the agent's owners the decision belongs.
+    /// Adds these changes to the decision history. `owners` must be read after the changes were made. Agents that are
+    /// missing in `owners` are skipped. A decision's own row determines which of the agent's owners the decision
+    /// belongs to.
     ///
-    /// A failure of one owner's changes does not stop the changes of others. Returns the errors about unreadable rows,
-    /// whose sums are left out. Any other error is returned at the end, and the batch must be repeated.
+    /// If one owner's changes fail, the changes of other owners are still added. Returns the errors about unreadable
+    /// rows, whose sums are omitted. Any other error is returned at the end, and the batch must be repeated.
     ///
-    /// A payment takes one write unit for each change of its settlement (one for two consecutive changes), and a share
-    /// of the sums of its agents and of its day, which each call writes once.
+    /// Takes one write unit per change of a settlement (one for two consecutive changes). Each call also writes the
+    /// sums of the affected agents and days once.
     pub async fn add_history_changes(&self, changes: Vec<HistoryChange>, owners: &Owners) -> Result<Vec<Error>> {
         let mut by_owner: BTreeMap<UserId, ChangesByAgent> = BTreeMap::new();
         for change in changes {
@@ -57,7 +58,7 @@ impl UsageTable {
                 old: change.old.map(|old| HistoryEntry::new(&old, then.name, then.labels)),
                 new: HistoryEntry::new(&change.new, then.name, then.labels),
             };
-            // A row also has attributes that its entry does not contain.
+            // A row also has attributes that its entry does not contain, so a changed row may have an unchanged entry.
             if folded.old.as_ref() != Some(&folded.new) {
                 let agents = by_owner.entry(owner.clone()).or_default();
                 agents.entry((owner, change.agent)).or_default().push(folded);
@@ -70,7 +71,7 @@ impl UsageTable {
         run_all(owners).await
     }
 
-    /// Adds the changes of an owner's agents: the entries, the sums by agent, and then the sums by day.
+    /// Adds the changes of an owner's agents, in this order: the entries, the sums by agent, the sums by day.
     async fn add_owners_changes(&self, owner: UserId, mut agents: ChangesByAgent) -> Result<Vec<Error>> {
         for changes in agents.values_mut() {
             changes.sort_by(|a, b| (a.source, &a.sequence).cmp(&(b.source, &b.sequence)));
@@ -105,7 +106,7 @@ impl UsageTable {
         Ok(unreadable)
     }
 
-    /// Writes the entries of an agent's changes. Of consecutive changes of one entry, only the last is written.
+    /// Writes the entries of an agent's changes. If consecutive changes concern one entry, only the last is written.
     async fn put_history_entries(&self, owner: &UserId, changes: &[HistoryUpdate]) -> Result<()> {
         for (index, change) in changes.iter().enumerate() {
             let next = changes.get(index.saturating_add(1));
@@ -117,7 +118,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Adds the changes of these agents to an item of a day.
+    /// Adds these agents' changes to an item of a day.
     async fn add_agent_sums(&self, owner: &UserId, day: Day, agents: ChangesByAgent) -> Result<()> {
         let Some(((_, first), _)) = agents.first_key_value() else {
             return Ok(());
@@ -147,8 +148,8 @@ impl UsageTable {
     }
 }
 
-/// Runs all futures, some concurrently, even after one fails. Returns the errors about unreadable rows. Any other error
-/// is returned after all futures have ended.
+/// Runs all futures, some concurrently, even if one fails. Returns the errors about unreadable rows. Any other error is
+/// returned after all futures have ended.
 async fn run_all<F>(work: impl Iterator<Item = F>) -> Result<Vec<Error>>
 where
     F: Future<Output = Result<Vec<Error>>> + Send + 'static,

@@ -1,12 +1,11 @@
-//! The entries of the decision history: one for each decision about a payment of an owner's agents, in the order of
-//! time.
+//! The entries of the decision history: one per decision about a payment of an owner's agents, in order of time.
 //!
-//! An entry is a copy of a row of the ledger or decisions table (`HistoryEntry::new`) under the owner and the time, so
-//! that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
+//! An entry is a copy of a row of the ledger or decisions table (`HistoryEntry::new`). Entries are stored by owner and
+//! time, so that one query reads the decisions of all agents of an owner. Blocked and escalated requests and reverted
 //! confirmations have a second copy in a separate partition, because they are rare among many payments.
 //!
-//! Invariant: an entry has the sequence number of the record from which it was written, and only a later record
-//! replaces it. All repetitions of records therefore have the same result.
+//! Invariant: an entry contains the sequence number of its stream record, and only a later record replaces the entry.
+//! If records are delivered repeatedly, the result is therefore the same.
 
 use crate::{
     codec::{
@@ -31,15 +30,15 @@ use purser_domain::{
 };
 use uuid::Uuid;
 
-/// The maximum number of read calls for a filtered page, of [`ROWS`] entries each.
+/// The maximum number of reads for a filtered page. Each reads [`ROWS`] entries.
 pub const JOURNAL_READS: u32 = 2;
-/// The number of entries in one read of a filtered page. An entry has some 450 bytes, so two reads take ten read units.
+/// The number of entries per read of a filtered page. An entry has some 450 bytes, so two reads take ten read units.
 const ROWS: u32 = 80;
 
 const WRITING: &str = "writing the journal";
 const READING: &str = "reading the journal";
 
-/// An entry with the sequence number of its record; `None` if a rebuild wrote the entry.
+/// An entry with the sequence number of its stream record; `None` if a rebuild wrote the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredEntry {
     pub(crate) entry: HistoryEntry,
@@ -47,8 +46,8 @@ pub(crate) struct StoredEntry {
 }
 
 impl UsageTable {
-    /// Reads a page of an owner's decision history, newest first, eventually consistent. The page has only entries that
-    /// `keep` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
+    /// Reads a page of an owner's decision history, newest first, eventually consistent. The page contains the entries
+    /// that `keep` keeps. At most 160 entries are read, so a page may be short even if more pages follow.
     pub async fn read_history_page(
         &self,
         owner: &UserId,
@@ -63,9 +62,9 @@ impl UsageTable {
         read_page_with_row_count(slice, (JOURNAL_READS, ROWS), keep, |entry| entry.place, read).await
     }
 
-    /// Reads the entry of a decision: at this position, or with this transaction id. Takes half a read unit.
+    /// Reads the entry of a decision, by its position or by its transaction id. Takes half a read unit.
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
-        // The ids of a payment's decision and of its settlement begin with the same time.
+        // A decision's id and its settlement's id begin with the same time.
         let [first, last] = same_instant_ids(id);
         let query = self
             .db
@@ -85,7 +84,7 @@ impl UsageTable {
         Ok(None)
     }
 
-    /// Reads up to ten entries that a transaction on the chain confirmed. Takes half a read unit, and half for each
+    /// Reads up to ten entries of payments that an on-chain transaction confirmed. Takes half a read unit, and half per
     /// entry.
     pub async fn find_entries_by_transaction(&self, owner: &UserId, hash: TxHash) -> Result<Vec<HistoryEntry>> {
         let query = self
@@ -102,7 +101,8 @@ impl UsageTable {
             let row = Row::new(&self.table, item);
             let settlement = key::parse_transaction(sort_key_text(item)).ok_or_else(|| row.corrupt_error("sk"))?;
             let entry = self.find_entry(owner, settlement.uuid()).await?;
-            // The transaction's block may have been replaced, and another transaction may have confirmed the payment.
+            // Some of these payments may no longer be confirmed by this transaction: its block may have been replaced,
+            // and another transaction may have confirmed the payment.
             entries.extend(
                 entry.filter(|entry| entry.settlement_state().and_then(SettlementState::tx_hash) == Some(hash)),
             );
@@ -129,7 +129,8 @@ impl UsageTable {
             .collect()
     }
 
-    /// Stores an entry, unless a later record was added before. An entry without a settlement is stored in both parts.
+    /// Stores an entry, unless a later stream record was added before. An entry without a settlement is stored in both
+    /// parts.
     pub(super) async fn put_history_entry(
         &self,
         owner: &UserId,
@@ -146,7 +147,7 @@ impl UsageTable {
         self.put_transaction(owner, entry).await
     }
 
-    /// Stores the row that leads from the transaction to the entry, if a transaction confirmed the payment.
+    /// Stores the row that maps the transaction to the entry, if a transaction confirmed the payment.
     pub(super) async fn put_transaction(&self, owner: &UserId, entry: &HistoryEntry) -> Result<()> {
         let Some(hash) = entry.settlement_state().and_then(SettlementState::tx_hash) else {
             return Ok(());
@@ -162,7 +163,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Creates the put of an entry into a part, without a condition.
+    /// Creates the put of an entry in a part. The caller must add the condition.
     pub(super) fn put_entry_request(
         &self,
         owner: &UserId,
@@ -182,8 +183,8 @@ impl UsageTable {
             .set_item(Some(row.into_item()))
     }
 
-    /// Returns the time at which an entry is deleted, in seconds; `None` if it is never deleted. The first write of an
-    /// entry sets this time for all later writes.
+    /// Returns the time at which an entry is deleted, in seconds; `None` if the entry is never deleted. Later writes of
+    /// the entry keep the time of the first write.
     fn expires_at_secs(&self, entry: &HistoryEntry) -> Option<u64> {
         self.journal_kept.map(|kept| entry.at.after(kept).secs())
     }
@@ -203,12 +204,12 @@ fn same_instant_ids(id: Uuid) -> [Uuid; 2] {
     ]
 }
 
-/// Returns the parts of the decision history that contain the entry.
+/// Returns the parts of the decision history that contain an entry.
 pub(super) const fn history_parts(entry: &HistoryEntry) -> &'static [HistoryPart] {
     if entry.payment.is_some() {
         &[HistoryPart::All]
     } else {
-        // The list of all entries comes last, so if it has an entry, the other part has it too.
+        // The list of all entries comes last. If that list contains an entry, the other part contains the entry too.
         &[HistoryPart::Refusals, HistoryPart::All]
     }
 }
@@ -251,7 +252,7 @@ fields! {
     LimitUse { limit: "limit", used: "used" }
 }
 
-/// Returns the time of the entry's last change, as far as it is known: a release happens after `validBefore`.
+/// Returns the time of the entry's last known change. A release happens after `validBefore`.
 pub(super) fn last_change_time(entry: &HistoryEntry) -> Timestamp {
     match entry
         .payment

@@ -14,11 +14,11 @@ const ONLY: &str = "#";
 pub enum HistoryPart {
     /// All entries.
     All,
-    /// The entries without a settlement: blocked and escalated requests, and reverted confirmations.
+    /// Entries without a settlement: blocked and escalated requests, and reverted confirmations.
     Refusals,
 }
 
-/// The partition of an owner's decision history. Its sort keys are the positions of the entries.
+/// The partition of an owner's decision history. Sort keys are the positions of the entries.
 pub(super) fn history_partition(owner: &UserId, part: HistoryPart) -> String {
     match part {
         HistoryPart::All => format!("J#{owner}"),
@@ -26,17 +26,18 @@ pub(super) fn history_partition(owner: &UserId, part: HistoryPart) -> String {
     }
 }
 
-/// The partition of the rows that lead from transactions to entries.
+/// The partition of the rows that map an owner's transactions to entries.
 pub(super) fn transactions_partition(owner: &UserId) -> String {
     format!("J#{owner}#T")
 }
 
-/// The prefix of the sort keys of a transaction's rows.
+/// The prefix of the sort keys of one transaction's rows.
 pub(super) fn transaction_prefix(hash: TxHash) -> String {
     format!("{hash}#")
 }
 
-/// The row that leads from a transaction to an entry that it confirmed. One transaction can confirm several payments.
+/// The key of the row that maps a transaction to an entry. One transaction can confirm several payments, so a
+/// transaction can have several rows.
 pub(super) fn transaction_key(owner: &UserId, hash: TxHash, settlement: SettlementId) -> Key {
     Key {
         pk: transactions_partition(owner),
@@ -49,7 +50,6 @@ pub(super) fn parse_transaction(sk: &str) -> Option<SettlementId> {
     SettlementId::parse(sk.split_once('#')?.1)
 }
 
-/// The partition of an owner's sums.
 pub(super) fn sums_partition(owner: &UserId) -> String {
     format!("O#{owner}")
 }
@@ -66,12 +66,12 @@ pub(super) fn day_sums_key(owner: &UserId, day: Day) -> Key {
     }
 }
 
-/// The number of items with an owner's sums by agent for a day. A batch of stream records writes each item once, and an
-/// agent's sums take some 100 bytes, so an item of 60 agents takes some six write units, which the payments of all
-/// these agents share.
+/// The number of items into which a day's sums by agent are divided. A batch of stream records writes each item once.
+/// An agent's sums take some 100 bytes, so an item of 60 agents takes some six write units.
 const AGENT_PARTS: u8 = 16;
 
-/// The item with an agent's sums of a day. The last bits of a UUID are random.
+/// The key of the item with an agent's sums of a day. The last bits of the agent's UUID are random, so the items fill
+/// evenly.
 pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key {
     let [.., last] = *agent.uuid().as_bytes();
     Key {
@@ -80,13 +80,12 @@ pub(super) fn agents_of_day_key(owner: &UserId, day: Day, agent: AgentId) -> Key
     }
 }
 
-/// Parses the day from a sort key of an owner's sums.
 pub(super) fn parse_day(sk: &str) -> Option<Day> {
     let (_, rest) = sk.split_once('#')?;
     Day::parse(rest.split('#').next()?)
 }
 
-/// The row that contains how far the decision history is behind.
+/// The key of the row about the delay of the decision history.
 pub(super) fn history_lag_key() -> Key {
     Key {
         pk: "LAG".to_owned(),
@@ -94,17 +93,17 @@ pub(super) fn history_lag_key() -> Key {
     }
 }
 
-/// A version of an agent's record. Versions are padded, so that text order is their order.
+/// The key of a version of an agent's record. Version numbers are padded, so that text order is numeric order.
 pub(super) fn agent_version_key(agent: AgentId, version: u64) -> Key {
     version_key(format!("V#A#{agent}"), version)
 }
 
-/// A version of an agent's policy for a service.
+/// The key of a version of an agent's policy for a service.
 pub(super) fn policy_version_key(agent: AgentId, service: ServiceId, version: u64) -> Key {
     version_key(format!("V#P#{agent}#{service}"), version)
 }
 
-/// A version of a service in the catalog.
+/// The key of a version of a catalog service.
 pub(super) fn service_version_key(service: ServiceId, version: u64) -> Key {
     version_key(format!("V#S#{service}"), version)
 }
@@ -116,12 +115,12 @@ fn version_key(pk: String, version: u64) -> Key {
     }
 }
 
-/// The partition of reminders of events that happen without a write.
+/// The partition of all reminders.
 pub(super) const REMINDERS: &str = "REMINDERS";
-/// The prefix of a service's id in the sort key of its reminder.
+/// The prefix of a service's id in a reminder's sort key.
 const OF_SERVICE: &str = "S#";
 
-/// A reminder to check a row at its time.
+/// The key of a reminder, which sorts by time.
 pub(super) fn reminder_key(reminder: Reminder) -> Key {
     let of = match reminder.of {
         ReminderKind::Expiry(approval) => approval.to_string(),
@@ -133,7 +132,6 @@ pub(super) fn reminder_key(reminder: Reminder) -> Key {
     }
 }
 
-/// Parses a reminder from its sort key.
 pub(super) fn parse_reminder(sk: &str) -> Option<Reminder> {
     let (at, of) = sk.split_once('#')?;
     let of = match of.strip_prefix(OF_SERVICE) {
@@ -153,7 +151,7 @@ pub(super) fn reminders_until(end: Timestamp) -> String {
 /// The partition of the markers of unfinished backtests.
 pub(super) const BACKTESTS: &str = "BACKTESTS";
 
-/// The marker of an unfinished backtest.
+/// The key of the marker of an unfinished backtest.
 pub(super) fn waiting_backtest_key(id: BacktestId) -> Key {
     Key {
         pk: BACKTESTS.to_owned(),
@@ -172,7 +170,7 @@ pub(super) fn backtest_key(owner: &UserId, id: BacktestId) -> Key {
     }
 }
 
-/// The shadow policy that a user attached to an agent.
+/// The key of the shadow policy that a user attached to an agent.
 pub(super) fn shadow_key(owner: &UserId, agent: AgentId) -> Key {
     Key {
         pk: format!("SH#{owner}"),
@@ -180,7 +178,7 @@ pub(super) fn shadow_key(owner: &UserId, agent: AgentId) -> Key {
     }
 }
 
-/// A quarantined change of a row of `table`.
+/// The key of a quarantined change of a row in `table`.
 pub(super) fn quarantined_row_key(table: &str, sequence: &str) -> Key {
     Key {
         pk: "ASIDE".to_owned(),

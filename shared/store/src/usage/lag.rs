@@ -1,6 +1,6 @@
 //! Records how far the decision history is behind the payments.
 //!
-//! A batch that arrives late stores a row, which pages show for a while. A history that is up to date takes no write.
+//! A late batch stores a row, and pages show the delay for a while. A batch that is not late stores nothing.
 
 use crate::{
     codec::{
@@ -12,13 +12,15 @@ use crate::{
 };
 use purser_domain::{Duration, Result, Timestamp};
 
-/// If a batch's oldest record is older than this, the history is behind. Batches are collected for up to five seconds.
+/// The history is behind if the oldest stream record of a batch is older than this. Batches are collected for up to
+/// five seconds.
 const LATE: Duration = Duration::from_secs_u32(10);
-/// The time for which pages show that the history was behind. A failing batch is repeated more often.
+/// The time for which pages show the delay. A failing batch is repeated within this time, so the delay stays visible.
 const SHOWN: Duration = Duration::from_secs_u32(120);
 
 impl UsageTable {
-    /// Reports the start of a batch with this time of its oldest record. Takes a write unit if the batch is late.
+    /// Reports the start of a batch. `oldest` is the time of the oldest stream record. Takes a write unit if the batch
+    /// is late.
     pub async fn report_lag(&self, oldest: Timestamp, now: Timestamp) -> Result<()> {
         if now.since(oldest) <= LATE {
             return Ok(());
@@ -36,7 +38,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Returns the time up to which the history is complete, if it was recently more than ten seconds behind.
+    /// Returns the time up to which the history is complete, if the history was recently more than ten seconds behind.
     pub async fn read_complete_until(&self, now: Timestamp) -> Result<Option<Timestamp>> {
         let get = self
             .db

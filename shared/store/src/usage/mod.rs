@@ -1,8 +1,9 @@
 //! The usage table: the decision history with its sums, the versions of the inputs of decisions, the open work of
-//! publishing events, and the verified payees. Only the function `events` and an operator's rebuild write it, except
-//! for backtests and shadow policies, which `people` writes. Decisions read only the verified payees.
+//! publishing events, and the verified payees. The function `people` writes backtests and shadow policies. All other
+//! rows are written only by the function `events` and by an operator's rebuild. A decision about a payment reads only
+//! the verified payees.
 //!
-//! | file | contents |
+//! | file | content |
 //! |---|---|
 //! | `journal.rs` | the entries of the decision history, and their lists |
 //! | `fold.rs` | adds changes of the ledger and decisions tables to the decision history and its sums |

@@ -1,9 +1,10 @@
-//! Computes days of the decision history again from the ledger and decisions tables, after stream records were lost or
-//! could not be read.
+//! Computes days of the decision history again from the ledger and decisions tables. This is needed after stream
+//! records were lost or could not be read.
 //!
-//! Changes of the last day are left to the streams, which keep their records for a day. No record can therefore arrive
-//! later for an entry that a rebuild wrote, and a rebuild may run while `events` adds changes. The sums are computed
-//! from the entries, which are read until two consecutive reads are equal, so that the sums belong to one time.
+//! A rebuild skips changes of the last day, because the streams keep their records for a day and will add these
+//! changes. No stream record can therefore arrive later for an entry that a rebuild wrote, and a rebuild may run while
+//! `events` adds changes. The sums are computed from the entries. The entries are read until two consecutive reads are
+//! equal, so that the sums belong to one point in time.
 
 use crate::{
     codec::{
@@ -32,26 +33,27 @@ use purser_domain::{
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// The age after which no stream has the record of a change: a day, and one more hour.
+/// The age after which no stream has the record of a change: one day, plus an hour.
 const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The number of entries that one call reads.
+/// The number of entries per read.
 const AT_ONCE: u32 = 1_000;
 const DOING: &str = "rebuilding the journal";
 
 /// The result of a rebuild.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RebuildResult {
-    /// The number of entries that were missing or outdated, and were written.
+    /// The number of missing or outdated entries that were written.
     pub entries: u64,
-    /// The number of changes of the last day that are missing in the history. The streams still have their records.
+    /// The number of changes of the last day that are missing in the history. The streams still have the records of
+    /// these changes.
     pub young: u64,
     /// The number of rows that can't be read.
     pub unreadable: u64,
 }
 
 impl UsageTable {
-    /// Writes the missing entries in `owner`'s history of these agents, which the user owns or has owned, for one day,
-    /// and computes the day's sums again. Every step may be repeated.
+    /// Writes the missing entries of one day in `owner`'s history, and computes the day's sums again. `agents` are the
+    /// agents that the user owns or has owned. Every step may be repeated.
     pub async fn rebuild_day(
         &self,
         ledger: &Ledger,
@@ -64,7 +66,7 @@ impl UsageTable {
         let stored = self.read_entries_of_day(owner, day).await?;
         for agent in agents {
             let (decisions, unreadable) = ledger.read_decisions_of_day(agent.id, day).await?;
-            // An unreadable row is counted once, for the current owner.
+            // An unreadable row is counted only for the current owner.
             if agent.owner == owner.as_str() {
                 rebuilt.unreadable = rebuilt.unreadable.saturating_add(unreadable);
             }
@@ -90,9 +92,9 @@ impl UsageTable {
         Ok(rebuilt)
     }
 
-    /// Replaces earlier names and labels of these agents with the current ones, in the history of a day and in its
-    /// sums, if the agents belong to `owner`. Amounts do not change. Returns the number of changed entries. Changes of
-    /// the last day are left out.
+    /// Replaces earlier names and labels of these agents with the current names and labels, in a day's history and
+    /// sums, if the agents belong to `owner`. Amounts do not change. Changes of the last day are skipped. Returns the
+    /// number of changed entries.
     pub async fn rename_agents_in_day(
         &self,
         owner: &UserId,
@@ -124,8 +126,8 @@ impl UsageTable {
         Ok(renamed)
     }
 
-    /// Replaces the entry that was read. Returns whether the list of all entries did not contain it yet. The other part
-    /// may already contain the entry, if the function was killed between the two writes.
+    /// Replaces the entry that was read. Returns whether the entry was missing in the list of all entries. The other
+    /// part may already contain the entry, if the function was killed between the two writes.
     async fn put_missing_entry(
         &self,
         owner: &UserId,
@@ -149,7 +151,7 @@ impl UsageTable {
         Ok(is_made)
     }
 
-    /// Computes the sums of a day from its entries.
+    /// Computes a day's sums from its entries.
     async fn sum_day_entries(&self, owner: &UserId, day: Day) -> Result<()> {
         let mut backoff = Backoff::new();
         'again: loop {
@@ -159,7 +161,7 @@ impl UsageTable {
                 let key = key::agents_of_day_key(owner, day, stored.entry.agent);
                 if !items.contains_key(&key.sk) {
                     let AgentsOfDay { version, agents } = self.read_agents_of_day(&key).await?;
-                    // No entry contains in which hours an agent was frozen automatically, so these hours are kept.
+                    // Entries do not show in which hours an agent was frozen automatically, so these hours are kept.
                     let braked = agents.into_iter().filter(|(_, of)| !of.braked.is_empty());
                     let agents = braked.map(|(agent, of)| {
                         let braked = of.braked;
@@ -175,7 +177,7 @@ impl UsageTable {
                     items.insert(key.sk.clone(), (key, AgentsOfDay { version, agents }));
                 }
             }
-            // The versions are read between two equal reads of the entries.
+            // The item versions are read between two equal reads of the entries.
             let entries = self.read_entries_of_day(owner, day).await?;
             let is_equal = first.len() == entries.len()
                 && first.iter().zip(&entries).all(|((place, one), (other_place, other))| {
@@ -225,8 +227,8 @@ impl UsageTable {
     }
 }
 
-/// Whether two entries are equal except for the agent's name and labels, of which the ledger has only the current
-/// values.
+/// Returns whether two entries are equal except for the agent's name and labels. The ledger contains only the current
+/// name and labels.
 fn is_same_entry(one: &HistoryEntry, other: &HistoryEntry) -> bool {
     let other = HistoryEntry {
         agent_name: one.agent_name.clone(),
@@ -249,14 +251,15 @@ fn update_last_sequence(of_agent: &mut AgentOfDay, entry: &HistoryEntry, sequenc
     }
 }
 
-/// Returns the first position of a day, and the first position after the day.
+/// Returns the first position of a day, and the first position after that day.
 fn day_bounds(day: Day) -> (Uuid, Uuid) {
     let first = |day: Day| SettlementId::new_at(day.start_time(), [0; 8]).uuid();
     (first(day), first(day.days_later(1)))
 }
 
 impl Ledger {
-    /// Reads the decisions about an agent on a day with the hashes of their rows, and the number of unreadable rows.
+    /// Reads the decisions about an agent on a day, with the hashes of their rows. Also returns the number of
+    /// unreadable rows.
     pub async fn read_decisions_of_day(
         &self,
         agent: AgentId,
@@ -282,7 +285,7 @@ impl Ledger {
     }
 }
 
-/// Reads the rows of a partition whose sort keys are positions of a day, strongly consistent.
+/// Reads the rows of a partition whose sort keys are positions of one day, strongly consistent.
 async fn read_rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
     let (first, end) = day_bounds(day);
     let query = db

@@ -1,4 +1,4 @@
-//! The open work of publishing events: reminders of events that happen without a write, and quarantined changes.
+//! The unfinished work of publishing events: reminders of events that happen without a write, and quarantined changes.
 
 use crate::{
     codec::{
@@ -21,13 +21,13 @@ pub struct ReminderCursor(Item);
 pub struct Reminders {
     /// The reminders, oldest first.
     pub found: Vec<Reminder>,
-    /// The error of the last row whose key can't be read, if any.
+    /// The error of the last row with an unreadable key, if any.
     pub unreadable: Option<Error>,
     /// The cursor of the next page; `None` after the last page.
     pub next: Option<ReminderCursor>,
 }
 
-/// A change that could not be published. It identifies the row, but contains none of the row's values.
+/// A change that could not be published. Contains the row's key, but no values of the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedRow {
     /// The table's name.
@@ -56,8 +56,8 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Reads a page of up to `most` reminders after `after`, oldest first, of events that have certainly happened by
-    /// `now`.
+    /// Reads a page of up to `most` reminders after `after`, oldest first. The events of these reminders have certainly
+    /// happened by `now`.
     pub async fn read_reminders(&self, now: Timestamp, after: Option<ReminderCursor>, most: u32) -> Result<Reminders> {
         let query = self
             .db
@@ -95,7 +95,7 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Stores a change in quarantine, for an operator to examine.
+    /// Stores a change in quarantine. An operator has to examine the change.
     pub async fn quarantine_row(&self, aside: &QuarantinedRow, now: Timestamp) -> Result<()> {
         let row = Draft::new(&key::quarantined_row_key(&aside.table, &aside.sequence))
             .with("key", &aside.key)

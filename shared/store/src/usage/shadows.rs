@@ -1,4 +1,5 @@
-//! Shadow policies: one row for each agent that has one, under the owner who attached it, so a new owner has none.
+//! Shadow policies: one row per agent with a shadow policy. The row is stored under the owner who attached the shadow
+//! policy, so a new owner of the agent does not get the shadow policy.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -42,13 +43,13 @@ impl UsageTable {
         let mut transaction = Transaction::new();
         transaction.add_put(Role::Shadow, put)?;
         transaction.add_audit_rows(Role::Audit, audit)?;
-        // An existing audit row was written by an attempt whose response was lost.
+        // If the audit row exists, an earlier attempt whose response was lost has written it.
         transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         Ok(())
     }
 
-    /// Removes a shadow policy, and writes the audit row. Returns `false` if another shadow policy was attached, or if
-    /// it was already removed.
+    /// Removes a shadow policy, and writes the audit row. Returns `false` if another shadow policy is attached, or if
+    /// the shadow policy was already removed.
     pub async fn remove_shadow(&self, shadow: &Shadow, audit: &AuditEntry) -> Result<bool> {
         let delete = DeleteBuilder::default()
             .table_name(&*self.table)

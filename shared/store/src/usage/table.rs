@@ -9,12 +9,13 @@ use std::sync::Arc;
 pub struct UsageTable {
     pub(super) db: Client,
     pub(super) table: Arc<str>,
-    /// The time after a decision at which its entry in the history is deleted; `None` if it is never deleted.
+    /// The time after a decision at which its entry in the decision history is deleted; `None` if entries are never
+    /// deleted.
     pub(super) journal_kept: Option<Duration>,
 }
 
 impl UsageTable {
-    /// Creates a client for the table with this name.
+    /// Creates a client for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -23,7 +24,7 @@ impl UsageTable {
         }
     }
 
-    /// Sets the time after a decision at which its entry in the history is deleted.
+    /// Sets the time after a decision at which its entry in the decision history is deleted.
     #[must_use]
     pub const fn with_history_retention(mut self, journal_kept: Option<Duration>) -> Self {
         self.journal_kept = journal_kept;

@@ -1,11 +1,11 @@
 //! The versions of the inputs of decisions, in the usage table: agents' records, policies and services.
 //!
 //! `events` stores each version that it finds in the streams, about a second after the change, so that a decision can
-//! be evaluated again with the inputs that it names. A version never changes, so storing it again changes nothing. The
-//! ledger and the catalog have the current versions, so a version that is not stored yet is read there.
+//! be evaluated again with its original inputs. A version never changes, so storing a version again changes nothing. A
+//! version that is not stored yet is the current version, which the ledger and the catalog contain.
 //!
-//! The digests of an agent's keys, its name and its labels are left out, because no decision depends on them, and a
-//! name must not be stored longer than the agent's own name.
+//! The digests of an agent's keys, the agent's name and the labels are omitted, because no decision depends on them,
+//! and because a name must not be stored longer than the agent's record.
 
 use crate::{
     audit::entry::UpdateMark,
@@ -35,7 +35,7 @@ pub struct InputVersion {
     body: Item,
 }
 
-/// The inputs of a decision, in the versions that the decision names.
+/// The inputs of a decision, each in the version that the decision used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredInputs {
     agent: Agent,
@@ -54,22 +54,22 @@ impl StoredInputs {
     }
 }
 
-/// A version of one of an agent's records.
+/// A version of an agent's record or policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordVersion<T> {
     /// The version number.
     pub version: u64,
-    /// The time of the change; `None` for about a second after the change, and for a change before versions were
-    /// stored.
+    /// The time of the change. `None` for about a second after the change, and for changes that are older than this
+    /// table.
     pub at: Option<Timestamp>,
-    /// Who made the change, and why; empty while the time is not known.
+    /// The user and the reason of the change; empty while the time is not known.
     pub mark: UpdateMark,
     /// The record in this version.
     pub record: T,
 }
 
 impl Ledger {
-    /// Returns the version of an agent's record or a policy that a change wrote; `None` for other rows. Fails if the
+    /// Returns the version of an agent's record or policy that a change wrote; `None` for any other row. Fails if the
     /// row can't be read.
     pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let Some(image) = change.new.as_ref().filter(|_| *self.table == *change.table) else {
@@ -99,7 +99,7 @@ impl Ledger {
 }
 
 impl CatalogTable {
-    /// Returns the version of a service that a change wrote; `None` for other rows. Fails if the row can't be read.
+    /// Returns the version of a service that a change wrote; `None` for any other row. Fails if the row can't be read.
     pub fn input_version(&self, change: &Change) -> Result<Option<InputVersion>> {
         let is_service = |image: &&Item| self.has_table(&change.table) && partition_key(image).starts_with(SERVICES);
         let Some(image) = change.new.as_ref().filter(is_service) else {
@@ -129,8 +129,8 @@ impl UsageTable {
         Ok(())
     }
 
-    /// Reads the inputs of a decision about this agent and service; `None` if a version was replaced before versions
-    /// were stored. Takes some three read units.
+    /// Reads the inputs of a decision about this agent and service. Returns `None` if an input was replaced before
+    /// versions were stored. Takes some three read units.
     pub async fn read_replay_inputs(
         &self,
         ledger: &Ledger,
@@ -161,8 +161,8 @@ impl UsageTable {
         }))
     }
 
-    /// Reads up to `most` versions of an agent's policy for a service before a version, newest first. Versions from the
-    /// time of another owner are left out, except for the current version.
+    /// Reads up to `most` versions of an agent's policy for a service before `before`, newest first. Versions under
+    /// another owner are skipped, except for the current version.
     pub async fn read_policy_versions(
         &self,
         ledger: &Ledger,
@@ -192,8 +192,8 @@ impl UsageTable {
         Ok(with_current(versions, current, (before, most)))
     }
 
-    /// Reads up to `most` versions of an agent's record before a version, newest first, without the digests of the
-    /// agent's keys. Versions of another owner are left out.
+    /// Reads up to `most` versions of an agent's record before `before`, newest first, without the digests of the
+    /// agent's keys. Versions under another owner are skipped.
     pub async fn read_agent_versions(
         &self,
         ledger: &Ledger,
@@ -205,7 +205,7 @@ impl UsageTable {
         let mut versions = Vec::with_capacity(items.len());
         for (at, body) in &items {
             let record = ledger.read_agent_item(body)?;
-            // All older versions also belong to another owner, or to an earlier time of this owner.
+            // All older versions belong to another owner, or to an earlier ownership of this user.
             if record.owner != agent.owner {
                 break;
             }
@@ -221,16 +221,15 @@ impl UsageTable {
     }
 
     /// Returns the time from which the agent's decisions belong to the current owner: the second after the owner
-    /// accepted the agent from another owner; [`Timestamp::EPOCH`] if the owner created the agent.
+    /// accepted the agent. Returns [`Timestamp::EPOCH`] if the owner created the agent.
     pub async fn read_owned_since(&self, agent: &Agent) -> Result<Timestamp> {
         let accepted_at = self.find_acceptance_time(agent).await?;
-        // The stored time is the time of a stream record, without a fraction of a second.
+        // The stored time is from a stream record, which has no fraction of a second.
         let next = |at: Timestamp| at.after(Duration::from_secs_u32(1));
         Ok(accepted_at.map_or(Timestamp::EPOCH, next))
     }
 
-    /// Returns the time at which the owner accepted the agent from another owner; `None` if the owner created the
-    /// agent.
+    /// Returns the time at which the owner accepted the agent; `None` if the owner created the agent.
     async fn find_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .query_newest_versions(&key::agent_version_key(agent.id, 0).pk, None)
@@ -245,7 +244,7 @@ impl UsageTable {
         let last = self.parse_body(&item)?;
         let last: u64 = Row::new(&self.table, &last).get("ver")?;
         let next = last.checked_add(2);
-        // Until the version of the acceptance is stored, no later version exists.
+        // If the version of the acceptance is not stored yet, no later version is stored.
         let first = self
             .read_versions_before(&key::agent_version_key(agent.id, 0).pk, next, 1)
             .await?;
@@ -271,7 +270,7 @@ impl UsageTable {
     }
 
     fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
-        // The range excludes the key of the version itself.
+        // The range must exclude the key of the version `before` itself.
         let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
         self.db
             .query()
@@ -344,7 +343,7 @@ impl UsageTable {
 
 const READING: &str = "reading a version";
 
-/// Adds the current version in front, if it belongs to this page and is not stored yet.
+/// Adds the current version at the start, if it belongs to this page and is not stored yet.
 fn with_current<T>(
     mut versions: Vec<RecordVersion<T>>,
     current: Option<(u64, T)>,
@@ -367,7 +366,7 @@ fn with_current<T>(
     versions
 }
 
-/// Removes the agent's name and labels, and replaces the digests of its keys with zeros.
+/// Removes the agent's name and labels, and replaces the digests of the keys with zeros.
 fn evaluation_input(agent: Agent) -> Agent {
     let keys = agent.keys.into_iter().map(|key| AgentKey {
         digest: SecretDigest::from_bytes([0; 32]),

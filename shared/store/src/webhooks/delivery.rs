@@ -1,5 +1,5 @@
-//! Deliveries. Each row records the results of the attempts so far, so that a repeated message does not repeat a
-//! successful call. Nothing else of a response is stored.
+//! Deliveries. A delivery's row records the results of the attempts so far, so that a repeated message does not repeat
+//! a successful call. Of a response, only the result is stored.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -25,7 +25,7 @@ impl WebhooksTable {
     }
 
     /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
-    /// whether it was stored.
+    /// whether the delivery was stored.
     pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
         let put = self
             .db
@@ -41,7 +41,7 @@ impl WebhooksTable {
         was_applied(put.send().await, "writing a delivery")
     }
 
-    /// Reads a page of a webhook's deliveries, latest event first.
+    /// Reads a page of a webhook's deliveries. The delivery with the latest event comes first.
     pub async fn read_delivery_page(
         &self,
         webhook: WebhookId,

@@ -1,6 +1,8 @@
-//! The failed calls of webhooks: a row for each webhook that has failed, next to the marker that the webhook is gone.
+//! The failed calls of webhooks: one row per webhook that has failed, in the same partition as the marker of a removed
+//! webhook.
 //!
-//! `webhooks` can't delete the row, so a success replaces it with a row without failed calls. An unused row expires.
+//! `webhooks` can't delete rows, so after a success the row is replaced by a row without failed calls. An unused row
+//! expires.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -19,8 +21,8 @@ const KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
 const WRITING: &str = "recording a webhook's failed calls";
 
 impl WebhooksTable {
-    /// Reads the failed calls of these webhooks since their last success, in any of their versions, strongly
-    /// consistent.
+    /// Reads the failed calls of these webhooks since their last successful call, strongly consistent. Calls of all
+    /// versions of a webhook count.
     pub async fn list_failed_calls(&self, ids: &[WebhookId]) -> Result<BTreeMap<WebhookId, FailedCalls>> {
         let keys = ids.iter().map(|id| Key::failed_calls(*id));
         let wanted = keys.clone().map(|key| key.attributes()).collect();
@@ -35,8 +37,8 @@ impl WebhooksTable {
         Ok(failed)
     }
 
-    /// Stores failed calls, if the stored ones are `old` of the same version, belong to an earlier version, or do not
-    /// exist. Returns whether they were stored.
+    /// Stores failed calls, if the stored failed calls are `old` of the same version, belong to an earlier version, or
+    /// do not exist. Returns whether the failed calls were stored.
     pub async fn put_failed_calls(
         &self,
         webhook: WebhookId,
@@ -59,7 +61,7 @@ impl WebhooksTable {
         was_applied(put.send().await, WRITING)
     }
 
-    /// Records a successful call of a webhook with failed calls, which removes the failed calls.
+    /// Records a webhook's successful call, which removes the failed calls.
     pub async fn end_failed_calls(&self, webhook: &Webhook, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::failed_calls(webhook.id))
             .with("ver", &webhook.version)
@@ -75,7 +77,7 @@ impl WebhooksTable {
     }
 }
 
-/// Decodes failed calls; `None` if a call succeeded since.
+/// Decodes failed calls. Returns `None` if a call succeeded afterwards.
 pub(crate) fn read_failed_calls(row: Row<'_>) -> Result<Option<FailedCalls>> {
     if row.get::<u64>("n")? == 0 {
         Ok(None)

@@ -1,9 +1,9 @@
-//! Long pauses of deliveries: rows that a sweep converts to queue messages when the pauses end.
+//! Long pauses of deliveries, stored as rows. When a pause ends, a scheduled run converts the row into a queue message.
 //!
-//! A paused delivery is in no queue. SQS stops delivering at 120,000 in-flight messages, so messages that are hidden
-//! for hours would use up a limit that all webhooks share.
+//! A paused delivery is in no queue, because SQS stops delivering at 120,000 in-flight messages. Messages that are
+//! hidden for hours would use up this limit, which all webhooks share.
 //!
-//! The rows are in sixteen shards, by user. They have no `ttl`, because only the sweep removes them.
+//! The rows are in sixteen shards, by user. The rows have no `ttl`, because only the scheduled run removes them.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -47,7 +47,7 @@ impl WebhooksTable {
     }
 
     /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with
-    /// its row's key. Each unreadable row is a separate error.
+    /// its row's key. An unreadable row is returned as an error and does not affect the others.
     pub async fn read_pauses(
         &self,
         part: char,
@@ -61,7 +61,7 @@ impl WebhooksTable {
             .table_name(&*self.table)
             .key_condition_expression("pk = :pk AND sk BETWEEN :after AND :until")
             .expression_attribute_values(":pk", key::webhooks::pauses_partition(part).write())
-            // Appending `!`, which sorts before every character of a key, excludes `after` itself.
+            // `!` sorts before every character of a key, so the range excludes `after` itself.
             .expression_attribute_values(
                 ":after",
                 after.map_or("#".to_owned(), |after| format!("{after}!")).write(),

@@ -1,7 +1,9 @@
-//! Webhooks: one row each, in one of ten slots of the owner's partition, so that concurrent requests can't create more.
+//! Webhooks: one row each, in one of ten slots of the owner's partition, so that concurrent requests can't create more
+//! than ten.
 //!
-//! Only `people` writes them. The function `webhooks` marks a webhook as gone in a separate row. The marker applies to
-//! the version that was called, so after any update the webhook is called again.
+//! Only `people` writes webhooks. If an endpoint responds 410 (Gone), the function `webhooks` writes a marker in a
+//! separate row. The marker applies only to the version that was called, so after any update the webhook is called
+//! again.
 
 use crate::{
     audit::entry::AuditEntry,
@@ -51,7 +53,7 @@ impl WebhooksTable {
         Ok(webhooks)
     }
 
-    /// Stores a new webhook with its secret, if its slot is free.
+    /// Stores a new webhook with its secret, if the webhook's slot is free.
     pub async fn create_webhook(
         &self,
         webhook: &Webhook,
@@ -77,7 +79,7 @@ impl WebhooksTable {
         self.send_webhook_transaction(transaction, audit).await
     }
 
-    /// Stores the next version of a webhook with a new secret, and removes the ended secrets.
+    /// Stores the next version of a webhook with a new secret, and removes the secrets that have ended.
     pub async fn rotate_webhook_secret(
         &self,
         webhook: &Webhook,
@@ -123,7 +125,7 @@ impl WebhooksTable {
         transaction.add_audit_rows(Role::Audit, audit)?;
         match transaction.send_until_known(&self.db, &mut Backoff::new()).await? {
             TransactionOutcome::Committed => Ok(UpdateResult::Stored),
-            // The audit row exists, so an attempt whose response was lost has made the change.
+            // If the audit row exists, an earlier attempt whose response was lost has made the change.
             TransactionOutcome::Refused(refusal) if refusal.has_failed(Role::Audit) => Ok(UpdateResult::Stored),
             TransactionOutcome::Refused(_) => Ok(UpdateResult::Conflict),
         }
@@ -145,8 +147,8 @@ impl WebhooksTable {
         Ok(())
     }
 
-    /// Reads which of these webhooks are marked as gone in their current version, with the time of the marker, strongly
-    /// consistent.
+    /// Reads which of these webhooks are marked as gone in their current version, strongly consistent. Returns the time
+    /// of each marker.
     pub async fn read_gone(&self, webhooks: &[Webhook]) -> Result<BTreeMap<WebhookId, Timestamp>> {
         const DOING: &str = "reading which webhooks are gone";
         let keys = webhooks.iter().map(|webhook| Key::gone_webhook(webhook.id));
@@ -196,7 +198,7 @@ fields! {
         kinds: "kinds" optional,
         agents: "agents" optional,
         enabled: "on",
-        // Rows of earlier versions have no content type.
+        // Rows that are older than this attribute have no content type.
         content_type: "ctype" or(WebhookContentType::CloudEvents),
     }
 

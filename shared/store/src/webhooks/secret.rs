@@ -26,8 +26,8 @@ impl NewWebhookSecret {
 }
 
 impl WebhooksTable {
-    /// Reads the secrets of a webhook with these ids, in the order of `ids`, strongly consistent. A missing secret has
-    /// ended.
+    /// Reads these secrets of a webhook, in the order of `ids`, strongly consistent. A missing secret has ended and is
+    /// skipped.
     pub async fn read_secrets(
         &self,
         webhook: WebhookId,

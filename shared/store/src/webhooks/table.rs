@@ -1,4 +1,4 @@
-//! The table of webhooks and notifications, with the code that its operations share.
+//! The table of webhooks and notifications, and the code that all operations on the table share.
 
 use crate::{
     codec::fault::store_error,
@@ -20,7 +20,7 @@ pub struct WebhooksTable {
 }
 
 impl WebhooksTable {
-    /// Creates a client for the table with this name.
+    /// Creates a client for this table.
     pub fn new(db: Client, table: impl Into<Arc<str>>) -> Self {
         Self {
             db,
@@ -43,14 +43,12 @@ impl WebhooksTable {
         Ok(get.send().await.map_err(store_error(operation))?.item)
     }
 
-    /// Creates the deletion of an item.
     pub(crate) fn item_deletion(&self, key: &Key) -> DeleteBuilder {
         DeleteBuilder::default()
             .table_name(&*self.table)
             .set_key(Some(key.attributes()))
     }
 
-    /// Creates a put of a whole item.
     pub(crate) fn put_item(&self, item: Item) -> PutBuilder {
         PutBuilder::default().table_name(&*self.table).set_item(Some(item))
     }

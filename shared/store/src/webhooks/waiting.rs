@@ -1,6 +1,6 @@
-//! Markers of a user's deliveries that wait for their next attempt: small rows in addition to the deliveries, so that
-//! counting them is cheap. They are stored by user and not by webhook, so that recreating a webhook does not reset the
-//! limit. A marker that outlives its delivery, after a crash, expires.
+//! Markers of a user's deliveries that wait for their next attempt. A marker is a small row in addition to the
+//! delivery, so that counting is cheap. Markers are stored by user and not by webhook, so that recreating a webhook
+//! does not reset the limit. If a crash leaves a marker after its delivery has ended, the marker expires.
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
@@ -13,14 +13,13 @@ use crate::{
 use aws_sdk_dynamodb::types::Select;
 use purser_domain::{Delivery, DeliveryId, Duration, Result, Timestamp, UserId};
 
-/// The lifetime of a marker. A delivery waits for less: seven pauses of up to six hours each, if the endpoint requests
-/// that.
+/// The lifetime of a marker. A delivery waits for a shorter time: at most seven pauses of up to six hours each.
 const KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 impl WebhooksTable {
     /// Marks a delivery as waiting, if it is already marked or if fewer than [`Delivery::MAX_WAITING`] of the user's
-    /// deliveries wait. Returns whether it is marked. Concurrent calls may slightly exceed the limit. Takes half a read
-    /// unit for every forty waiting deliveries, and a write unit.
+    /// deliveries wait. Returns whether the delivery is marked. Concurrent calls may slightly exceed the limit. Takes
+    /// half a read unit per forty waiting deliveries, and a write unit.
     pub async fn mark_waiting(&self, person: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());

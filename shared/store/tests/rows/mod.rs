@@ -1,5 +1,6 @@
-//! Checks the stored form of each row. `items.json` has samples of rows, which are read and written again. `reading.txt`
-//! says what happens when a sample is read without an attribute, or with another value in an attribute.
+//! Checks the stored form of each row. `items.json` contains samples of rows, which are read and written again.
+//! `reading.txt` contains the result of reading each sample without an attribute, or with another value in an
+//! attribute.
 
 use crate::{
     audit::{entry::write_record, log::read_record},
@@ -55,7 +56,7 @@ const AGENT: &str = "a0000000-0000-4000-8000-000000000001";
 const WEBHOOK: &str = "70000000-0000-4000-8000-000000000001";
 const PERSON: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-/// The tables. Nothing is read from them or written to them.
+/// The tables. The tests neither read nor write them.
 struct Tables {
     ledger: Ledger,
     catalog: CatalogTable,
@@ -73,7 +74,7 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| {
     }
 });
 
-/// Reads an item of this kind, and writes what was read, or prints what was read if another function writes it.
+/// Reads an item of this kind, and writes the value again. If another function writes this kind, prints the value.
 fn read_and_write(row: &str, item: &Item) -> Result<Value> {
     let Tables {
         ledger,
@@ -187,7 +188,7 @@ fn rows_with_missing_or_wrong_attributes_are_rejected() {
     }
 }
 
-/// Adds what happens if the value at this path is missing or another value.
+/// Adds the result of reading the item if the value at this path is missing or is another value.
 fn describe(
     results: &mut BTreeMap<String, Vec<String>>,
     row: &str,

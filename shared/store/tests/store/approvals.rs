@@ -1,4 +1,4 @@
-//! Escalations: one request, one open approval, one use.
+//! Tests escalations: a request has one open approval, which one payment can use.
 
 use crate::{assert_sound, at_once, count, ledger_with, request};
 use purser_domain::{
@@ -272,7 +272,7 @@ async fn approvals_cover_only_their_request_until_expiry() {
     let start = sample::start();
     let id = ask(&ledger, "k", start).await;
     approve(&ledger, id, start).await;
-    // The store does not rely on the caller to compare the request, because the condition compares it.
+    // The condition compares the request, so the store does not rely on the caller to do so.
     let other = Request {
         body: "another".to_owned(),
         ..retry("other", id)
@@ -327,7 +327,7 @@ async fn waiting_idempotency_keys_reject_other_requests() {
     assert_sound(&emulator).await;
 }
 
-/// The `n`th of a series of distinct requests that escalate.
+/// Returns the `n`th of a series of distinct requests that escalate.
 fn question(n: u32, key: &str) -> Request {
     Request {
         body: n.to_string(),
@@ -513,8 +513,9 @@ fn escalation(number: u8, at: Timestamp, asking: &[AskingLimit]) -> DecisionReco
     }
 }
 
-/// If a request exceeds another limit than its open approval waives, the approval ends and a new approval names all limits,
-/// for an undecided and for an approved request. A request that exceeds fewer limits uses the open approval.
+/// If a request exceeds a limit that its open approval does not waive, the approval ends, and a new approval contains
+/// all limits. This applies to an undecided and to an approved request. A request that exceeds fewer limits uses the
+/// open approval.
 #[tokio::test]
 async fn an_approval_of_other_limits_is_replaced() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;
@@ -546,7 +547,7 @@ async fn an_approval_of_other_limits_is_replaced() {
     assert_eq!(status(&first, at(3)).await, ApprovalStatus::Expired);
 
     approve(&ledger, second.id, at(4)).await;
-    // The key "c" is bound to the approval that the call carries, and then to its successor.
+    // The key "c" is first bound to the approval in the call, and then to the next approval.
     let all = [threshold, duplicate, payee];
     let (result, third) = escalate(5, "c", Some(second.id), &all).await;
     assert_eq!((result, third.id.sequence()), ("staged", 2));
@@ -563,8 +564,8 @@ async fn an_approval_of_other_limits_is_replaced() {
     assert_sound(&emulator).await;
 }
 
-/// An agent has one pending request for an increase per service, which takes no room from approvals of payments. A rejected
-/// request stands for a day, and an approved request does not stand for the next.
+/// An agent can have one pending request for an increase per service. Such a request does not reduce the number of
+/// approvals of payments. A rejected request blocks further requests for a day; an approved request does not.
 #[tokio::test]
 async fn a_service_has_one_pending_request_for_an_increase() {
     let (emulator, ledger) = ledger_with(1_000, 10).await;

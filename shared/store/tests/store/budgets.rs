@@ -155,8 +155,8 @@ async fn large_evictions_are_done_before_the_payment() {
 }
 
 /// A decision, or reconcile, may have read a rule before the rule was changed. A payment that has left the shorter
-/// window counts again in the longer window. Nothing may therefore be evicted by the old duration, even by a write in
-/// progress.
+/// window counts again in the longer window. Therefore no payment may be evicted by the old duration, even by a write
+/// in progress.
 #[tokio::test]
 async fn eviction_uses_the_current_window_length() {
     for under_way in [false, true] {

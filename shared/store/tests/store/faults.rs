@@ -1,4 +1,5 @@
-//! Tests lost requests and responses. Everything is written once, and the caller gets the true result or an error.
+//! Tests lost requests and lost responses. Every change is written once, and the caller gets the true result or an
+//! error.
 
 use crate::{assert_sound, count, ledger_with, request};
 use purser_domain::{Agent, AgentStatus, ErrorKind};
@@ -88,7 +89,7 @@ async fn escalations_with_lost_responses_create_one_approval() {
     assert_sound(&emulator).await;
 }
 
-/// A retried confirmation or update finds that it is already stored.
+/// A repeated confirmation or update finds that it is already stored.
 #[tokio::test]
 async fn writes_with_lost_responses_are_recognized() {
     let (emulator, direct) = ledger_with(1_000, 1_000).await;

@@ -19,7 +19,7 @@ async fn change(ledger: &Ledger, change: FreezeChange) -> ChangeFreezeResult {
 }
 
 /// Tests all pairs of stored and read freezes in each scope. A change that is based on another freeze than the stored
-/// one writes nothing.
+/// freeze writes nothing.
 #[tokio::test]
 async fn a_freeze_changes_only_if_it_is_unchanged_since_it_was_read() {
     let emulator = Emulator::start().await;

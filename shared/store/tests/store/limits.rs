@@ -1,4 +1,5 @@
-//! Tests the rules about how an agent pays: counts in the windows of rules, and the recent payments in the day window.
+//! Tests the rules about how often and to whom an agent pays: counts in the windows of rules, and the recent payments
+//! in the day window.
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{

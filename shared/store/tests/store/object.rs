@@ -14,13 +14,13 @@ use std::sync::{
 };
 
 type Item = HashMap<String, AttributeValue>;
-/// A text that a call contains, and what happens to this call.
+/// A text in a call, and the fate of calls with this text.
 type Case = (&'static str, fn(&Step<'_>) -> Fate);
 
 const BY_OBJECT: [&str; 3] = ["GetItem", "GetItem", "BatchGetItem"];
 const BY_SCAN: [&str; 3] = ["GetItem", "GetItem", "Scan"];
 
-/// A catalog with a proxy in front of it.
+/// A catalog behind a proxy.
 struct Place {
     emulator: Emulator,
     table: CatalogTable,

@@ -361,7 +361,7 @@ async fn open_approvals_move_to_the_agents_new_owner() {
             .unwrap()
             .is_empty()
     );
-    // The old owner's request was in progress, and had read the agent before the ownership transfer. (Found by
+    // The former owner's request was in progress, and had read the agent before the ownership transfer. (Found by
     // `tests/model`.)
     let approval = ledger.read_approval_by_id(id).await.unwrap().unwrap();
     ledger.move_approval(&approval, sample::OWNER, at(2)).await.unwrap();

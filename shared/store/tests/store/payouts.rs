@@ -1,4 +1,4 @@
-//! Tests withdrawals: a withdrawal is reserved only on the record on which it was decided.
+//! Tests withdrawals: a withdrawal is reserved only if the record has not changed since the decision.
 
 use crate::assert_sound;
 use purser_domain::{
@@ -29,7 +29,7 @@ async fn put_agent(ledger: &Ledger, version: u64, owner: &UserId) {
     }
 }
 
-/// A grant of a withdrawal of one unit, decided on this record.
+/// Returns a grant of a withdrawal of one unit, based on this record.
 fn decided(record: &WithdrawalRecord) -> WithdrawalGrant {
     let facts = WithdrawalInputs {
         agent: sample::agent_id(1),
@@ -103,10 +103,10 @@ async fn only_one_pending_withdrawal_can_be_reserved() {
 
     let grant = decided(&ledger.read_withdrawal_record(agent).await.unwrap());
     assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Done);
-    // The same withdrawal again, as after a lost response, and then another withdrawal.
+    // The same withdrawal is sent again, as after a lost response. Then another withdrawal is sent.
     assert_eq!(reserve(&ledger, &grant, 1).await, ReserveWithdrawalResult::Done);
     assert_eq!(reserve(&ledger, &grant, 2).await, ReserveWithdrawalResult::Raced);
-    // Decided on the newest record, but on the false assumption that the first withdrawal has ended.
+    // The decision is based on the newest record, but on the wrong assumption that the first withdrawal has ended.
     let record = ledger.read_withdrawal_record(agent).await.unwrap();
     assert_eq!(
         reserve(&ledger, &decided(&record), 3).await,

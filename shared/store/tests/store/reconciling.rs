@@ -79,7 +79,7 @@ async fn totals(emulator: &Emulator) -> Vec<u64> {
     totals
 }
 
-/// The release frees the amount in every window, and only once.
+/// A release frees the amount in every window, and only once.
 #[tokio::test]
 async fn released_amounts_can_be_spent_again() {
     let (emulator, ledger) = ledger_with_budget(100).await;
@@ -153,7 +153,7 @@ async fn concurrent_releases_and_confirmations_apply_once() {
         for racer in 0..6 {
             let (ledger, paid) = (proxied.clone(), paid.clone());
             racing.spawn(async move {
-                // Which racer starts first alternates with the rounds.
+                // The first racer alternates with the rounds.
                 if (racer + round) % 2 == 0 {
                     matches!(release(&ledger, &paid).await, TransitionResult::Done(_))
                 } else {
