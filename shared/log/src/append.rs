@@ -1,17 +1,17 @@
-//! Appends statements to the log and publishes it.
+//! Signs statements about the pending changes, appends the statements to the log, and publishes the log.
 //!
 //! 1. A new object is written with the entries.
 //! 2. The state is replaced, on the condition that it has not changed since it was read. This commits the entries.
 //! 3. Tiles, bundles, the index and the checkpoint are written from the committed entries.
 //! 4. The state is replaced again. This publishes the entries.
 //!
-//! If a run stops after step 2, the next run completes it and writes the same objects. A run that stops before step 2
-//! leaves only unused objects.
+//! If a run stops after step 2, the next run completes the work and writes the same objects. A run that stops before
+//! step 2 leaves only unused objects.
 //!
-//! No fact blocks another fact. A fact that can't be stated is written to an object with the reason (set aside). A fact
-//! that can't be read now stays in the state, and the next runs try it again. A run reads an equal share from each
-//! shard and states an equal share for each agent, so a flood of one agent's facts does not delay the facts of other
-//! agents.
+//! No change blocks another change. A change for which no statement can be signed is set aside: it is written to an
+//! object with the reason. A change that can't be read now stays in the state, and the next runs try again. A run reads
+//! an equal share of the changes from each shard and signs an equal share for each agent, so a flood of one agent's
+//! changes does not delay the changes of other agents.
 
 use crate::{
     aside::ASIDE,
@@ -40,23 +40,24 @@ use std::{
 };
 use uuid::Uuid;
 
-/// The number of facts after which a run reads no further batch: more than a minute at the gateway's default rate.
+/// A run that has read this number of changes reads no further batch. At the gateway's default rate, this is more than
+/// a minute of changes.
 const MAX_READ: usize = 40_000;
-/// The maximum number of facts that a run states.
+/// The maximum number of statements that a run signs.
 const MAX_FACTS: usize = 5_000;
-/// The maximum total size of a run's statements in bytes. Further statements wait for the next run.
+/// The maximum total size of a run's statements, in bytes. Further statements wait for the next run.
 const MAX_BYTES: usize = 8 << 20;
 /// The maximum number of batches that a run lists.
 const MAX_BATCHES: u16 = 500;
-/// The maximum number of facts that stay in the state to be tried again. Further facts are set aside.
+/// The maximum number of changes in the state that later runs retry. Further changes are set aside.
 const MAX_LATER: usize = 1_000;
-/// The maximum number of facts that a run tries again.
+/// The maximum number of changes that a run retries.
 const MAX_TRIED_AGAIN: usize = 100;
-/// How long a fact is tried again before it is set aside.
+/// The time for which a change is retried before it is set aside.
 pub(crate) const TRIED_FOR: Duration = Duration::DAY;
-/// The number of facts that are stated concurrently. KMS signs up to 1,000 a second by default.
+/// The number of statements that are signed concurrently. By default, KMS signs up to 1,000 digests a second.
 const STATED_AT_ONCE: usize = 32;
-/// The number of unreadable facts after which a run ends if it could read no fact, because the tables are unavailable.
+/// A run ends if this number of changes is unreadable and none is readable, because the tables are then unavailable.
 const OUTAGE: usize = 100;
 /// The checkpoint's key (c2sp.org/tlog-tiles).
 pub(crate) const CHECKPOINT: &str = "checkpoint";
@@ -69,66 +70,66 @@ const PUBLISHING: &str = "publishing the log";
 #[derive(Debug)]
 pub struct Log {
     pub(crate) objects: ObjectStore,
-    /// The archive's objects, to which checkpoints are also written because nobody can replace them there; `None`
-    /// without an archive.
+    /// The archive's objects; `None` without an archive. Checkpoints are also written to the archive, because nobody
+    /// can replace objects in the archive.
     anchor: Option<ObjectStore>,
     origin: String,
     signer: NoteSigner,
-    /// The witnesses that cosign checkpoints; `None` without witnesses.
+    /// The witnesses that cosign checkpoints; `None` if the deployment has no witnesses.
     witnesses: Option<Arc<Witnesses>>,
 }
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// The number of statements that were appended.
+    /// The number of appended statements.
     pub statements: usize,
-    /// Whether facts remain for the next run.
+    /// Whether changes remain for the next run.
     pub has_more: bool,
 }
 
 /// A signed statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedStatement {
-    /// The statement's kind.
+    /// The kind of the statement.
     pub kind: StatementKind,
-    /// The id of the statement's subject: the transaction of a decision, the settlement of a receipt.
+    /// The id of the statement's subject: the transaction of a decision, or the settlement of a receipt.
     pub id: Uuid,
-    /// The exact statement.
+    /// The exact bytes of the statement, as text.
     pub statement: String,
 }
 
-/// The result of stating a fact.
+/// The result of signing a statement about a change.
 #[derive(Debug)]
 pub enum Outcome {
-    /// The signed statement.
+    /// The statement is signed.
     Stated(SignedStatement),
-    /// The fact no longer needs a statement.
+    /// The change no longer needs a statement.
     Nothing,
-    /// The fact can't be stated, for this reason.
+    /// No statement can be signed, for this reason.
     SetAside(String),
-    /// The fact can't be read now. A later run tries again.
+    /// The change can't be read now. A later run retries.
     Later(Error),
 }
 
-/// Builds and signs the statements of facts.
+/// Builds and signs statements about changes.
 pub trait Stating: Sync {
-    /// States a fact. An `Err` ends the run, because the signer's failure affects all facts.
+    /// Signs a statement about a change. An `Err` ends the run, because a failure of the signer affects all changes.
     fn sign_change(&self, fact: &PendingChange) -> impl Future<Output = Result<Outcome>> + Send;
 
-    /// Accepts a statement that was signed ahead; `None` unless this signer signed the statement and it still states
-    /// the fact.
+    /// Returns a statement that was signed early, if this signer signed the statement and the statement still matches
+    /// the change. Otherwise returns `None`.
     fn accept_early_statement(
         &self,
         fact: &PendingChange,
         statement: String,
     ) -> impl Future<Output = Option<SignedStatement>> + Send;
 
-    /// Reports an object that was set aside. A repeated run reports the object again.
+    /// Reports an object with a change that was set aside. A repeated run reports the object again.
     fn report_quarantined(&self, key: &str, reason: &str);
 }
 
-/// A committed entry: its subject and the exact statement.
+/// A committed entry: the subject, and the exact statement.
 #[derive(Serialize, Deserialize)]
 struct StoredEntry {
     kind: String,
@@ -143,11 +144,11 @@ impl StoredEntry {
     }
 }
 
-/// The facts of a run, and the batches that contain them.
+/// The changes that a run processes, and the batches that contain the changes.
 #[derive(Default)]
 struct GatheredChanges {
     facts: Vec<GatheredChange>,
-    /// Values that can't be parsed as facts.
+    /// Values that can't be parsed as changes.
     unreadable: Vec<Value>,
     places: Vec<PendingPosition>,
     /// The last sequence number per shard.
@@ -157,7 +158,7 @@ struct GatheredChanges {
 
 struct GatheredChange {
     shard: String,
-    /// The index of the fact's batch in [`GatheredChanges::places`].
+    /// The index of the change's batch in [`GatheredChanges::places`].
     place: usize,
     fact: PendingChange,
 }
@@ -180,7 +181,7 @@ impl GatheredChanges {
         self.places.push(place);
     }
 
-    /// Interleaves the facts of different agents. The facts of one agent keep their order.
+    /// Interleaves the changes of different agents. The order of each agent's changes is kept.
     fn interleave_agents(&mut self) {
         let mut turns: BTreeMap<AgentId, usize> = BTreeMap::new();
         let facts = std::mem::take(&mut self.facts).into_iter().map(|gathered| {
@@ -193,8 +194,8 @@ impl GatheredChanges {
         self.facts = facts.into_iter().map(|(_, gathered)| gathered).collect();
     }
 
-    /// Records in the state that the first `count` facts are stated. The other facts and their batches stay for the
-    /// next run.
+    /// Records in the state that statements about the first `count` changes are signed. The other changes and their
+    /// batches stay for the next run.
     fn record_stated(&mut self, state: &mut State, count: usize, now: Timestamp) {
         self.has_more |= count < self.facts.len();
         let mut facts: Vec<_> = self.facts.iter().enumerate().collect();
@@ -224,7 +225,7 @@ impl TileReader for ObjectStore {
 }
 
 impl Log {
-    /// Opens the log with these objects. `origin` is the log's name in checkpoints, which `signer` signs.
+    /// Opens the log in these objects. `origin` is the log's name in checkpoints. `signer` signs the checkpoints.
     pub fn new(objects: ObjectStore, origin: impl Into<String>, signer: NoteSigner) -> Self {
         Self {
             objects,
@@ -235,7 +236,8 @@ impl Log {
         }
     }
 
-    /// Also writes checkpoints to these objects, and compares the log with the anchored checkpoints before it grows.
+    /// Also writes checkpoints to these objects, and checks that the log extends the anchored checkpoints before the
+    /// log grows.
     #[must_use]
     pub fn with_anchor(self, anchor: Option<ObjectStore>) -> Self {
         Self { anchor, ..self }
@@ -257,14 +259,14 @@ impl Log {
         self.signer.verifier_key()
     }
 
-    /// States the pending facts, appends the statements and publishes them.
+    /// Signs statements about the pending changes, appends the statements and publishes them.
     ///
-    /// A concurrent run may do the same work, but only one of the runs commits it.
+    /// A concurrent run may do the same work, but only one of the runs can commit.
     pub async fn write_pending(&self, now: Timestamp, stating: &impl Stating) -> Result<Written> {
         self.publish_entries().await?;
         let (mut state, version) = State::read_state(&self.objects).await?;
         if state.batch().is_some() {
-            // A concurrent run has committed entries, which must be published before further entries are committed.
+            // A concurrent run has committed entries. They must be published before further entries are committed.
             return Ok(Written {
                 statements: 0,
                 has_more: true,
@@ -314,7 +316,7 @@ impl Log {
             let stored = serde_json::to_value(fact.to_stored()).map_err(|error| Error::internal(PUBLISHING, error))?;
             self.quarantine(&key, &stored, &reason, now, stating).await?;
         }
-        // Facts that were tried before come first.
+        // Changes that are retried come first.
         later.extend(again.iter().skip(count).cloned());
         let is_changed = count > 0;
         state.set_changes_to_retry(&later);
@@ -330,7 +332,7 @@ impl Log {
             state.record_committed(&head, Batch { key, at });
         }
         if is_changed && !state.replace_state(&self.objects, version.as_ref()).await? {
-            // A concurrent run was faster and states these facts.
+            // A concurrent run committed first and has signed these statements.
             return Ok(Written {
                 statements: 0,
                 has_more: true,
@@ -347,9 +349,9 @@ impl Log {
         })
     }
 
-    /// States the facts in order until the statements have [`MAX_BYTES`]. Returns the outcomes of the facts that were
-    /// tried. A fact that is pending twice, because a sweep or an operator's request was interrupted and repeated, is
-    /// stated once.
+    /// Signs statements about the changes, in order, until the statements have [`MAX_BYTES`]. Returns the outcome of
+    /// each change. A change can be pending twice, if a scheduled run or an operator's request was interrupted and
+    /// repeated. Such a change gets one statement.
     async fn sign_changes(
         &self,
         facts: &[&PendingChange],
@@ -386,7 +388,7 @@ impl Log {
         Ok(outcomes)
     }
 
-    /// Reads the pending facts that are not stated yet, an equal share per shard, in the order of their records.
+    /// Reads the pending changes that have no statement yet, in record order, with an equal share per shard.
     async fn gather_pending(&self, state: &State) -> Result<GatheredChanges> {
         let shards = PendingBatch::list_shards(&self.objects).await?;
         let count = u16::try_from(shards.len()).unwrap_or(MAX_BATCHES);
@@ -398,7 +400,7 @@ impl Log {
             .collect();
         let listed: Vec<Vec<PendingPosition>> = stream::iter(listed).buffered(AT_ONCE).try_collect().await?;
         gathered.has_more = listed.iter().any(|places| places.len() >= usize::from(share));
-        // The batches of different shards are interleaved, so that each shard gets the same share of the facts.
+        // The batches of different shards are interleaved, so that each shard gets the same share of the run.
         let mut places: Vec<(usize, PendingPosition)> = listed
             .into_iter()
             .flat_map(|places| places.into_iter().enumerate())
@@ -421,7 +423,7 @@ impl Log {
         Ok(gathered)
     }
 
-    /// Writes a fact that can't be stated to an object, with the reason.
+    /// Writes a change for which no statement can be signed to an object, with the reason.
     async fn quarantine(
         &self,
         key: &str,
@@ -460,7 +462,7 @@ impl Log {
         self.put_checkpoint(head).await?;
         let key = batch.key.clone();
         state.record_published();
-        // If a concurrent run has published the entries too, it has replaced the state.
+        // If a concurrent run has also published the entries, that run has replaced the state.
         if state.replace_state(&self.objects, version.as_ref()).await? {
             self.objects.delete(&key).await?;
             self.delete_partial_tiles(before.size, &appended).await?;
@@ -469,7 +471,8 @@ impl Log {
     }
 
     /// Deletes the partial tiles and bundles of the tree with `before` entries that are full now, because readers use
-    /// the full ones (c2sp.org/tlog-tiles). A run that stops before this step leaves them, which is harmless.
+    /// the full tiles and bundles (c2sp.org/tlog-tiles). If a run stops before this step, the partial objects remain
+    /// and do no harm.
     async fn delete_partial_tiles(&self, before: u64, appended: &AppendResult) -> Result<()> {
         let written = |path: &TilePath| {
             appended
@@ -490,8 +493,9 @@ impl Log {
         Ok(())
     }
 
-    /// Fails if the log was rolled back: if the checkpoint's tree differs from the tree in the state, or does not
-    /// extend the last anchored tree. So no checkpoint is signed that contradicts an earlier one.
+    /// Fails if the log was rolled back. This is the case if the checkpoint's tree differs from the tree in the state,
+    /// or does not extend the last anchored tree. The check prevents the signing of a checkpoint that contradicts an
+    /// earlier checkpoint.
     async fn check_growth(&self, published: &TreeHead) -> Result<()> {
         let checkpoint = self.objects.get(CHECKPOINT).await?;
         let is_of_state =
@@ -536,18 +540,18 @@ impl Log {
     }
 
     /// Writes the checkpoint to the archive. The key begins with the maximum size minus the tree's size, so the newest
-    /// checkpoint is listed first.
+    /// checkpoint sorts first.
     async fn anchor_checkpoint(&self, size: u64, note: &str) -> Result<()> {
         if let Some(anchor) = &self.anchor {
             let key = format!("{ANCHORS}{:020}", u64::MAX.saturating_sub(size));
-            // An existing object for this size is kept. `check_growth` compares that object with this tree.
+            // An existing object for this size is kept. `check_growth` compares it with this tree.
             anchor.put_if_version(&key, note.as_bytes(), None).await?;
         }
         Ok(())
     }
 
-    /// Writes the checkpoint with its cosignatures, unless a larger checkpoint exists, or a checkpoint for a different
-    /// tree of the same size.
+    /// Writes the checkpoint with its cosignatures. Writes nothing if a larger checkpoint exists, or a checkpoint for a
+    /// different tree of the same size.
     async fn put_checkpoint(&self, head: TreeHead) -> Result<()> {
         let checkpoint = Checkpoint::new(&self.origin, head).map_err(|error| Error::internal(PUBLISHING, error))?;
         let signed = checkpoint
@@ -595,7 +599,8 @@ fn fits_in_entry(statement: &str) -> bool {
     (1..=LONGEST_STATEMENT).contains(&statement.len())
 }
 
-/// Splits the facts into the facts that this run tries again and the rest. Each minute begins with a different fact.
+/// Splits the changes into those that this run retries and those that it skips. Each minute starts with a different
+/// change.
 fn split_for_retry(mut later: Vec<PendingChange>, now: Timestamp) -> (Vec<PendingChange>, Vec<PendingChange>) {
     let minute = usize::try_from(now.secs() / 60).unwrap_or_default();
     let begin = minute
@@ -613,7 +618,7 @@ fn append_entries(edge: &Edge, entries: &[StoredEntry]) -> Result<AppendResult> 
     appended.map_err(|error| Error::internal(PUBLISHING, error))
 }
 
-/// Parses the tree head from a checkpoint that this log has written.
+/// Parses the tree head from one of this log's checkpoints.
 pub(crate) fn parse_tree_head(checkpoint: &[u8]) -> Result<TreeHead> {
     const READING: &str = "reading the checkpoint";
     let text = std::str::from_utf8(checkpoint).map_err(|error| Error::internal(READING, error))?;

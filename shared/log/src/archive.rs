@@ -1,9 +1,9 @@
 //! The archive: the log's entries by day, as compressed JSON lines for queries.
 //!
-//! A published batch of the log becomes one object, whose name contains the day of the commit and the batch's indices
-//! in the log. The content depends only on the log, so a repetition writes the same lines, and an existing object is
-//! never replaced. An object in the log's bucket stores how far the log is archived. After a failure, or when an
-//! archive is added later, the next runs archive the missing batches. The log does not wait for the archive.
+//! Each published batch of the log becomes one object. The object's name contains the day of the commit and the batch's
+//! indices in the log. The content depends only on the log, so a repeated run writes the same lines, and an existing
+//! object is never replaced. An object in the log's bucket stores the number of archived entries. After a failure, or
+//! when an archive is added later, the next runs archive the missing batches. The log does not wait for the archive.
 
 use crate::{
     append::{CHECKPOINT, parse_tree_head},
@@ -18,14 +18,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::io::{Read as _, Write as _};
 
-/// The key of the object in the log's bucket that stores how far the log is archived.
+/// The key of the object, in the log's bucket, that stores the number of archived entries.
 const ARCHIVED: &str = "archived";
 const ARCHIVING: &str = "archiving the log";
-/// The number of batches that are read before they are archived.
+/// The number of batches that are read at a time.
 const MAX_BATCHES: usize = 100;
 
-/// The columns of an archive line that come from a statement's payload: the name, and the JSON pointers to the value in
-/// the payload of a decision, a receipt and a change. `docs/archive.schema.json` describes the columns.
+/// The archive columns that contain values from a statement's payload. Each row has the column's name, and the JSON
+/// pointers to the value in the payload of a decision, of a receipt, and of a change. `docs/archive.schema.json`
+/// describes the columns.
 const COLUMNS: [(&str, &str, &str, &str); 19] = [
     ("issuer", "/iss", "/iss", "/iss"),
     (
@@ -95,11 +96,11 @@ pub struct Archive {
 pub struct ArchiveResult {
     /// The number of archived entries.
     pub entries: u64,
-    /// The keys of existing objects whose content differs from the log. These objects are not replaced.
+    /// The keys of existing objects whose content differs from the log. The archive does not replace these objects.
     pub differing: Vec<String>,
 }
 
-/// How far a log is archived.
+/// The number of archived entries, and their time.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Position {
     /// The number of archived entries.
@@ -119,7 +120,7 @@ impl Archive {
         &self.objects
     }
 
-    /// Archives published batches until none is left or `is_over` returns `true`.
+    /// Archives published batches until no batch is left or `is_over` returns `true`.
     ///
     /// A concurrent run may write the same objects.
     pub async fn archive_batches(&self, is_over: impl Fn() -> bool + Send) -> Result<ArchiveResult> {
@@ -155,8 +156,7 @@ impl Archive {
         })
     }
 
-    /// Writes the object of a batch unless the object exists. Returns the key if the existing object has different
-    /// content.
+    /// Writes a batch's object, unless the object exists. Returns the key if the existing object has different content.
     async fn put_batch(&self, batch: &IndexedBatch, published: u64) -> Result<Option<String>> {
         let entries = read_unverified_entries(&self.log, published, batch.first..batch.end).await;
         let entries = entries.map_err(|error| Error::internal(ARCHIVING, error))?;
@@ -165,7 +165,7 @@ impl Archive {
         if self.objects.put_if_version(&key, &bytes, None).await? {
             return Ok(None);
         }
-        // A concurrent or earlier run has written the object, or the write failed in between.
+        // The object exists already, because of another run, or because the write failed after it took effect.
         match self.has_object(&key, &text).await? {
             Some(true) => Ok(None),
             Some(false) => Ok(Some(key)),
@@ -179,8 +179,8 @@ impl Archive {
         Ok(present.map(|object| decompress(&object.bytes).is_ok_and(|present| present == text)))
     }
 
-    /// Checks a batch that is already archived. Returns the key of the batch's object if the archive does not have the
-    /// object or its content differs from these entries.
+    /// Checks a batch that is already archived. Returns the key of the batch's object if the object is missing or
+    /// differs from these entries.
     pub(crate) async fn find_difference(&self, batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<Option<String>> {
         let position = self.read_position().await?;
         if batch.first >= position.size {
@@ -199,7 +199,7 @@ impl Archive {
     }
 }
 
-/// Returns the key and the lines of the object for a batch with these entries.
+/// Returns the key and the lines of a batch's object.
 fn archive_object(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, Vec<u8>)> {
     let (mut text, mut last) = (Vec::new(), batch.first);
     for (log_index, entry) in (batch.first..).zip(entries) {
@@ -216,7 +216,7 @@ fn archive_object(batch: &IndexedBatch, entries: &[Vec<u8>]) -> Result<(String, 
     ))
 }
 
-/// Returns the archive line for an entry that was committed at this time.
+/// Returns the archive line of an entry. `committed_at` is the time of the entry's commit.
 fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     let decoded = |part: Option<&str>| {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(part?).ok()?;
@@ -255,7 +255,7 @@ fn archive_line(log_index: u64, committed_at: Timestamp, entry: &str) -> Value {
     Value::Object(line)
 }
 
-/// Compresses with gzip, without a time or a file name, so the result depends only on the text.
+/// Compresses with gzip, without a time and a file name, so that equal texts give equal bytes.
 fn compress(text: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzBuilder::new().write(Vec::new(), Compression::default());
     encoder.write_all(text)?;

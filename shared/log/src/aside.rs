@@ -1,4 +1,4 @@
-//! Reads what is not stated: the oldest pending change, and the facts that were set aside because they can't be stated.
+//! Changes without a statement: reads the oldest pending change, and makes changes pending again that were set aside.
 
 use crate::{
     objects::ObjectStore,
@@ -8,19 +8,19 @@ use crate::{
 use purser_domain::{Error, Result, Timestamp};
 use serde::Deserialize;
 
-/// The key prefix of facts that were set aside.
+/// The key prefix of changes that were set aside.
 pub(crate) const ASIDE: &str = "aside/";
-/// A fact that was set aside, with the reason.
+/// A change that was set aside, with the reason.
 #[derive(Deserialize)]
 pub(crate) struct Aside {
     pub(crate) fact: StoredPendingChange,
     pub(crate) reason: String,
 }
 
-/// The shard name for facts that an operator makes pending again.
+/// The shard name for changes that an operator makes pending again.
 const AGAIN: &str = "again";
 
-/// Returns the time of the oldest fact that is not stated yet; `None` if all facts are stated.
+/// Returns the time of the oldest pending change; `None` if no change is pending.
 pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timestamp>> {
     let (state, _) = State::read_state(objects).await?;
     let mut times: Vec<Timestamp> = state.changes_to_retry().iter().map(|fact| fact.changed_at).collect();
@@ -34,8 +34,8 @@ pub async fn read_oldest_pending(objects: &ObjectStore) -> Result<Option<Timesta
     Ok(times.into_iter().min())
 }
 
-/// Makes up to a thousand facts pending again that were set aside. An operator calls this after the cause is repaired.
-/// Returns the number of facts.
+/// Makes up to a thousand changes pending again that were set aside. An operator calls this after the cause is fixed.
+/// Returns the number of these changes.
 pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Result<usize> {
     const READING: &str = "reading what was set aside";
     let (mut facts, mut keys) = (Vec::new(), Vec::new());
@@ -45,7 +45,7 @@ pub async fn requeue_quarantined(objects: &ObjectStore, now: Timestamp) -> Resul
         };
         let aside: Option<Aside> = serde_json::from_slice(&object.bytes).ok();
         if let Some(mut fact) = aside.and_then(|aside| PendingChange::from_stored(&aside.fact)) {
-            // The sequence number is larger than the numbers from every earlier call.
+            // The sequence number must be above the numbers of all earlier calls.
             let number = i64::try_from(facts.len()).map_err(|error| Error::internal(READING, error))?;
             fact.sequence = format!("{:040}", now.micros().saturating_add(number));
             facts.push(fact);

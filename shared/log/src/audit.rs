@@ -1,5 +1,5 @@
-//! The weekly audit: proves each entry against the newest checkpoint, so every bundle and tile is read, and compares
-//! the entries with the archive.
+//! The weekly audit: proves each entry against the newest checkpoint, and compares the entries with the archive. The
+//! proofs read every bundle and tile of the log.
 
 use crate::{
     append::{CHECKPOINT, parse_tree_head},
@@ -12,12 +12,13 @@ use purser_domain::{Duration, Error, Result, Timestamp};
 use purser_evidence::{ReadError, TreeHead, read_proven_entries};
 use serde::{Deserialize, Serialize};
 
-/// The key of the object that stores the audit's position.
+/// The key of the object that stores the audit's progress.
 const AUDITED: &str = "audited";
 const AUDITING: &str = "auditing the log";
 /// The time from the start of an audit to the start of the next audit.
 const PERIOD: Duration = Duration::from_secs_u32(7 * 86_400);
-/// The number of runs in which an audit completes: one run starts each minute, and a week has 10,080 minutes.
+/// The number of runs per audit. A run starts each minute, and a week has 10,080 minutes, so an audit ends within a
+/// week.
 const RUNS: u64 = 5_000;
 /// The number of batches per run in a small log.
 const MAX_BATCHES: usize = 20;
@@ -33,9 +34,9 @@ struct Position {
     began: i64,
 }
 
-/// Continues the audit of a log, or begins a new audit a week after the last one began. A run ends after its share of
-/// the log, or when `is_over` returns `true`. `report` is called with each difference before the position is stored.
-/// The next run audits objects that can't be read now.
+/// Continues the audit of a log. If the last audit is complete, begins a new audit a week after the last audit began. A
+/// run ends after its share of the log, or when `is_over` returns `true`. `report` is called for each difference before
+/// the progress is stored. Objects that can't be read now are left to the next run.
 pub async fn continue_audit(
     log: &ObjectStore,
     archive: Option<&Archive>,
@@ -48,7 +49,7 @@ pub async fn continue_audit(
     };
     let head = parse_tree_head(&checkpoint.bytes)?;
     let object = log.get(AUDITED).await?;
-    // An unreadable position starts a new audit.
+    // Without a readable position, a new audit starts.
     let position = object.and_then(|object| serde_json::from_slice(&object.bytes).ok());
     let new = Position {
         size: 0,
@@ -106,13 +107,13 @@ async fn audit_batch(
         .map(|entry| statement_subject(&String::from_utf8_lossy(entry)));
     let is_indexed = match about.collect::<Option<Vec<_>>>() {
         Some(about) => batch.has_entries(log, &about).await?,
-        // The daily check reports an entry that is no statement.
+        // An entry that is not a statement is reported by the daily check.
         None => batch.has_object(),
     };
     if !is_indexed {
         report(&subject, "their object of the index differs, or is missing");
     }
-    // A batch without an index object has a different commit time than its archived object, so they are not compared.
+    // A batch without an index object is not compared, because the archived object has another commit time.
     if let Some(archive) = archive
         && batch.has_object()
         && let Some(key) = archive.find_difference(batch, &entries).await?

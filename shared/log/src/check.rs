@@ -1,6 +1,6 @@
 //! Divides the daily check among concurrent runs. Each run claims a range of entries, compares the entries, and records
-//! how far it came. A claim ends after two minutes, so another run repeats the range of a run that failed or stopped.
-//! Comparing an entry twice changes nothing.
+//! its progress. A claim ends after two minutes, so another run takes over the range of a run that failed or stopped.
+//! Comparing an entry twice does no harm.
 
 use crate::{
     find::{FINDING, LogReader, statement_subject},
@@ -14,28 +14,28 @@ use std::ops::Range;
 
 /// The key of the object that stores the progress.
 const CHECKED: &str = "checked";
-/// How long a claim lasts: longer than a run.
+/// The duration of a claim, which is longer than a run.
 const CLAIMED_FOR: Duration = Duration::from_secs_u32(120);
-/// The number of entries after which a range takes no further batch.
+/// A range with this number of entries takes no further batch.
 const MIN_ENTRIES: u64 = 1_024;
-/// The maximum number of batches in a range. In a quiet log a batch has a few entries.
+/// The maximum number of batches in a range. In a quiet log, a batch has only a few entries.
 const MAX_BATCHES: usize = 20;
-/// How long runs help after a run found more entries than a range has.
+/// The time for which several runs share the check after a run found more entries than a range has.
 const BUSY_FOR: Duration = Duration::from_secs_u32(600);
-/// The maximum number of ranges that are claimed or failed, so that the object stays small.
+/// The maximum number of ranges that are claimed or failed, which keeps the object small.
 const MAX_CLAIMS: usize = 100;
 
-/// How far the log was compared with the tables.
+/// The progress of the check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// The number of entries that were claimed so far.
+    /// The number of claimed entries, including finished claims.
     size: u64,
-    /// The time at which the last of these entries was committed, in microseconds.
+    /// The commit time of the last claimed entry, in microseconds.
     at: i64,
-    /// The time until which runs help, in microseconds.
+    /// The time until which several runs share the check, in microseconds.
     #[serde(default)]
     busy_until: i64,
-    /// The ranges of these entries that are not compared.
+    /// The claimed ranges that are not finished.
     #[serde(default)]
     claims: Vec<ClaimedEntries>,
 }
@@ -45,11 +45,11 @@ struct Progress {
 pub struct ClaimedEntries {
     first: u64,
     end: u64,
-    /// The first entry that is not compared.
+    /// The first entry of the range that is not compared yet.
     next: u64,
-    /// The time at which the entry before `first` was committed, in microseconds.
+    /// The commit time of the entry before `first`, in microseconds.
     after: i64,
-    /// The time at which the last entry was committed, in microseconds.
+    /// The commit time of the last entry in the range, in microseconds.
     at: i64,
     /// The end of the claim, in microseconds.
     claimed_until: i64,
@@ -58,14 +58,14 @@ pub struct ClaimedEntries {
 /// The content of claimed entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntriesToCheck {
-    /// The indices and exact statements of the entries that are not compared.
+    /// The indices and exact statements of the entries that are not compared yet.
     pub statements: Vec<(u64, String)>,
     /// The entry ranges whose index object is missing or differs from the entries.
     pub misindexed: Vec<Range<u64>>,
 }
 
 impl ClaimedEntries {
-    /// Returns the time at which the last entry was committed.
+    /// Returns the commit time of the last entry.
     pub fn committed_at(&self) -> Timestamp {
         Timestamp::from_micros(self.at).unwrap_or(Timestamp::EPOCH)
     }
@@ -77,13 +77,14 @@ impl ClaimedEntries {
 }
 
 impl LogReader {
-    /// Returns whether more entries were due lately than one run compares at a time.
+    /// Returns whether more entries were due recently than one run compares at a time.
     pub async fn is_check_busy(&self, now: Timestamp) -> Result<bool> {
         let (progress, _) = self.progress().await?;
         Ok(progress.busy_until > now.micros())
     }
 
-    /// Claims entries that were committed a day ago; `None` if no such entries are left or other runs have all claims.
+    /// Claims entries that were committed at least a day ago. Returns `None` if no such entries are left, or if the
+    /// maximum number of ranges is claimed.
     pub async fn claim_entries(&self, now: Timestamp) -> Result<Option<ClaimedEntries>> {
         loop {
             let (mut progress, version) = self.progress().await?;
@@ -145,7 +146,7 @@ impl LogReader {
             let range = batch.first..batch.end;
             let of_batch = statements.iter().filter(|(index, _)| range.contains(index));
             let about: Option<Vec<About>> = of_batch.map(|(_, statement)| statement_subject(statement)).collect();
-            // The check of the entry itself reports an entry without a subject.
+            // An entry without a subject is reported when the entry itself is checked.
             if let Some(about) = about
                 && !batch.has_entries(&self.0, &about).await?
             {
@@ -183,7 +184,7 @@ impl LogReader {
         Ok((progress, Some(object.version)))
     }
 
-    /// Replaces the progress if it still has the version that was read. Returns `false` otherwise.
+    /// Replaces the stored progress if it has the version that was read. Otherwise returns `false`.
     async fn replace_progress(&self, progress: &Progress, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(progress).map_err(|error| Error::internal(FINDING, error))?;
         self.0.put_if_version(CHECKED, &bytes, version).await

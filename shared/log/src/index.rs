@@ -1,5 +1,6 @@
-//! The index from decisions and payments to the log's entries. Each committed batch has one object, whose key contains
-//! the time range of the batch's subjects, so a search reads only the objects that may contain the subject.
+//! The index from decisions and payments to the log's entries. Each committed batch has an index object. The object's
+//! key contains the time range of the decisions and payments in the batch, so a search reads only the objects that may
+//! contain an entry.
 
 use crate::objects::ObjectStore;
 use purser_domain::{Duration, Error, Result, Timestamp};
@@ -11,17 +12,17 @@ use uuid::Uuid;
 const PREFIX: &str = "index/";
 const READING: &str = "reading the log's index";
 
-/// How far the writer's clock may be behind the clock of the facts.
+/// The maximum difference between the writer's clock and the clock of a change.
 const SKEW: Duration = Duration::from_secs_u32(120);
-/// The number of keys that one list call returns.
+/// The maximum number of keys per list call.
 const LISTED: u16 = 1_000;
-/// The maximum number of list calls per search. At four commits a minute, the calls cover three days; a fact is tried
-/// again for one day.
+/// The maximum number of list calls per search. At four commits a minute, these calls cover three days. A change is
+/// retried for one day.
 const MAX_PAGES: u8 = 18;
 
-/// The subject of an entry: a decision by its transaction, a receipt or a payment's change by the settlement, and an
-/// approval's change by the transaction of the decision that required the approval. All ids are `UUIDv7`s with the time
-/// of the decision.
+/// The subject of an entry. A decision is identified by its transaction; a receipt and a payment's change by the
+/// settlement; an approval's change by the transaction of the decision that required the approval. All ids are
+/// `UUIDv7`s with the time of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct About {
     pub(crate) kind: StatementKind,
@@ -50,12 +51,12 @@ impl StoredIndex {
     }
 }
 
-/// Returns the microseconds of a `UUIDv7` with the layout of [`purser_domain::SettlementId`].
+/// Returns the microseconds in a `UUIDv7` that has the layout of [`purser_domain::SettlementId`].
 fn uuid_micros(id: Uuid) -> i64 {
     purser_domain::SettlementId::from_uuid(id).authorized_at().micros()
 }
 
-/// Writes the index object of a batch. `first` is the log index of the batch's first entry.
+/// Writes a batch's index object. `first` is the log index of the batch's first entry.
 pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64, entries: &[About]) -> Result<()> {
     let times = entries.iter().map(|entry| uuid_micros(entry.id));
     let (Some(least), Some(most)) = (times.clone().min(), times.max()) else {
@@ -67,26 +68,26 @@ pub(crate) async fn write_index(objects: &ObjectStore, at: Timestamp, first: u64
     objects.put(&key, &bytes).await
 }
 
-/// The cause of the error for an index object that is malformed, because the log did not write it.
+/// The cause of an error about a malformed index object, which the log can't have written.
 #[derive(Debug, thiserror::Error)]
 #[error("the object `{0}` can't be read")]
 pub struct UnreadableObject(String);
 
 impl UnreadableObject {
-    /// Returns whether an error was caused by an unreadable object, so that a retry cannot help.
+    /// Returns whether an unreadable index object caused an error. If so, a retry fails too.
     pub fn is_cause_of(error: &Error) -> bool {
         error.cause().is_some_and(|cause| cause.source().is::<Self>())
     }
 }
 
-/// A batch of the log, as described by the index keys.
+/// A batch of the log, as the keys of index objects describe it.
 pub(crate) struct IndexedBatch {
-    /// The time at which the batch was committed. A batch without an index object has the time of the next batch.
+    /// The commit time of the batch. A batch without an index object gets the time of the next batch.
     pub(crate) at: Timestamp,
     pub(crate) first: u64,
     /// The index after the batch's last entry.
     pub(crate) end: u64,
-    /// The key of the index object; `None` if it is missing.
+    /// The key of the index object; `None` if the object is missing.
     key: Option<String>,
 }
 
@@ -96,7 +97,7 @@ impl IndexedBatch {
         self.key.is_some()
     }
 
-    /// Returns whether the index object has exactly these entries.
+    /// Returns whether the index object contains exactly these entries.
     pub(crate) async fn has_entries(&self, objects: &ObjectStore, entries: &[About]) -> Result<bool> {
         let object = match &self.key {
             Some(key) => objects.get(key).await?,
@@ -107,10 +108,10 @@ impl IndexedBatch {
     }
 }
 
-/// Returns up to `max` consecutive batches, in order, that begin with the entry `first` in a log of `size` entries. The
-/// batch before `first` was committed at `at`. The function reads only keys, so an unreadable object does not stop the
-/// caller. The last batch is left out while it has no index object. The caller must read `size` first, because a batch
-/// is indexed before it is published.
+/// Returns up to `max` consecutive batches, in order. The first batch begins with the entry `first`, and the log has
+/// `size` entries. The batch before `first` was committed at `at`. Reads only keys, so an unreadable object does not
+/// stop the caller. Omits the last batch if its index object is missing. The caller must read `size` first, because a
+/// batch is indexed before it is published.
 pub(crate) async fn read_batches_from(
     objects: &ObjectStore,
     first: u64,
@@ -123,14 +124,15 @@ pub(crate) async fn read_batches_from(
     let is_cut = listed.len() >= usize::from(LISTED);
     let mut keys = BTreeMap::new();
     for key in listed {
-        // The log writes no index object with a different key format.
+        // A key with a different format does not belong to an index object of this log.
         let Some((at, [begins, ..])) = parse_key(&key) else {
             continue;
         };
         if let (Some(at), Ok(begins)) = (Timestamp::from_micros(at), u64::try_from(begins))
             && (first..size).contains(&begins)
         {
-            // If a batch has two objects, the earlier one is the log's, or is reported.
+            // If a batch has two objects, the earlier object counts. If the earlier object is not from the log, the
+            // check reports it.
             keys.entry(begins).or_insert((at, key));
         }
     }
@@ -166,8 +168,8 @@ pub(crate) async fn first_decision_time(objects: &ObjectStore) -> Result<Option<
     Ok(key.and_then(|(_, [_, least, _])| Timestamp::from_micros(least)))
 }
 
-/// Parses the commit time, the index of the first entry and the time range from a key; `None` if it is no key of a
-/// batch.
+/// Parses the commit time, the index of the first entry and the time range from a key; `None` if the key does not
+/// belong to a batch.
 fn parse_key(key: &str) -> Option<(i64, [i64; 3])> {
     let mut parts = key.strip_prefix(PREFIX)?.split('-');
     let mut number = || parts.next()?.parse::<i64>().ok();
@@ -184,17 +186,19 @@ async fn read_index_object(objects: &ObjectStore, key: &str) -> Result<Option<St
         .map_err(|_| Error::internal(READING, UnreadableObject(key.to_owned())))
 }
 
-/// Returns the log indices of the entries with this subject that were stated at or after `since`, in order.
+/// Returns the log indices of the entries with this subject whose statements were made at or after `since`, in order.
 ///
-/// An unreadable object is an error only if it may contain the subject: for a decision, if no other object has the
-/// decision; for a receipt or change, always, because the object may have a later one.
+/// An unreadable object is an error only if it may contain an entry that is searched. For a decision, this is the case
+/// if no other object contains the decision. For a receipt or a change, this is always the case, because the object may
+/// contain a later entry.
 pub(crate) async fn find_entries(objects: &ObjectStore, about: About, since: Timestamp) -> Result<Vec<u64>> {
     let mut after = format!("{PREFIX}{:016}", since.before(SKEW).micros());
     let (mut found, mut unreadable) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let keys = objects.list(PREFIX, Some(&after), LISTED).await?;
         for key in &keys {
-            // A payment may be confirmed again after a reorganization, but a decision is stated once.
+            // A decision has only one statement. A payment may have several receipts, because it may be confirmed again
+            // after a reorganization.
             if about.kind == StatementKind::Decision && !found.is_empty() {
                 return Ok(found);
             }

@@ -1,13 +1,13 @@
-//! The deployment's log of signed statements: stores its objects, appends statements and finds them.
+//! The deployment's log of signed statements: stores the log's objects, appends statements, and finds statements.
 //!
 //! | file | content |
 //! |---|---|
 //! | `objects.rs` | the bucket, or a folder in the local stack |
-//! | `pending.rs` | the facts to state, in the order of the table streams |
-//! | `signed.rs` | statements that were signed ahead of their commit |
-//! | `state.rs` | the size and the root of the log, and how far the facts are stated |
-//! | `aside.rs` | what is not stated: the oldest pending change, and facts that were set aside |
-//! | `missing.rs` | makes changes pending again that have no statement in the log |
+//! | `pending.rs` | the changes that need a statement, in the order of the table streams |
+//! | `signed.rs` | statements that were signed before the run that commits them |
+//! | `state.rs` | the size and the root of the log, and the progress per shard |
+//! | `aside.rs` | changes without a statement: the oldest pending change, and changes that were set aside |
+//! | `missing.rs` | makes changes pending that have no statement in the log |
 //! | `append.rs` | appends statements and publishes the tiles, the index and the checkpoint |
 //! | `index.rs` | the index from decisions and payments to entries |
 //! | `find.rs` | finds a statement with its proof |
@@ -25,9 +25,9 @@
 //! ```
 //!
 //! Invariants: a writer can replace only the state that it has read (`If-Match`), so two writers can't fork the log.
-//! Entries are committed before they are published, and are published from the committed object, so every repetition
-//! writes the same objects. A fact is stated once, because the state has the last sequence number of each shard. A fact
-//! that can't be stated is set aside and does not block other facts.
+//! Entries are committed before they are published, and they are published from the committed object, so a repeated run
+//! writes the same objects. A change gets one statement, because the state contains the last sequence number of each
+//! shard. A change for which no statement can be signed is set aside and does not block other changes.
 //!
 //! `shared/evidence` implements signatures, tiles and proofs. `shared/domain` defines the content of statements.
 

@@ -1,8 +1,8 @@
-//! Makes decisions and payments pending again that have no statement in the log, because the streams lost their records
-//! or because they were made before the deployment had a log.
+//! Makes decisions and payments pending that have no statement in the log. Either the streams lost their records, or
+//! they are older than the deployment's log.
 //!
-//! Changes within the last day are left to the streams, so no stream record can arrive later for a change that is
-//! pending again. Facts that are pending or were set aside stay unchanged.
+//! Changes of the last day are skipped, because the streams still have their records. No stream record can therefore
+//! arrive later for a change that was made pending. Changes that are already pending or were set aside stay unchanged.
 
 use crate::{
     aside::{ASIDE, Aside},
@@ -18,9 +18,9 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The age after which no stream has a change's record any more: a day and an hour.
+/// The age after which no stream has the record of a change: a day, plus an hour.
 const FORGOTTEN: Duration = Duration::from_secs_u32(25 * 3_600);
-/// The shard name for facts that are pending again.
+/// The shard name for changes that were made pending here.
 const SHARD: &str = "missing";
 
 /// The result of a search for missing statements.
@@ -33,14 +33,14 @@ pub struct MissingStatements {
 }
 
 impl MissingStatements {
-    /// Counts a statement that is not pending again.
+    /// Counts a statement that can't be made pending again.
     fn count_unrecoverable(&mut self, reason: impl Into<String>) {
         let count = self.reasons.entry(reason.into()).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// Makes the facts of these decisions pending that have no statement in the log. Each decision comes with the hex
-    /// digits of its row's current hash.
+    /// Makes the changes of these decisions pending that have no statement in the log. Each decision comes with the
+    /// current hash of its row, as hexadecimal digits.
     pub async fn requeue_missing(
         &mut self,
         objects: &ObjectStore,
@@ -83,7 +83,7 @@ impl MissingStatements {
     }
 }
 
-/// Returns the facts to state for a decision, according to its record, each with the time of the change.
+/// Returns the changes of a decision that need a statement, each with the time of the change.
 fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)> {
     let at = decision.decided_at();
     let payment = |settlement: &Settlement| match settlement.state {
@@ -116,7 +116,7 @@ fn changes_to_state(decision: &LoggedDecision) -> Vec<(StatedChange, Timestamp)>
     }
 }
 
-/// Returns whether the log has a statement of this fact.
+/// Returns whether the log has a statement about this change.
 async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, fact: &StatedChange) -> Result<bool> {
     let (kind, id, name) = match (fact, decision) {
         (StatedChange::Confirmed(id, _), _) => (StatementKind::Receipt, id.uuid(), None),
@@ -150,7 +150,7 @@ async fn is_in_log(objects: &ObjectStore, decision: &LoggedDecision, fact: &Stat
     Ok(false)
 }
 
-/// Returns the pending facts, and the facts that were set aside with the reason.
+/// Returns the pending changes, and the changes that were set aside with their reasons.
 async fn find_pending_changes(objects: &ObjectStore) -> Result<Vec<(StatedChange, Option<String>)>> {
     let (state, _) = State::read_state(objects).await?;
     let mut facts: Vec<_> = state

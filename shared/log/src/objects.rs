@@ -20,11 +20,11 @@ use std::{
 };
 use tokio::{sync::Mutex, time::sleep};
 
-/// The number of concurrent calls. At 30 ms each, these make about 3,200 calls a second, which is below S3's limit per
-/// prefix.
+/// The maximum number of concurrent calls. At 30 ms each, 96 concurrent calls are about 3,200 calls a second, which is
+/// below S3's limit per prefix.
 pub(crate) const AT_ONCE: usize = 96;
 
-/// The object store of the log. Clones share all state.
+/// The log's object store. Clones share all state.
 #[derive(Clone, Debug)]
 pub struct ObjectStore(Place);
 
@@ -37,11 +37,11 @@ enum Place {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// The number of writes that still succeed; `None` for any number.
+    /// The number of writes that still succeed; `None` for no limit.
     writes: Option<AtomicU32>,
     /// The duration of each call.
     latency: Duration,
-    /// Held during a conditional write. All functions of a local stack run in one process.
+    /// Held during a conditional write. All functions of a local stack run in one process, so a lock is sufficient.
     lock: Mutex<()>,
 }
 
@@ -59,7 +59,7 @@ pub struct StoredObject {
 }
 
 impl ObjectStore {
-    /// Opens the bucket with this name, or a folder if the name is `folder:<path>`, as in the local stack.
+    /// Opens the bucket with this name, or a folder if the name is `folder:<path>`. The local stack uses a folder.
     pub fn open(aws: &SdkConfig, name: &str) -> Self {
         match name.strip_prefix("folder:") {
             Some(path) => Self::open_folder(path),
@@ -75,17 +75,17 @@ impl ObjectStore {
         })
     }
 
-    /// Opens a folder, which is created on the first write.
+    /// Opens a folder. The first write creates the folder.
     pub fn open_folder(path: impl Into<PathBuf>) -> Self {
         Self::with_folder(path.into(), None, Duration::ZERO)
     }
 
-    /// Opens a folder in which only this number of writes and deletions succeeds, for tests of interrupted runs.
+    /// Opens a folder in which only this number of writes and deletions succeeds. Tests of interrupted runs use it.
     pub fn open_interrupted_folder(path: impl Into<PathBuf>, writes: u32) -> Self {
         Self::with_folder(path.into(), Some(AtomicU32::new(writes)), Duration::ZERO)
     }
 
-    /// Opens a folder in which each call takes this long, for tests that count consecutive calls.
+    /// Opens a folder in which each call takes this long. Tests that count consecutive calls use it.
     pub fn with_latency(path: impl Into<PathBuf>, latency: Duration) -> Self {
         Self::with_folder(path.into(), None, latency)
     }
@@ -100,7 +100,7 @@ impl ObjectStore {
         Self(Place::Folder(Arc::new(folder)))
     }
 
-    /// Reads an object; `None` if it does not exist.
+    /// Reads an object; `None` if the object does not exist.
     pub async fn get(&self, key: &str) -> Result<Option<StoredObject>> {
         const READING: &str = "reading an object";
         match &self.0 {
@@ -143,9 +143,9 @@ impl ObjectStore {
         }
     }
 
-    /// Writes an object if the existing object has this version, or, for `None`, if no object exists (user guide,
-    /// "Conditional writes"). Returns `false` if the condition failed, and also if an earlier attempt of this call has
-    /// written the object.
+    /// Writes an object on a condition (user guide, "Conditional writes"): the existing object has this version or, for
+    /// `None`, no object exists. Returns `false` if the condition failed, which includes the case that an earlier
+    /// attempt of this call has written the object.
     pub async fn put_if_version(&self, key: &str, bytes: &[u8], version: Option<&ObjectVersion>) -> Result<bool> {
         const WRITING: &str = "writing an object under a condition";
         match &self.0 {
@@ -276,7 +276,7 @@ impl Folder {
     }
 }
 
-/// Collects the keys of the files below a folder, except for temporary files.
+/// Collects the keys of all files in a folder, except temporary files.
 fn collect_keys(root: &Path, folder: &Path, keys: &mut Vec<String>) -> io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

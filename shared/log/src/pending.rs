@@ -1,5 +1,5 @@
-//! The facts to state. `history` writes an object for each batch of a shard, in which a fact has the sequence number of
-//! its record, so a repeated batch writes the same facts again.
+//! The pending changes: changes that need a statement. `history` writes an object per batch of a shard. A change in the
+//! object has the sequence number of its stream record, so a repeated batch writes the same changes again.
 
 use crate::objects::ObjectStore;
 use purser_domain::{
@@ -12,7 +12,7 @@ use std::fmt;
 /// The key prefix of pending batches.
 pub(crate) const PREFIX: &str = "pending/";
 
-/// A fact that the log states.
+/// A change of a payment or of an approval that the log states.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StatedChange {
     /// A payment was authorized.
@@ -23,7 +23,7 @@ pub enum StatedChange {
     Confirmed(SettlementId, Confirmation),
     /// The confirmation of a payment or a withdrawal was reverted by this decision.
     Reverted(TransactionId),
-    /// A payment or a withdrawal expired, and its amount was released at this time (whole seconds).
+    /// A payment or a withdrawal expired, and its amount was released at this time (in whole seconds).
     Released(SettlementId, Timestamp),
     /// A withdrawal was authorized.
     Withdrawn(SettlementId),
@@ -42,28 +42,28 @@ pub struct Confirmation {
     pub settled_at: Timestamp,
 }
 
-/// A fact with its agent and its stream record.
+/// A change, with its agent and its stream record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingChange {
-    /// The sequence number, padded so that the text order equals the order of the shard's records.
+    /// The sequence number of the stream record, padded so that text order is record order.
     pub sequence: String,
-    /// The time of the record, in whole seconds.
+    /// The time of the stream record, in whole seconds.
     pub changed_at: Timestamp,
     /// The agent.
     pub agent: AgentId,
-    /// The fact to state.
+    /// The change.
     pub fact: StatedChange,
-    /// The hash of the row in the stream, in hexadecimal. If the table's row has a different hash, the fact is not
-    /// stated.
+    /// The hash of the row in the stream record, in hexadecimal. If the row in the table has a different hash, no
+    /// statement is signed.
     pub row: String,
 }
 
-/// The facts of a shard's batch, in the order of their records.
+/// The changes of one batch of a shard, in record order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingBatch {
     /// The shard id.
     pub shard: String,
-    /// The facts.
+    /// The changes.
     pub facts: Vec<PendingChange>,
 }
 
@@ -75,15 +75,15 @@ pub struct PendingPosition(String);
 pub(crate) struct ReadBatch {
     pub(crate) shard: String,
     pub(crate) facts: Vec<PendingChange>,
-    /// Values that can't be parsed as facts.
+    /// Values that can't be parsed as changes.
     pub(crate) unreadable: Vec<Value>,
 }
 
-/// The stored JSON of a fact.
+/// The stored JSON of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredPendingChange {
     seq: String,
-    /// The time of the record, in seconds.
+    /// The time of the stream record, in seconds.
     at: u64,
     agent: String,
     row: String,
@@ -213,7 +213,7 @@ impl fmt::Display for PendingPosition {
 }
 
 impl PendingBatch {
-    /// Writes the object of a batch unless the batch has no facts.
+    /// Writes a batch's object, unless the batch has no changes.
     pub async fn write_batch(&self, objects: &ObjectStore) -> Result<()> {
         let (Some(first), Some(last)) = (self.facts.first(), self.facts.last()) else {
             return Ok(());
@@ -237,13 +237,13 @@ impl PendingBatch {
         }
     }
 
-    /// Lists a shard's first objects, in the order of its records.
+    /// Lists a shard's first objects, in record order.
     pub(crate) async fn list_batches(objects: &ObjectStore, shard: &str, max: u16) -> Result<Vec<PendingPosition>> {
         let keys = objects.list(&format!("{PREFIX}{shard}/"), None, max).await?;
         Ok(keys.into_iter().map(PendingPosition).collect())
     }
 
-    /// Reads the batch of an object; `None` if the object was deleted meanwhile.
+    /// Reads the batch in an object; `None` if the object was deleted meanwhile.
     pub(crate) async fn read_batch(objects: &ObjectStore, place: &PendingPosition) -> Result<Option<ReadBatch>> {
         let Some(object) = objects.get(&place.0).await? else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Statements that were signed ahead, in parallel: `events` writes an object for each busy stream batch. The run that
-//! commits the facts uses these statements, so the run reads few tables and signs little.
+//! Statements that were signed early and in parallel: `events` writes an object for each busy stream batch. The run
+//! that commits the changes uses these statements, so the run reads few tables and signs few statements.
 
 use crate::{
     objects::{AT_ONCE, ObjectStore},
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const PREFIX: &str = "signed/";
-/// The maximum number of objects that a run reads, oldest first, because a run also states the oldest facts of each
-/// shard first.
+/// The maximum number of objects that a run reads. The oldest objects are read first, because a run also processes the
+/// oldest changes of each shard first.
 const MAX_OBJECTS: u16 = 256;
-/// The maximum size of an object's statements in bytes. The run that commits the facts signs the rest.
+/// The maximum total size of an object's statements, in bytes. The run that commits the changes signs the rest.
 const MAX_BYTES: usize = 256 << 10;
-/// The age at which an object is deleted even if statements are unused. By then their facts are stated or set aside, or
-/// are tried again.
+/// The age at which an object is deleted, even if some statements are unused. By then, the changes have statements,
+/// were set aside, or are retried.
 const KEPT: Duration = Duration::from_secs_u32(600);
 
 #[derive(Serialize, Deserialize)]
@@ -26,7 +26,7 @@ struct StoredStatement {
     statement: String,
 }
 
-/// Writes the statements of a stream batch unless there are none.
+/// Writes the statements of a stream batch, if there are any.
 pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, String)]) -> Result<()> {
     let Some((first, _)) = signed.first() else {
         return Ok(());
@@ -51,17 +51,17 @@ pub async fn write_signed(objects: &ObjectStore, signed: &[(PendingChange, Strin
     objects.put(&key, &bytes).await
 }
 
-/// The statements that were signed ahead and not used yet.
+/// The early statements that are not used yet.
 #[derive(Default)]
 pub(crate) struct SignedBatch {
-    /// Each statement with its fact and the index of its object, by the fact's agent and sequence number.
+    /// Each statement with its change and the index of its object, by the change's agent and sequence number.
     statements: BTreeMap<(AgentId, String), (PendingChange, String, usize)>,
-    /// The objects' keys, each with the number of unused statements and the newest fact's time.
+    /// The objects' keys, each with the number of unused statements and the time of the newest change.
     objects: Vec<(String, usize, Timestamp)>,
 }
 
 impl SignedBatch {
-    /// Reads the first objects. The facts in an unreadable object count as not signed.
+    /// Reads the first objects. The changes in an unreadable object have no early statement.
     pub(crate) async fn read_all(objects: &ObjectStore) -> Result<Self> {
         let keys = objects.list(PREFIX, None, MAX_OBJECTS).await?;
         let read = keys.into_iter().map(|key| async move {
@@ -87,7 +87,7 @@ impl SignedBatch {
         Ok(signed)
     }
 
-    /// Removes and returns the statement of exactly this fact.
+    /// Removes and returns the statement about exactly this change.
     pub(crate) fn take_statement(&mut self, fact: &PendingChange) -> Option<String> {
         let (signed, statement, place) = self.statements.remove(&(fact.agent, fact.sequence.clone()))?;
         if let Some((_, left, _)) = self.objects.get_mut(place) {
@@ -96,7 +96,7 @@ impl SignedBatch {
         (signed == *fact).then_some(statement)
     }
 
-    /// Returns the keys of the objects without unused statements, and of the objects that are old enough to delete.
+    /// Returns the keys of the objects to delete: objects without unused statements, and old objects.
     pub(crate) fn spent_keys(self, now: Timestamp) -> Vec<String> {
         let objects = self.objects.into_iter();
         let spent = objects.filter(|(_, left, newest)| *left == 0 || now.since(*newest) >= KEPT);

@@ -1,4 +1,4 @@
-//! The state of the log: its size and root, how much is published, and how far the facts of each shard are stated.
+//! The state of the log: the size, the root, the published part, and the progress per shard.
 
 use crate::{
     objects::{ObjectStore, ObjectVersion},
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const KEY: &str = "state.json";
 
-/// How long a shard's last sequence number is kept. A stream keeps its records for a day.
+/// The time for which a shard's last sequence number is kept. A stream keeps its records for a day.
 const SHARDS_KEPT: Duration = Duration::from_secs_u32(3 * 86_400);
 
 /// The stored state.
@@ -21,11 +21,11 @@ pub(crate) struct State {
     committed: Option<Head>,
     /// The tree of the published tiles.
     published: Option<Head>,
-    /// The object with the entries that are committed and not published.
+    /// The object with the entries that are committed and not yet published.
     batch: Option<Batch>,
-    /// The last stated sequence number per shard.
+    /// The progress per shard.
     shards: BTreeMap<String, Shard>,
-    /// The facts that could not be read, which later runs try again.
+    /// The changes that could not be read. Later runs retry these changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     later: Vec<StoredPendingChange>,
 }
@@ -47,10 +47,11 @@ pub(crate) struct Batch {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Shard {
-    /// The sequence number up to which all facts are stated.
+    /// All changes up to this sequence number are processed.
     sequence: String,
     at: i64,
-    /// The sequence numbers of later facts that are also stated, because the facts of different agents are interleaved.
+    /// The sequence numbers of later changes that are also processed, because the changes of different agents are
+    /// interleaved.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     ahead: BTreeSet<String>,
 }
@@ -72,7 +73,7 @@ fn from_tree_head(head: &TreeHead) -> Head {
 }
 
 impl State {
-    /// Reads the state and its version; an empty state before the first statement.
+    /// Reads the state and its version. Returns an empty state before the first statement.
     pub(crate) async fn read_state(objects: &ObjectStore) -> Result<(Self, Option<ObjectVersion>)> {
         let Some(object) = objects.get(KEY).await? else {
             return Ok((Self::default(), None));
@@ -82,7 +83,7 @@ impl State {
         Ok((state, Some(object.version)))
     }
 
-    /// Replaces the stored state if it still has the version that was read. Returns `false` otherwise.
+    /// Replaces the stored state if it has the version that was read. Otherwise returns `false`.
     pub(crate) async fn replace_state(&self, objects: &ObjectStore, version: Option<&ObjectVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(self).map_err(|error| Error::internal("writing the log's state", error))?;
         objects.put_if_version(KEY, &bytes, version).await
@@ -100,15 +101,15 @@ impl State {
         self.batch.as_ref()
     }
 
-    /// Returns whether the fact of this record is already stated.
+    /// Returns whether the change in this record is already processed.
     pub(crate) fn is_stated(&self, shard: &str, sequence: &str) -> bool {
         self.shards
             .get(shard)
             .is_some_and(|known| known.sequence.as_str() >= sequence || known.ahead.contains(sequence))
     }
 
-    /// Records that the fact of this record is stated. Without `is_ahead`, all earlier facts of the shard are stated
-    /// too.
+    /// Records that the change in this record is processed. Without `is_ahead`, all earlier changes of the shard are
+    /// processed too.
     pub(crate) fn record_stated(&mut self, shard: &str, sequence: &str, is_ahead: bool, now: Timestamp) {
         let known = self.shards.entry(shard.to_owned()).or_default();
         known.at = now.micros();
@@ -124,12 +125,10 @@ impl State {
         self.shards.retain(|_, shard| shard.at >= oldest);
     }
 
-    /// Returns the facts to try again.
     pub(crate) fn changes_to_retry(&self) -> Vec<PendingChange> {
         self.later.iter().filter_map(PendingChange::from_stored).collect()
     }
 
-    /// Sets the facts to try again.
     pub(crate) fn set_changes_to_retry(&mut self, facts: &[PendingChange]) {
         self.later = facts.iter().map(PendingChange::to_stored).collect();
     }

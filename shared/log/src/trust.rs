@@ -1,30 +1,30 @@
-//! The trust document: the keys that verify a deployment's statements and checkpoints, as `purser verify --trust` reads
-//! it.
+//! The trust document: the keys that verify a deployment's statements and checkpoints. `purser verify --trust` reads
+//! this document.
 //!
-//! A reader should download the document once and keep it, because anyone who could replace the log could also replace
-//! this object.
+//! A verifier should download the document once and keep it, because somebody who can replace the log could also
+//! replace this document.
 
 use crate::witnesses::Witnesses;
 use purser_domain::{Error, Result};
 use purser_evidence::{Jwk, JwkSet, VerifierKey};
 use serde::{Deserialize, Serialize};
 
-/// The object's key.
+/// The key of the document's object.
 pub const TRUST: &str = "trust.json";
 
-/// The keys of a deployment. Earlier keys stay, so that earlier statements and proofs verify.
+/// The keys of a deployment. Earlier keys stay in the document, so that earlier statements and proofs can be verified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrustDocument {
     /// The statement keys, the current key first.
     pub jwks: JwkSet,
     /// The log keys, the current key first.
     pub logs: Vec<LogKey>,
-    /// The vkeys of the current witnesses. The reader sets how many cosignatures it requires as `quorum`.
+    /// The vkeys of the current witnesses. The verifier chooses the required number of cosignatures as `quorum`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witnesses: Vec<String>,
 }
 
-/// A key that signs checkpoints now or signed them earlier.
+/// A current or former signing key of checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogKey {
     /// The key (c2sp.org/signed-note).
@@ -39,7 +39,7 @@ impl TrustDocument {
         serde_json::from_slice(bytes).map_err(|error| Error::internal("reading the log's keys", error))
     }
 
-    /// Returns the document for a deployment that now signs with these keys. `known` is the previous document.
+    /// Returns the document for a deployment with these current keys. `known` is the previous document.
     pub fn new(
         key: &Jwk,
         log: &VerifierKey,

@@ -1,8 +1,8 @@
 //! The witnesses that cosign the log's checkpoints (c2sp.org/tlog-witness).
 //!
-//! A witness cosigns a checkpoint only if its tree extends the tree that the witness cosigned before, so a reader who
-//! requires cosignatures accepts no fork and no truncated log. A failing witness does not stop the log: its cosignature
-//! is missing, and a later run requests it again.
+//! A witness cosigns a checkpoint only if the tree extends the tree that the witness cosigned last. A verifier who
+//! requires cosignatures therefore accepts no forked and no truncated log. If a witness fails, the log continues
+//! without this cosignature, and a later run requests the cosignature again.
 
 use crate::objects::ObjectStore;
 use futures_util::future::join_all;
@@ -15,9 +15,10 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time within which a witness must cosign.
+/// The timeout of a request for a cosignature.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a witness gets no request after a failure, so that it delays the log by at most [`TIMEOUT`] in this time.
+/// The pause after a witness failed. During the pause, the witness gets no request, so a failing witness delays the log
+/// by at most [`TIMEOUT`] per pause.
 const PAUSE: Duration = Duration::from_mins(5);
 /// The maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 16 * 1024;
@@ -32,14 +33,14 @@ pub struct Witnesses {
 #[derive(Debug)]
 struct Witness {
     key: VerifierKey,
-    /// The URL of `add-checkpoint`.
+    /// The URL for `add-checkpoint` requests.
     url: Url,
     paused_until: Mutex<Option<Instant>>,
 }
 
-/// The reason why a witness did not cosign.
+/// Why a witness did not cosign.
 enum NotCosigned {
-    /// The witness did not respond, or its response is invalid.
+    /// The witness did not respond, or the response is invalid.
     Failed(String),
     /// The witness has cosigned a tree that this log does not extend.
     Contradicts(String),
@@ -50,8 +51,8 @@ impl Witnesses {
     pub const MAX: usize = 8;
 
     /// Parses a list of `<vkey> <URL>`, separated by spaces. The URL is the prefix of `add-checkpoint`. Returns `None`
-    /// if a witness is malformed or repeated, a URL is neither `https` nor on this machine, or there are more than
-    /// [`Self::MAX`] witnesses.
+    /// if a witness is malformed or repeated, if a URL is neither `https` nor on this machine, or if there are more
+    /// than [`Self::MAX`] witnesses.
     pub fn parse(list: &str, http: Client) -> Option<Self> {
         let words: Vec<&str> = list.split_whitespace().collect();
         let (pairs, rest) = words.as_chunks::<2>();
@@ -67,8 +68,8 @@ impl Witnesses {
         self.all.iter().map(|witness| &witness.key)
     }
 
-    /// Returns the signed checkpoint of this tree with the cosignatures in `present` and the cosignatures that the
-    /// witnesses make now. `older` is the size of the previous tree.
+    /// Returns the signed checkpoint of this tree with the existing cosignatures in `present` and with new cosignatures
+    /// of the witnesses. `older` is the size of the previous tree.
     pub(crate) async fn add_cosignatures(
         &self,
         objects: &ObjectStore,
@@ -107,7 +108,7 @@ impl Witness {
         })
     }
 
-    /// Returns the line with this witness's cosignature; `None` if the witness failed now or recently.
+    /// Requests a cosignature and returns its line. Returns `None` if the witness fails now or failed recently.
     async fn request_cosignature(
         &self,
         http: &Client,
@@ -142,7 +143,7 @@ impl Witness {
     ) -> Result<String, NotCosigned> {
         let (status, body) = self.post_checkpoint(http, objects, signed, tree, older).await?;
         let (status, body) = match (status, parse_cosigned_size(&body)) {
-            // The witness last cosigned a different tree, and responds with the size of that tree.
+            // The witness last cosigned a tree of another size, which is in the response.
             (StatusCode::CONFLICT, Some(size)) if size <= tree.size && size != older => {
                 self.post_checkpoint(http, objects, signed, tree, size).await?
             }
@@ -160,7 +161,7 @@ impl Witness {
         }
     }
 
-    /// Posts the checkpoint with the proof that it extends the tree of `older` entries.
+    /// Posts the checkpoint, with the proof that its tree extends the tree with `older` entries.
     async fn post_checkpoint(
         &self,
         http: &Client,
@@ -187,8 +188,8 @@ impl Witness {
     }
 }
 
-/// Returns the proof that the tree extends its first `older` entries. The proof is empty for `older == 0` and for the
-/// whole tree.
+/// Returns the proof that the tree extends its own first `older` entries. The proof is empty if `older` is 0 or is the
+/// size of the tree.
 async fn prove_consistency(objects: &ObjectStore, tree: &TreeHead, older: u64) -> Result<Vec<Hash>, NotCosigned> {
     if older == 0 || older == tree.size {
         return Ok(Vec::new());

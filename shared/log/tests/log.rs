@@ -1,5 +1,5 @@
-//! Tests the log with interrupted and concurrent runs: each fact is stated once, every statement can be proven, and no
-//! checkpoint is rolled back.
+//! Tests the log with interrupted and concurrent runs: each change gets one statement, every statement can be proven,
+//! and no checkpoint is rolled back.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
@@ -93,7 +93,7 @@ fn confirmation(n: u8) -> Confirmation {
     }
 }
 
-/// The facts of two shards: each fifth fact is a confirmation, and each fifth a rejection.
+/// Returns the pending changes of two shards. Every fifth change is a confirmation, and every fifth a rejection.
 fn batches() -> Vec<PendingBatch> {
     let of = |shard: &str, numbers: std::ops::Range<u8>| PendingBatch {
         shard: shard.to_owned(),
@@ -108,10 +108,10 @@ fn batches() -> Vec<PendingBatch> {
     vec![of("shardId-1", 1..8), of("shardId-2", 50..53), of("shardId-1", 6..20)]
 }
 
-/// The number of facts in [`batches`]: 1 to 19 and 50 to 52.
+/// The number of changes in [`batches`]: 1 to 19 and 50 to 52.
 const FACTS: u64 = 22;
 
-/// Signs like ES256: the statements of different runs differ, even for the same fact.
+/// Signs like ES256: the statements of different runs differ, even about the same change.
 struct Signer(Uuid);
 
 impl Stating for Signer {
@@ -175,7 +175,7 @@ async fn head(objects: &ObjectStore) -> TreeHead {
         .tree_head()
 }
 
-/// Asserts that every fact is stated once, and that each statement is found and verifies offline.
+/// Asserts that every change has one statement, and that each statement is found and verifies offline.
 async fn check(objects: &ObjectStore, older: &TreeHead) {
     let head = head(objects).await;
     assert_eq!(head.size, FACTS);
@@ -224,12 +224,12 @@ async fn pending(path: &Path) -> ObjectStore {
     for batch in batches() {
         batch.write_batch(&objects).await.unwrap();
     }
-    // The facts of one batch are signed ahead.
+    // The statements about the changes of one batch are signed early.
     sign_ahead(&objects, &batches()[0].facts).await;
     objects
 }
 
-/// The id of the run that signs ahead.
+/// The id of the run that signs early.
 const AHEAD: Uuid = Uuid::from_u128(7);
 
 async fn sign_ahead(objects: &ObjectStore, facts: &[PendingChange]) {
@@ -286,7 +286,8 @@ async fn an_early_signed_statement_is_committed_unchanged() {
     assert_eq!(objects.list("signed/", None, 10).await.unwrap(), [""; 0]);
 }
 
-/// If a run commits only a part of an object, the next run uses the rest. The object is deleted when it is old.
+/// If a run commits only some of an object's statements, the next run uses the rest. The object is deleted when it is
+/// old.
 #[tokio::test]
 async fn early_signed_statements_are_kept_until_committed_or_old() {
     let folder = Folder::new();
@@ -314,7 +315,7 @@ async fn early_signed_statements_are_kept_until_committed_or_old() {
     assert_eq!(entries(&objects).await, expected);
 }
 
-/// A run commits only what fits in memory. The next runs commit the rest, once and in order.
+/// A run commits only as much as fits into memory. The next runs commit the rest, once and in order.
 #[tokio::test]
 async fn a_log_run_leaves_excess_changes_to_the_next_run() {
     let folder = Folder::new();
@@ -400,7 +401,7 @@ async fn concurrent_log_runs_do_not_fork_the_log() {
     }
 }
 
-/// Appends 200 facts of a new shard.
+/// Appends statements about 200 changes of a new shard.
 async fn append_200(objects: &ObjectStore, round: u64) -> Result<purser_log::Written> {
     let facts = (0..200)
         .map(|n| fact(n, StatedChange::Refused(transaction(n))))
@@ -453,7 +454,7 @@ async fn partial_tiles_are_deleted_after_full_tiles_exist() {
     prove_all(&objects, &heads).await;
 }
 
-/// Wherever a run stops while tiles become full, the next run continues, and each entry is proven.
+/// If a run stops at any step while tiles become full, the next run continues, and each entry is proven.
 #[tokio::test]
 async fn interrupted_deletion_of_partial_tiles_loses_nothing() {
     let mut left = BTreeSet::new();
@@ -515,7 +516,7 @@ async fn the_audit_proves_every_entry_and_compares_the_archive() {
                     None => store.delete(&key).await.unwrap(),
                 }
                 number += 1;
-                // These entries are no statements, so the content of the index is not compared.
+                // These entries are not statements, so the content of the index is not compared.
                 if prefix != "index/" || change.is_none() {
                     assert_eq!(
                         !audit_all(weeks(number)).await.is_empty(),
@@ -554,7 +555,7 @@ async fn lines(archive: &ObjectStore) -> Vec<Value> {
     lines
 }
 
-/// Every step of archiving is interrupted while a second run is not. Then more entries follow.
+/// Every step of archiving is interrupted, while a second run is not interrupted. Then more entries follow.
 #[tokio::test]
 async fn the_archive_contains_each_log_entry_once() {
     for writes in 0.. {
@@ -608,7 +609,7 @@ async fn the_archive_contains_each_log_entry_once() {
 }
 
 /// An unreadable or missing index object stops neither the archive nor the daily check, nor the search for a subject
-/// that a different object has.
+/// that another object contains.
 #[tokio::test]
 async fn an_unreadable_or_missing_index_object_blocks_nothing() {
     for is_missing in [false, true] {
@@ -681,8 +682,7 @@ async fn a_changed_archive_is_detected_when_it_is_written_again() {
     assert_eq!((archived.entries, archived.differing), (FACTS + 3, vec![key]));
 }
 
-/// Archive lines have the columns of the archive's schema, from payloads with the fields that the statements' schema
-/// names.
+/// Archive lines have the columns in the archive's schema. The payloads have the fields in the statements' schema.
 #[tokio::test]
 async fn archive_lines_have_the_columns_of_their_schema() {
     /// Signs payloads that have a value for every column.
@@ -742,7 +742,7 @@ async fn archive_lines_have_the_columns_of_their_schema() {
     let lines = lines(&archive).await;
     for line in &lines {
         assert_eq!(line.as_object().unwrap().keys().collect::<Vec<_>>(), described);
-        // Only the signed statement contains what was bought.
+        // Only the signed statement contains the bought operation.
         let values = line.as_object().unwrap().values();
         assert!(!values.filter_map(Value::as_str).any(|text| text.contains("private")));
     }
@@ -833,7 +833,7 @@ async fn conditional_writes_never_replace_a_newer_object() {
     assert_eq!(objects.get("a/b").await.unwrap(), None);
 }
 
-/// Returns an outcome for each fact by its number, and records which facts are set aside.
+/// Returns an outcome for each change by its number, and records which changes are set aside.
 struct Picky {
     outcome: fn(u8) -> Option<Outcome>,
     aside: Mutex<Vec<String>>,
@@ -866,7 +866,7 @@ impl Stating for Picky {
     }
 }
 
-/// Returns the outcome for the fact with this number; `None` for its statement.
+/// Returns the outcome for the change with this number; `None` for its statement.
 type OutcomeOf = fn(u8) -> Option<Outcome>;
 
 fn too_long(fact: u8) -> Option<Outcome> {
@@ -875,7 +875,7 @@ fn too_long(fact: u8) -> Option<Outcome> {
     (fact == 4).then_some(Outcome::Stated(SignedStatement { kind, id, statement }))
 }
 
-/// One fact can't be stated, for each of the possible reasons. The same run states the other facts.
+/// For each possible reason, one change can't get a statement. The same run signs statements about the other changes.
 #[tokio::test]
 async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
     let unreadable = |n: u8| (n == 4).then(|| Outcome::SetAside("`checks` can't be read".to_owned()));
@@ -898,7 +898,7 @@ async fn an_unsignable_change_is_quarantined_and_blocks_no_other() {
         );
         assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
 
-        // Once the cause is repaired, an operator makes the fact pending again.
+        // After the cause is fixed, an operator makes the change pending again.
         assert_eq!(requeue_quarantined(&objects, at(200)).await.unwrap(), 1);
         log(objects.clone())
             .write_pending(at(201), &Signer(Uuid::new_v4()))
@@ -926,7 +926,7 @@ async fn an_unreadable_object_of_pending_changes_is_quarantined() {
     );
 }
 
-/// A fact whose row can't be read now is stated once by a later run, and is set aside after a day.
+/// If a change's row can't be read now, a later run signs the statement once, or sets the change aside after a day.
 #[tokio::test]
 async fn a_temporarily_unreadable_change_is_retried() {
     let fails = |n: u8| {
@@ -942,7 +942,7 @@ async fn a_temporarily_unreadable_change_is_retried() {
         assert_eq!(read_oldest_pending(&objects).await.unwrap(), Some(at(4)));
     }
     assert_eq!(failing.aside(), [""; 0]);
-    // The run that states the facts may stop after each step.
+    // The run that signs the statements may stop after each step.
     for writes in 0..8 {
         let stopped = log(ObjectStore::open_interrupted_folder(&folder.0, writes));
         let _interrupted = stopped.write_pending(at(220), &Picky::new(|_| None)).await;
@@ -961,7 +961,7 @@ async fn a_temporarily_unreadable_change_is_retried() {
     assert_eq!(read_oldest_pending(&objects).await.unwrap(), None);
 }
 
-/// If a shard has more facts than a run can state, each of the other shards still gets its share of the run.
+/// If a shard has more changes than a run can process, each of the other shards still gets its share of the run.
 #[tokio::test]
 async fn each_shard_gets_a_share_of_a_log_run() {
     let folder = Folder::new();
@@ -992,8 +992,9 @@ async fn each_shard_gets_a_share_of_a_log_run() {
     assert!(found.is_some());
 }
 
-/// A flood of one agent's facts, with statements of maximum length, does not delay a later fact of a different agent.
-/// All facts are stated once, and the facts of an agent are stated in order, although runs skip some facts of a shard.
+/// A flood of one agent's changes, with statements of maximum length, does not delay a later change of another agent.
+/// All changes get one statement, and an agent's changes are processed in order, although runs skip some changes of a
+/// shard.
 #[tokio::test]
 async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     let folder = Folder::new();
@@ -1026,7 +1027,7 @@ async fn a_flood_of_one_agent_does_not_delay_other_agents() {
     assert!(written.has_more && written.statements < 200);
     let first = numbers().await;
     assert!(other.clone().all(|n| first.contains(&n)), "{first:?}");
-    // A repeated batch contains no new facts.
+    // A repeated batch contains no new changes.
     let again = (150..203).map(|n| fact(n, StatedChange::Refused(transaction(n))));
     let (shard, facts) = ("shardId-1".to_owned(), again.collect());
     PendingBatch { shard, facts }.write_batch(&objects).await.unwrap();
@@ -1087,7 +1088,8 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     assert_eq!(compared(first.clone()).await, (0..20).collect::<Vec<u64>>());
     assert_eq!(compared(second.clone()).await, (20..40).collect::<Vec<u64>>());
     assert_eq!(compared(third).await, (40..45).collect::<Vec<u64>>());
-    // The first run compares everything. The second has no more time, and the third stops without a word.
+    // The first run compares all of its entries. The second run runs out of time, and the third run stops without a
+    // record.
     reader.record_checked(&first, 20).await.unwrap();
     reader.record_checked(&second, 25).await.unwrap();
     let again = reader.claim_entries(now).await.unwrap().unwrap();
@@ -1101,21 +1103,21 @@ async fn concurrent_checks_compare_every_entry_whichever_of_them_stops() {
     let later = at(100_121);
     let third = reader.claim_entries(later).await.unwrap().unwrap();
     assert_eq!(compared(third.clone()).await, (40..45).collect::<Vec<u64>>());
-    // A run that was slower than its claim notes the same entries again.
+    // A run that took longer than its claim records the same entries again.
     for claim in [&again, &third, &again, &first] {
         reader.record_checked(claim, claim.end()).await.unwrap();
     }
     assert_eq!(reader.claim_entries(later).await.unwrap(), None);
 }
 
-/// The facts that a run states at most, and the consecutive S3 requests of such a run in a busy minute: the facts of 8
-/// shards, signed ahead in objects of 25. `infra/sam/costs.py` reads these counts.
+/// The maximum number of changes per run, and the consecutive S3 requests of such a run in a busy minute: changes of 8
+/// shards, with early statements in objects of 25. `infra/sam/costs.py` reads these counts.
 const FACTS_OF_A_RUN: usize = 5_000;
 const REQUESTS_OF_A_RUN: u32 = 41;
-/// The consecutive S3 requests of the daily check to claim and read these entries and to note the result.
+/// The consecutive S3 requests of the daily check to claim and read these entries and to record the result.
 const REQUESTS_OF_A_CHECK: u32 = 31;
 
-/// Accepts every statement that was signed ahead.
+/// Accepts every early statement.
 struct Accepting;
 
 impl Stating for Accepting {
@@ -1143,7 +1145,7 @@ fn unsigned(fact: &PendingChange) -> String {
     format!(".{}.", BASE64_URL_SAFE_NO_PAD.encode(payload.to_string()))
 }
 
-/// Makes facts pending: two batches of this size in each of 8 shards.
+/// Makes changes pending: two batches of this size in each of 8 shards.
 async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
     for shard in 0..8 {
         for batch in 0..2 {
@@ -1168,8 +1170,8 @@ async fn busy_minute(objects: &ObjectStore, minute: u64, size: u64) {
     }
 }
 
-/// S3's time limits the log, because one run at a time appends. The clock stands still except during requests, so the
-/// time counts the consecutive ones.
+/// S3's latency limits the log, because only one run at a time appends. The clock advances only during requests, so the
+/// time counts the consecutive requests.
 #[tokio::test(start_paused = true)]
 async fn a_run_of_the_log_waits_for_few_consecutive_requests() {
     const LATENCY: Duration = Duration::from_millis(30);

@@ -1,9 +1,9 @@
-//! A value that is cached in memory and fetched again when it is stale: the catalog, the issuer's keys, the operators'
-//! tokens.
+//! A cache for a single value, for example the catalog, the issuer's keys or the operators' tokens. A stale value is
+//! fetched again.
 //!
-//! Only one request at a time fetches, and the requests that wait for it use its result. A fetch, even a failed one, is
-//! not repeated before [`RefreshPolicy::every`] has passed. While fetching fails, the last value is served, up to the age
-//! [`RefreshPolicy::longest`].
+//! Only one request at a time fetches, and requests that wait for the fetch use its result. After a fetch, even a
+//! failed fetch, no other fetch starts before [`RefreshPolicy::every`] has passed. While fetches fail, the last value
+//! is returned, up to the age [`RefreshPolicy::longest`].
 
 #![cfg_attr(
     test,
@@ -20,39 +20,40 @@ use tokio::sync::Mutex;
 /// The maximum ages of a value and the minimum intervals between fetches.
 #[derive(Clone, Copy, Debug)]
 pub struct RefreshPolicy {
-    /// The age below which a value is served without fetching it again.
+    /// The age below which a value is returned without a fetch.
     pub fresh: Duration,
-    /// The greatest age at which a value is served while fetching fails; `None` for no limit.
+    /// The maximum age of a value that is returned while fetches fail; `None` for no limit.
     pub longest: Option<Duration>,
-    /// The shortest time between two fetches.
+    /// The minimum time between two fetches.
     pub every: Duration,
-    /// The shortest time between two fetches while there is no value that may be served.
+    /// The minimum time between two fetches while no value may be returned.
     pub every_at_first: Duration,
 }
 
 /// A cached value that is fetched again when it is stale.
 #[derive(Debug)]
 pub struct RefreshingCache<T> {
-    /// The name of the fetch in error messages.
+    /// The operation, for error messages.
     fetching: &'static str,
     ages: RefreshPolicy,
-    /// Reports a failed fetch that no caller sees, because the last value is served.
+    /// Reports a failed fetch that no caller sees because the last value is returned.
     tell: fn(&Error),
     held: RwLock<CachedValue<T>>,
-    /// The lock held by the request that fetches.
+    /// Locked by the request that fetches.
     asking: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
 struct CachedValue<T> {
-    /// The value, and when it was fetched.
+    /// The value, and the time of its fetch.
     value: Option<(T, Timestamp)>,
-    /// The time of the last fetch, successful or not.
+    /// The time of the last fetch, even if the fetch failed.
     asked_at: Option<Timestamp>,
 }
 
 impl<T: Clone> RefreshingCache<T> {
-    /// Creates it without a value. The first request fetches one, unless [`RefreshingCache::store`] sets one before.
+    /// Creates a cache without a value. The first request fetches a value, unless [`RefreshingCache::store`] sets a
+    /// value before.
     pub const fn new(fetching: &'static str, ages: RefreshPolicy, tell: fn(&Error)) -> Self {
         let held = CachedValue {
             value: None,
@@ -67,7 +68,7 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    /// Sets the value, as of `now`.
+    /// Sets the value. `now` counts as the time of the fetch.
     pub fn store(&self, value: T, now: Timestamp) {
         self.replace_cached(CachedValue {
             value: Some((value, now)),
@@ -75,18 +76,18 @@ impl<T: Clone> RefreshingCache<T> {
         });
     }
 
-    /// The value, however old.
+    /// Returns the value, regardless of its age.
     pub fn latest_value(&self) -> Option<T> {
         self.lock().value.map(|(value, _)| value)
     }
 
-    /// The value, if it is fresh.
+    /// Returns the value if it is fresh.
     pub fn fresh_value(&self, now: Timestamp) -> Option<T> {
         let fresh = self.lock().value.filter(|(_, at)| now.since(*at) < self.ages.fresh);
         fresh.map(|(value, _)| value)
     }
 
-    /// The fresh value if there is one; otherwise a value fetched now, or the last value if that fails.
+    /// Returns the fresh value. If the value is not fresh, fetches a value. If that fails, returns the last value.
     pub async fn get_or_fetch<F: Future<Output = Result<T>>>(
         &self,
         now: Timestamp,
@@ -102,8 +103,8 @@ impl<T: Clone> RefreshingCache<T> {
         }
     }
 
-    /// Fetches the value even if the last one is fresh. Returns the last one if the last fetch was too recent or this
-    /// one fails.
+    /// Fetches the value even if the last value is fresh. Returns the last value if the last fetch was too recent or if
+    /// this fetch fails.
     pub async fn fetch_newest<F: Future<Output = Result<T>>>(
         &self,
         now: Timestamp,
@@ -112,11 +113,11 @@ impl<T: Clone> RefreshingCache<T> {
         let _asking = self.asking.lock().await;
         let held = self.lock();
         let usable = self.usable_value(&held, now);
-        // Another request may have fetched while this one waited for the lock.
+        // Another request may have fetched while this request waited for the lock.
         if self.was_fetched_recently(&held, now) {
             return usable.ok_or_else(|| Error::internal(self.fetching, "there was no answer a moment ago"));
         }
-        // Boxed: the future is large and too deeply nested for the compiler's limit, and most calls don't fetch.
+        // Boxed, because the future is large and nested too deeply for the compiler's limit. Most calls don't fetch.
         match Box::pin(fetch()).await {
             Ok(value) => {
                 self.store(value.clone(), now);
@@ -140,7 +141,7 @@ impl<T: Clone> RefreshingCache<T> {
         is_usable(*at).then(|| value.clone())
     }
 
-    /// Whether the last fetch is too recent to fetch again.
+    /// Returns whether the last fetch was too recent for another fetch.
     fn was_fetched_recently(&self, held: &CachedValue<T>, now: Timestamp) -> bool {
         let every = match self.usable_value(held, now) {
             Some(_) => self.ages.every,
@@ -176,13 +177,13 @@ mod tests {
         Timestamp::from_secs(1_000_000 + secs).unwrap()
     }
 
-    /// If a fetch fails, the old value is served until it is too old.
+    /// After a failed fetch, the old value is returned until the value is too old.
     #[tokio::test]
     async fn stale_cached_values_are_refreshed_or_briefly_served() {
         let kept = RefreshingCache::new("fetching", AGES, |_| {
             TOLD.fetch_add(1, Ordering::Relaxed);
         });
-        // The time in seconds, the result of a fetch, the value served, and whether it was fetched.
+        // Each row: the time in seconds, the result of the fetch, the returned value, and whether a fetch was made.
         let rows: [(u64, Option<u32>, Option<u32>, bool); 11] = [
             (0, None, None, true),
             (4, Some(1), None, false),
@@ -192,7 +193,7 @@ mod tests {
             (134, Some(2), Some(1), false),
             (135, Some(2), Some(2), true),
             (335, None, Some(2), true),
-            // The value is too old to be served, and the last fetch is too recent to fetch again.
+            // The value is too old, and the last fetch is too recent.
             (336, None, None, false),
             (340, None, None, true),
             (345, Some(3), Some(3), true),
@@ -211,7 +212,7 @@ mod tests {
             2,
             "of those that were served all the same"
         );
-        // `newest` fetches although the last value is fresh, but not sooner than `every`.
+        // `fetch_newest` fetches even if the last value is fresh, but at most once per `every`.
         assert_eq!(kept.fetch_newest(at(374), || async { Ok(4) }).await.unwrap(), 3);
         assert_eq!(kept.fetch_newest(at(375), || async { Ok(4) }).await.unwrap(), 4);
         assert_eq!(
