@@ -1,13 +1,13 @@
 //! Appends to a log: computes the objects to write from the right edge of the tree and the new entries.
 //!
-//! Nothing here writes. The caller writes all objects of [`AppendResult`] before publishing the checkpoint of the new size,
-//! and publishes only if the checkpoint is still the one that the append started from. A crash in between leaves
-//! objects that no checkpoint needs, and the next attempt writes them again.
+//! This file writes no objects. The caller must write all objects of [`AppendResult`] before publishing the checkpoint
+//! of the new size, and may publish only if the newest checkpoint is still the one before the append. If the caller
+//! crashes in between, the written objects belong to no checkpoint, and the next attempt writes them again.
 //!
 //! The objects depend only on the entries. If each entry has its index before it is appended, for example from a
-//! counter in the database, two concurrent writers write the same objects to the same paths, so neither can harm the
-//! other. Otherwise a writer that lost the race could overwrite a partial tile that the published checkpoint needs, so
-//! the caller must allow only one writer at a time.
+//! counter in the database, two concurrent writers write the same objects to the same paths and can't harm each other.
+//! Otherwise a writer that did not publish could overwrite a partial tile of the published checkpoint, so the caller
+//! must allow only one writer at a time.
 
 use crate::reader::{ReadError, TileReader, join_subtrees, read_tile};
 use crate::tile::{
@@ -15,8 +15,8 @@ use crate::tile::{
 };
 use crate::tree::{Hash, LARGEST_TREE, TreeHead};
 
-/// The right edge of a tree: the partial tile of each level and the partial bundle. An append needs nothing else: at
-/// most 255 entries and 8 levels of 255 hashes, whatever the size of the log.
+/// The right edge of a tree: the partial tile of each level and the partial bundle. An append needs no other part of
+/// the tree. The edge has at most 255 entries and 8 levels of 255 hashes, regardless of the log's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {
     size: u64,
@@ -30,8 +30,7 @@ pub struct Edge {
 pub struct AppendResult {
     /// The size and root of the new tree, for the next checkpoint.
     pub head: TreeHead,
-    /// The new tiles, including the last, partial tile of each level that changed. An append of many entries writes no
-    /// intermediate partial tiles.
+    /// The new tiles, including the last, partial tile of each changed level. Intermediate partial tiles are omitted.
     pub tiles: Vec<(TilePath, Vec<u8>)>,
     /// The new bundles, including the last, partial bundle.
     pub bundles: Vec<(TilePath, Vec<u8>)>,
@@ -86,8 +85,8 @@ impl Edge {
         levels.chain(bundle).collect()
     }
 
-    /// Reads the edge of the tree with this head. Objects that don't lead to the root are rejected, so that an append
-    /// never builds on a changed tile.
+    /// Reads the right edge of the tree with this head. Rejects objects that do not lead to the root, so that an append
+    /// never extends a changed tile.
     pub async fn read_right_edge<R: TileReader>(reader: &R, head: &TreeHead) -> Result<Self, ReadError<R::Error>> {
         if head.size > LARGEST_TREE {
             return Err(ReadError::Range);
@@ -139,7 +138,7 @@ impl Edge {
         let mut subtrees = Vec::new();
         for hashes in self.levels.iter().rev() {
             let mut rest = hashes.as_slice();
-            // The binary digits of the width stand for complete subtrees (RFC 6962 §2.1), the largest on the left.
+            // Each binary digit of the width is a complete subtree (RFC 6962 §2.1). The largest subtree is on the left.
             for height in (0..8).rev() {
                 let width = 1_usize << height;
                 if hashes.len() & width == 0 {
@@ -155,7 +154,7 @@ impl Edge {
         join_subtrees(subtrees).unwrap_or_else(Hash::for_empty_tree)
     }
 
-    /// Appends entries, which are the exact bytes of statements. An append without entries writes nothing.
+    /// Appends entries, which are the exact bytes of statements. Without entries, there are no objects to write.
     pub fn append_entries<T: AsRef<[u8]>>(&self, entries: &[T]) -> Result<AppendResult, AppendError> {
         let added = u64::try_from(entries.len()).map_err(|_| AppendError::Full)?;
         let size = self.size.checked_add(added).filter(|size| *size <= LARGEST_TREE);

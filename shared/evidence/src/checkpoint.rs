@@ -1,6 +1,6 @@
 //! Checkpoints (c2sp.org/tlog-checkpoint): the origin, size and root of a log, as the text of a signed note.
 //!
-//! Extension lines are rejected. This log writes none, so that readers have nothing to interpret.
+//! Checkpoints with extension lines are rejected, because this log writes none.
 
 use crate::decimal;
 use crate::note::{Note, NoteError, NoteSigner, SignerError, VerifierKey};
@@ -16,7 +16,7 @@ pub enum CheckpointError {
     /// The checkpoint belongs to another log.
     #[error("the checkpoint is of the log `{0}`")]
     OtherLog(String),
-    /// The note is malformed, or it has no valid signature by the log.
+    /// The note is malformed or has no valid signature by the log.
     #[error(transparent)]
     Note(#[from] NoteError),
 }
@@ -63,7 +63,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Returns the signed note, which is published as `checkpoint`.
+    /// Returns the checkpoint as a signed note, which is published as `checkpoint`.
     pub fn sign_as_note(&self, signer: &NoteSigner) -> Result<String, SignerError> {
         signer.sign_text(&self.to_string())
     }

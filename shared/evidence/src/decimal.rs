@@ -1,4 +1,4 @@
-//! Decimal numbers in the texts of logs, without sign or leading zeros.
+//! Parses the decimal numbers in checkpoints, proofs and paths.
 
 /// Parses a decimal number. Returns `None` for any other text, including leading zeros.
 pub(crate) fn parse_decimal(text: &str) -> Option<u64> {

@@ -1,5 +1,5 @@
-//! Rejects JSON with repeated keys. Parsers differ in which of two equal keys they keep, so a reader of the file could
-//! see a different value than the value that was verified.
+//! Rejects JSON with repeated keys. Parsers differ in which of two equal keys they use, so another program could read a
+//! different value than the verified value.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Error, Value};

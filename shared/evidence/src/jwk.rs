@@ -1,4 +1,4 @@
-//! The public keys of statements (RFC 7517): only ES256 and `EdDSA`.
+//! The public keys of statements (RFC 7517). Only ES256 and `EdDSA` are supported.
 
 use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
@@ -106,7 +106,8 @@ impl Jwk {
         })
     }
 
-    /// Parses one key of a set. Returns `None` for a key of another kind, which readers ignore (RFC 7517 §5).
+    /// Parses one key of a set. Returns `None` for a key of an unsupported kind, because readers ignore such keys (RFC
+    /// 7517 §5).
     fn from_json(value: &Value) -> Result<Option<Self>, JwkError> {
         let known = |key_type: &str, curve: &str, algorithm: &str| {
             let is = |name: &str, wanted: &str| value.get(name).and_then(Value::as_str) == Some(wanted);
@@ -150,15 +151,15 @@ impl Jwk {
     }
 }
 
-/// The public keys that verify statements: the current signing key and older keys. Serialized as a JSON Web Key Set
-/// (RFC 7517 §5).
+/// The public keys that verify statements: the current signing key and older keys. The serialized form is a JSON Web
+/// Key Set (RFC 7517 §5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JwkSet {
     keys: Vec<Jwk>,
 }
 
 impl JwkSet {
-    /// Creates a set of the current signing key and older keys in any order. A repeated key is stored once.
+    /// Creates a set from the current signing key and the older keys. A repeated key is stored once.
     pub fn new(current: Jwk, older: impl IntoIterator<Item = Jwk>) -> Self {
         let mut keys = vec![current];
         for key in older {
@@ -169,8 +170,8 @@ impl JwkSet {
         Self { keys }
     }
 
-    /// Parses a JSON Web Key Set. Keys that are neither P-256 nor Ed25519 are ignored. An invalid key, or a key whose
-    /// `kid` is not the thumbprint, makes the whole set invalid.
+    /// Parses a JSON Web Key Set. Ignores keys that are neither P-256 nor Ed25519. Rejects the whole set if a key is
+    /// invalid or has a `kid` that is not the thumbprint.
     pub fn parse(json: &str) -> Result<Self, JwkError> {
         let value = parse_json(json.as_bytes()).map_err(|error| JwkError::Unreadable(error.to_string()))?;
         Self::from_value(&value)

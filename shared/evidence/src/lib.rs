@@ -12,7 +12,7 @@
 //! | `tile.rs` | the paths and bytes of tiles and entry bundles |
 //! | `append.rs` | the objects to write for new entries |
 //! | `reader.rs` | reading a log's objects, and creating proofs from them |
-//! | `witness.rs` | the requests to a witness |
+//! | `witness.rs` | the protocol with a witness |
 //! | `proof.rs` | proofs as text, and the policy for their verification |
 //! | `verify.rs` | the verification of a document, step by step |
 //! | `provider.rs` | the signed offers and receipts of providers |
@@ -24,13 +24,14 @@
 //!
 //! All formats follow public specifications: JWS (RFC 7515), key sets (RFC 7517), and the C2SP specifications
 //! (c2sp.org) `signed-note`, `tlog-checkpoint`, `tlog-tiles`, `tlog-cosignature`, `tlog-witness` and `tlog-proof`. The
-//! tests have vectors that other implementations accept. All parsers accept a single text form of each value.
+//! tests contain vectors that other implementations accept. All parsers accept a single text form of each value.
 //!
 //! A leaf of the log is the exact bytes of the statement: SHA-256(0x00, statement). The bytes are never decoded and
 //! encoded again, because each ES256 signature has a second valid form.
 //!
-//! Not in this crate: the content of statements (the payload is bytes here), the storage of objects (the storage
-//! implements [`TileReader`]), the lock that prevents two writers from forking a log, and calls to a chain node.
+//! Not in this crate: the content of statements (this crate handles payloads as bytes), the storage of objects (the
+//! storage implements [`TileReader`]), the lock that prevents two writers from forking a log, and calls to a chain
+//! node.
 
 mod append;
 mod checkpoint;

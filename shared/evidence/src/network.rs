@@ -37,7 +37,7 @@ impl Network {
             .find(|network| name == network.name || name == network.caip2)
     }
 
-    /// Returns whether this text means USDC: the contract address in any case, or the symbol.
+    /// Returns whether this text identifies USDC: the contract address in any case, or the symbol.
     pub fn is_usdc(&self, asset: &str) -> bool {
         asset == "USDC" || asset.eq_ignore_ascii_case(self.usdc)
     }

@@ -114,8 +114,8 @@ impl VerifierKey {
     }
 }
 
-/// Returns whether a text may be the name of a key: it is not empty and contains no Unicode space, plus sign or control
-/// character.
+/// Returns whether a text is a valid key name: not empty, and without Unicode spaces, plus signs and control
+/// characters.
 fn is_key_name(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c == '+' || c.is_control())
 }
@@ -133,7 +133,7 @@ impl FromStr for VerifierKey {
     type Err = NoteError;
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
-        // Plus signs separate the three parts, but the base64 of the key may contain plus signs too.
+        // Plus signs separate the three parts, and the key's base64 may contain more plus signs.
         let mut parts = text.splitn(3, '+');
         let (Some(name), Some(_), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
             return Err(NoteError::VerifierKey);
@@ -143,12 +143,12 @@ impl FromStr for VerifierKey {
         let kind = KeyType::from_byte(*kind).ok_or(NoteError::VerifierKey)?;
         let key = key.try_into().map_err(|_| NoteError::VerifierKey)?;
         let read = Self::new(name, kind, key)?;
-        // Also checks the id, and that the text has the canonical form.
+        // This comparison also checks the id, and that the text has the canonical form.
         (read.to_string() == text).then_some(read).ok_or(NoteError::VerifierKey)
     }
 }
 
-/// A key that signs notes, of a log or of a witness.
+/// The signing key of a log or of a witness.
 pub struct NoteSigner {
     key: Ed25519KeyPair,
     verifier: VerifierKey,
@@ -179,7 +179,7 @@ impl NoteSigner {
         &self.verifier
     }
 
-    /// Returns the note of this text with a signature by this key. The text must end with a line break.
+    /// Returns a note with this text and a signature by this key. The text must end with a line break.
     pub fn sign_text(&self, text: &str) -> Result<String, SignerError> {
         let signature = self.key.try_sign(text.as_bytes()).map_err(|_| SeedError)?;
         let note = format!("{text}\n{}", self.signature_line(signature.as_ref()));
@@ -187,8 +187,8 @@ impl NoteSigner {
         Ok(note)
     }
 
-    /// Returns this witness's cosignature line for a checkpoint text, to be appended to the note. `time` is in seconds
-    /// since the Unix epoch.
+    /// Returns this witness's cosignature line for a checkpoint text. The line is appended to the note. `time` is in
+    /// seconds since the Unix epoch.
     pub fn cosign_checkpoint(&self, text: &str, time: u64) -> Result<String, SeedError> {
         let signed = self
             .key
@@ -206,14 +206,14 @@ impl NoteSigner {
     }
 }
 
-/// Prints no secret.
+/// Omits the secret.
 impl fmt::Debug for NoteSigner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NoteSigner({})", self.verifier)
     }
 }
 
-/// Returns the message that a cosignature signs: two lines, and the text of the checkpoint without signatures.
+/// Returns the message that a cosignature signs: two lines, then the checkpoint's text without signatures.
 fn cosignature_message(text: &str, time: u64) -> String {
     format!("cosignature/v1\ntime {time}\n{text}")
 }
@@ -225,7 +225,7 @@ struct Signature {
     bytes: Vec<u8>,
 }
 
-/// A signed note. The text proves nothing until a signature is verified.
+/// A parsed note. The text is not authentic until a signature was verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     text: String,
@@ -233,14 +233,14 @@ pub struct Note {
 }
 
 impl Note {
-    /// Parses a note. The last line must end with a line break.
+    /// Parses a note, which must end with a line break.
     pub fn parse(note: &str) -> Result<Self, NoteError> {
         if note.contains(|c: char| c < ' ' && c != '\n') {
             return Err(NoteError::Format("it has a control character"));
         }
         let body = note.strip_suffix('\n');
         let body = body.ok_or(NoteError::Format("there is no line break at its end"))?;
-        // The last blank line, because the text may contain other blank lines.
+        // Splits at the last blank line, because the text may contain other blank lines.
         let (text, lines) = body
             .rsplit_once("\n\n")
             .ok_or(NoteError::Format("there is no blank line"))?;
@@ -257,12 +257,13 @@ impl Note {
         })
     }
 
-    /// Returns the text, including the last line break and without the blank line.
+    /// Returns the text, with its last line break and without the blank line.
     pub fn unverified_text(&self) -> &str {
         &self.text
     }
 
-    /// Returns the signature by this key, if there is exactly one. Signatures by other keys are ignored.
+    /// Returns the signature by this key. Returns an error unless there is exactly one. Signatures by other keys are
+    /// ignored.
     fn signature_by(&self, key: &VerifierKey) -> Result<&[u8], NoteError> {
         let id = key.key_id();
         let mut found = self

@@ -1,14 +1,14 @@
-//! Verifies an evidence file: the statements about one payment with their proofs, the documents whose hashes the
-//! statements contain, and the provider's own objects.
+//! Verifies an evidence file. The file contains the statements about one payment with their proofs, the documents whose
+//! hashes are in the statements, and the provider's own objects.
 //!
 //! The file is JSON: `decision` and `receipt` (each with `statement`, `proof` and an optional `index`, or null),
 //! `inputs` (documents, or null), `settlement` (the receipt as the API returns it), the ids of the decision and the
-//! settlement, `changes` (the statements about later changes to the payment, optional), and `provider` (`offers` and
+//! settlement, `changes` (the statements about later changes of the payment, optional), and `provider` (`offers` and
 //! `receipt`, optional).
 //!
-//! Whatever no step has compared with signed data is listed as unverified, by JSON Pointer (RFC 6901): each step
-//! removes what it has compared from [`UnverifiedFields`], and the rest is the list. Therefore a new field in the file is
-//! listed until a step verifies it.
+//! The report lists every field that no step has compared with signed data, as a JSON Pointer (RFC 6901). Each step
+//! removes the fields that it has compared from [`UnverifiedFields`], and the report lists the rest. A new field in the
+//! file is therefore listed until a step verifies the field.
 
 use crate::json::parse_json;
 use crate::network::Network;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The part of an evidence file that a step is about.
+/// The part of an evidence file that a step verifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -33,12 +33,12 @@ pub enum Part {
     Changes,
     /// The provider's own objects.
     Provider,
-    /// The file's copies of signed data.
+    /// Values in the file that are copies of signed data.
     File,
 }
 
 impl Part {
-    /// Returns the part's name in the file.
+    /// Returns the name of the part in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Decision => "decision",
@@ -50,7 +50,7 @@ impl Part {
     }
 }
 
-/// A step about a part of the file.
+/// A verification step of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartStep {
     /// The part.
@@ -66,13 +66,13 @@ pub struct EvidenceReport {
     steps: Vec<PartStep>,
     decision: Option<VerifiedStatement>,
     receipt: Option<VerifiedStatement>,
-    /// Whether the decision blocked the payment or required an approval.
+    /// Whether the decision denied the payment or required an approval.
     is_denial: bool,
     unverified: Vec<String>,
     missing_dids: Vec<String>,
 }
 
-/// The fields of a file that no step has compared with signed data.
+/// The fields of an evidence file that no step has compared with signed data.
 struct UnverifiedFields {
     file: Value,
     rest: Value,
@@ -84,7 +84,7 @@ impl UnverifiedFields {
         Self { file, rest }
     }
 
-    /// Removes a field that was compared.
+    /// Removes a field after it was compared.
     fn mark_verified(&mut self, pointer: &str) {
         let Some((parent, name)) = pointer.rsplit_once('/') else {
             return;
@@ -94,8 +94,8 @@ impl UnverifiedFields {
         }
     }
 
-    /// Returns the JSON Pointers of the remaining fields. An object or list of which no field was removed is listed as
-    /// a whole.
+    /// Returns the JSON Pointers of the remaining fields. If no field of an object or list was removed, the object or
+    /// list is listed as a whole.
     fn into_pointers(self) -> Vec<String> {
         fn collect_pointers(file: &Value, rest: &Value, at: &str, pointers: &mut Vec<String>) {
             match rest {
@@ -153,7 +153,7 @@ struct Provider {
     receipt: Option<Value>,
 }
 
-/// The payment that the verified statements are about, for the comparison with a provider's objects.
+/// The payment in the verified statements, for the comparison with the provider's objects.
 struct Payment {
     url: Option<String>,
     network: Option<String>,
@@ -171,20 +171,21 @@ impl EvidenceReport {
     }
 
     /// Returns whether no step failed and the essential statement is verified: the receipt, or a decision that denied
-    /// the payment. A decision that allowed a payment does not show that the payment was made.
+    /// the payment. A decision that allowed a payment is not sufficient, because it does not prove that the payment was
+    /// made.
     pub fn is_verified(&self) -> bool {
         let failed = |step: &PartStep| matches!(step.step.outcome, Outcome::Failed(_));
         (self.receipt.is_some() || self.is_denial) && !self.steps.iter().any(failed)
     }
 
-    /// Returns the JSON Pointers of values that were not compared with signed data. These values may be false even in a
-    /// verified file.
+    /// Returns the JSON Pointers of the values that were not compared with signed data. These values may be false even
+    /// in a verified file.
     pub fn unverified_pointers(&self) -> &[String] {
         &self.unverified
     }
 
-    /// Returns the `did:web`s of the resource's host whose documents contain the keys of the provider's objects, if
-    /// [`Trust::providers`] lacks the keys.
+    /// Returns the `did:web`s of the resource's host that [`Trust::providers`] lacks and that are needed to verify the
+    /// provider's objects.
     pub fn missing_dids(&self) -> &[String] {
         &self.missing_dids
     }
@@ -199,12 +200,12 @@ impl EvidenceReport {
         self.receipt.as_ref()
     }
 
-    /// Adds the outcome of a step.
+    /// Adds a step that the caller made.
     pub fn add_step(&mut self, part: Part, step: Step) {
         self.steps.push(PartStep { part, step });
     }
 
-    /// Adds the steps for a statement, or a skipped step if the file has no such statement.
+    /// Adds the steps for a statement. If the file lacks the statement, adds a skipped step.
     fn add_part(
         &mut self,
         part: Part,
@@ -227,7 +228,7 @@ impl EvidenceReport {
         stated: &StatedPayload,
         trust: &Trust,
     ) -> Option<VerifiedStatement> {
-        // A statement without a proof would verify as well, but without a position in the log.
+        // A statement without a proof would also be verified, but without a position in the log.
         let proof = stated.proof.parse::<TlogProof>().map_err(DocumentError::from);
         let verified = proof.and_then(|proof| Ok((proof.entry_index(), verify_document(&stated.proof, trust)?)));
         let (index, report) = match verified {
@@ -349,7 +350,7 @@ impl EvidenceReport {
                     rest.mark_verified(&format!("{at}{member}"));
                 }
             }
-            // A host is only queried about its own resources.
+            // A host is asked only for keys of its own resources.
             if let Some((did, host)) = signed.ok().and_then(|signed| signed.signer.missing_did())
                 && payment.resource_host().as_ref() == Some(&host)
                 && !self.missing_dids.contains(&did)
@@ -362,15 +363,15 @@ impl EvidenceReport {
             };
             self.add_step(Part::Provider, Step::new(step, outcome));
         }
-        // A 402 response may contain several payment requirements, and only one of them was paid.
+        // A 402 response may contain several payment requirements, of which only one was paid.
         skip_other_offers(&mut self.steps);
     }
 }
 
-/// The beginning of the outcome for a valid offer of a different payment.
+/// The start of the outcome for a valid offer of another payment.
 const OTHER: &str = "another payment: ";
 
-/// Marks offers of other payments as skipped if one offer is for this payment, and as failed otherwise.
+/// Marks the offers of other payments as skipped if an offer of this payment exists, and as failed otherwise.
 fn skip_other_offers(steps: &mut [PartStep]) {
     let is_offer = |step: &&PartStep| step.step.step == StepName::Offer;
     let has_match = steps.iter().filter(is_offer).any(|step| match &step.step.outcome {
@@ -392,7 +393,7 @@ fn payload_json(statement: &VerifiedStatement) -> Value {
     serde_json::from_slice(statement.payload()).unwrap_or_default()
 }
 
-/// Returns the SHA-256 of the RFC 8785 form, in hexadecimal.
+/// Returns the SHA-256 of the document's canonical form (RFC 8785), in hexadecimal.
 fn json_hash(document: &Value) -> String {
     let canonical = serde_json_canonicalizer::to_vec(document).unwrap_or_default();
     hexadecimal(&Sha256::digest(canonical))
@@ -403,7 +404,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// Makes the step that compares the hashes of a decision.
+/// Compares the hashes in a decision with the documents.
 fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let member = |name: &str| payload.get(name).cloned().unwrap_or_default();
     let hashed = json!({
@@ -432,7 +433,7 @@ fn check_decision_hashes(payload: &Value, inputs: Option<&Value>, rest: &mut Unv
     Outcome::Passed("`decision_hash`, and those of the agent, the policy and the service".to_owned())
 }
 
-/// Checks that a change is about this payment and leaves the receipt valid.
+/// Checks that a change concerns this payment and does not invalidate the receipt.
 fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&StatedPayload>) -> Outcome {
     let text = |at: &str| change.pointer(at).and_then(Value::as_str);
     if payment.is_some_and(|payment| payment.get("settlement_id") != change.get("settlement_id")) {
@@ -445,7 +446,7 @@ fn check_change(change: &Value, payment: Option<&Value>, receipt: Option<&Stated
     Outcome::Passed(text("/change").unwrap_or_default().to_owned())
 }
 
-/// Checks that an approval decision is about the decision in the file.
+/// Checks that an approval decision concerns the decision in the file.
 fn check_approval_decision(change: &Value, decided: Option<&Value>) -> Outcome {
     let is_of = |name: &str| {
         let changed = change.get("changed_decision").and_then(|changed| changed.get(name));
@@ -458,7 +459,7 @@ fn check_approval_decision(change: &Value, decided: Option<&Value>) -> Outcome {
     Outcome::Passed(name.unwrap_or_default().to_owned())
 }
 
-/// Checks that both statements are about the same payment.
+/// Checks that the decision and the receipt concern the same payment.
 fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
     let pairs = [
         ("/settlement_id", "/settlement_id"),
@@ -478,8 +479,7 @@ fn check_same_payment(decided: &Value, paid: &Value) -> Outcome {
     }
 }
 
-/// Makes the step that compares what the file repeats from its statements: both ids, and each field of `settlement`
-/// that a statement contains.
+/// Compares the file's copies with the statements: both ids, and each field of `settlement` that a statement contains.
 fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, rest: &mut UnverifiedFields) -> Outcome {
     let stated = |of_receipt: &str, of_decision: &str| {
         let of_receipt = paid.and_then(|payload| payload.pointer(of_receipt));
@@ -503,14 +503,14 @@ fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, res
     for (at, signed) in ids.into_iter().chain(row) {
         let Some(shown) = file.pointer(&at) else { continue };
         let is_same = match at.as_str() {
-            // A receipt is only signed for a confirmed payment.
+            // A receipt is signed only for a confirmed payment.
             "/settlement/receipt_status" => paid.map(|_| shown.as_str() == Some("confirmed")),
             _ => stated(&signed, &signed.replace("/settlement/", "/facts/")).map(|signed| is_copy(&at, shown, signed)),
         };
         match is_same {
             Some(true) => compared.push(at),
             Some(false) => return Outcome::Failed(format!("`{at}` of the file is not what the statement has")),
-            // No statement contains the field, so the field stays unverified.
+            // No statement contains this field, so it stays unverified.
             None => {}
         }
     }
@@ -523,7 +523,7 @@ fn check_copies(file: &Value, decided: Option<&Value>, paid: Option<&Value>, res
     Outcome::Passed(format!("{} members of the file are as they are stated", compared.len()))
 }
 
-/// Returns whether a displayed field equals the signed field. The API uses names for the network and the token, and
+/// Returns whether a displayed field equals the signed field. The API displays names for the network and the token, and
 /// times may have different precision.
 fn is_copy(at: &str, shown: &Value, signed: &Value) -> bool {
     let (Some(shown_text), Some(signed_text)) = (shown.as_str(), signed.as_str()) else {
@@ -576,7 +576,7 @@ impl Payment {
         }
     }
 
-    /// Returns the host of the paid resource, with the port unless the port is the default of the scheme.
+    /// Returns the host of the paid resource, with the port unless it is the scheme's default port.
     fn resource_host(&self) -> Option<String> {
         let (_, rest) = self.url.as_ref()?.split_once("://")?;
         let authority = rest.split(['/', '?', '#']).next()?;
@@ -584,7 +584,7 @@ impl Payment {
         Some(host.to_ascii_lowercase())
     }
 
-    /// Makes the step for a provider's object.
+    /// Verifies a provider's object.
     fn check_provider_object(&self, kind: ProviderObject, signed: &SignedByProvider, trust: &Trust) -> Outcome {
         let text = |name: &str| signed.payload.get(name).and_then(Value::as_str);
         let amount = self.amount.map(|amount| amount.to_string());
@@ -606,7 +606,7 @@ impl Payment {
         let (mut unstated, mut remark) = (None, "");
         for (name, stated) in known {
             let found = text(name).unwrap_or_default();
-            // Providers may omit the transaction for privacy.
+            // Providers may omit the transaction, for privacy.
             if name == "transaction" && found.is_empty() {
                 remark = "; it names no transaction, so it may be about another payment by this wallet for this URL";
                 continue;
@@ -615,7 +615,7 @@ impl Payment {
                 unstated = unstated.or(Some(name));
                 continue;
             };
-            // Addresses and hashes may be written in either case.
+            // Addresses and hashes may be in upper or lower case.
             let is_same = if name == "resourceUrl" {
                 found == stated
             } else {

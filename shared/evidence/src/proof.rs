@@ -1,4 +1,5 @@
-//! Proofs that an entry is in a log (c2sp.org/tlog-proof): a text that can be verified offline, against a policy.
+//! Proofs that a log contains an entry (c2sp.org/tlog-proof). A proof is a text that can be verified offline, with a
+//! policy that lists the trusted logs and witnesses.
 
 use crate::checkpoint::{Checkpoint, CheckpointError};
 use crate::decimal;
@@ -11,7 +12,7 @@ use std::str::FromStr;
 /// The first line of a proof.
 pub(crate) const PROOF_HEADER: &str = "c2sp.org/tlog-proof@v1";
 
-/// The maximum number of hashes in a proof: a tree of 2^62 leaves has 62 levels above the leaf.
+/// The maximum number of hashes in a proof. A tree with 2^62 leaves has 62 levels above the leaves.
 const MAX_HASHES: usize = 62;
 
 /// Why a text is not a proof.
@@ -25,20 +26,20 @@ pub enum ProofTextError {
     Note(#[from] NoteError),
 }
 
-/// A parsed proof, which proves nothing until [`TlogProof::verify`] succeeds.
+/// A parsed proof. It is not evidence until [`TlogProof::verify`] succeeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlogProof {
     extra: Option<Vec<u8>>,
     index: u64,
     hashes: Vec<Hash>,
-    /// The note of the checkpoint, exactly as it was written.
+    /// The checkpoint's note, exactly as in the proof.
     checkpoint: String,
     note: Note,
 }
 
 impl TlogProof {
-    /// Creates the proof of the entry at this index, for the note of a checkpoint. `extra` is the exact statement, or
-    /// `None` if the reader already has the statement.
+    /// Creates the proof of the entry at this index. `checkpoint` is the note of a checkpoint. `extra` is the exact
+    /// statement, or `None` if the reader already has the statement.
     pub fn new(extra: Option<&[u8]>, index: u64, hashes: Vec<Hash>, checkpoint: &str) -> Result<Self, ProofTextError> {
         if extra.is_some_and(<[u8]>::is_empty) {
             return Err(ProofTextError::Format("`extra` is empty"));
@@ -55,8 +56,8 @@ impl TlogProof {
         })
     }
 
-    /// Returns the data in the proof, which by our convention is the statement. Only the proof itself can authenticate
-    /// the data, if the data is the leaf.
+    /// Returns the extra data in the proof. In proofs by this service, the extra data is the statement. The data is
+    /// authentic only if the proof verifies with the data as the entry.
     pub fn unverified_extra(&self) -> Option<&[u8]> {
         self.extra.as_deref()
     }
@@ -71,7 +72,7 @@ impl TlogProof {
         &self.note
     }
 
-    /// Verifies that a trusted log has this entry, and that enough witnesses cosigned the checkpoint.
+    /// Verifies that a trusted log contains this entry, and that enough witnesses cosigned the checkpoint.
     pub fn verify(&self, entry: &[u8], policy: &Policy) -> Result<Proven, RefusedProof> {
         let checkpoint = policy.open_checkpoint(&self.note)?;
         self.verify_inclusion(entry, &checkpoint.tree_head())?;
@@ -83,7 +84,7 @@ impl TlogProof {
         })
     }
 
-    /// Verifies that the tree with this head has the entry.
+    /// Verifies that the tree with this head contains the entry.
     pub fn verify_inclusion(&self, entry: &[u8], head: &TreeHead) -> Result<(), ProofError> {
         head.verify_inclusion(entry, self.index, &self.hashes)
     }
@@ -130,14 +131,14 @@ impl FromStr for TlogProof {
     }
 }
 
-/// A trusted log: the key, and the origin of the checkpoints.
+/// A trusted log: its key, and the origin of its checkpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Log {
     key: VerifierKey,
     origin: String,
 }
 
-/// Which logs and witnesses are trusted, and how many witnesses must have cosigned a checkpoint.
+/// The trusted logs and witnesses, and the required number of cosignatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     logs: Vec<Log>,
@@ -145,7 +146,7 @@ pub struct Policy {
     quorum: usize,
 }
 
-/// Why a policy is invalid: it can't be satisfied, or it trusts a key for the wrong type of message.
+/// Why a policy is invalid: it can't be satisfied, or it trusts a key for the wrong kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The key of a log is not of type 0x01.
@@ -168,7 +169,7 @@ pub struct CosigningWitness {
     pub time: u64,
 }
 
-/// What a verified proof shows: the index of the entry in the tree of a checkpoint, and the witnesses of the
+/// The result of a verified proof: the entry's index in the tree of a checkpoint, and the witnesses that cosigned the
 /// checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
@@ -211,7 +212,7 @@ pub enum WitnessError {
 }
 
 impl Policy {
-    /// Creates a policy of these logs (each a key and an origin) and witnesses.
+    /// Creates a policy from these logs (each a key and an origin) and witnesses.
     pub fn new(
         logs: impl IntoIterator<Item = (VerifierKey, String)>,
         witnesses: Vec<VerifierKey>,
@@ -221,7 +222,7 @@ impl Policy {
         if logs.iter().any(|log| log.key.key_type() != KeyType::Ed25519) {
             return Err(PolicyError::Log);
         }
-        // A signer under two names would count twice, because cosignatures do not include the name.
+        // Cosignatures do not include the name, so one key under two names would count twice.
         let mut seen: Vec<_> = logs.iter().map(|log| log.key.public_key()).collect();
         for witness in &witnesses {
             if witness.key_type() != KeyType::Cosignature || seen.contains(&witness.public_key()) {
@@ -244,8 +245,8 @@ impl Policy {
         self.quorum
     }
 
-    /// Returns the checkpoint in a note that a trusted log signed. A log may have several keys. An invalid signature by
-    /// any of the keys makes the note invalid (c2sp.org/signed-note).
+    /// Returns the checkpoint in a note that a trusted log signed. A log may have several keys. The note is rejected if
+    /// the signature by any of these keys is invalid (c2sp.org/signed-note).
     pub fn open_checkpoint(&self, note: &Note) -> Result<Checkpoint, CheckpointError> {
         let origin = Checkpoint::parse(note.unverified_text())?.origin().to_owned();
         let mut opened = Err(CheckpointError::OtherLog(origin.clone()));
@@ -259,8 +260,8 @@ impl Policy {
         opened
     }
 
-    /// Returns the cosignatures of trusted witnesses. An invalid cosignature by any trusted witness makes the note
-    /// invalid, whatever the quorum is.
+    /// Returns the cosignatures of trusted witnesses. The note is rejected if any of these cosignatures is invalid,
+    /// regardless of the quorum.
     pub fn verify_cosignatures(&self, note: &Note) -> Result<Vec<CosigningWitness>, WitnessError> {
         let mut cosigned = Vec::new();
         for witness in &self.witnesses {

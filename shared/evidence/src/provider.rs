@@ -1,11 +1,11 @@
 //! The objects of the x402 extension `offer-receipt`: a provider's signed offer in the 402 response, and a signed
 //! receipt in the response to the paid call.
 //!
-//! An object is signed with EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or it is a
-//! JWS over its payload. Every EIP-712 signature recovers some address, and anybody can put a key of their own into a
-//! `kid`. Therefore a valid signature alone says nothing about the provider. The signer must be bound to the payment:
-//! the signer is the payee, or a key that the host of the resource publishes (`did:web`), or a key that the reader
-//! trusts for this host ([`ProviderKey`]).
+//! An object is either signed with EIP-712, with the domain `x402 offer` or `x402 receipt`, version 1 and chain 1, or
+//! is a JWS over its payload. Every EIP-712 signature recovers to some address, and anybody can put their own key into
+//! a `kid`. A valid signature alone therefore proves nothing about the provider. In addition, the signer must be bound
+//! to the payment: the signer is the payee, or uses a key that the resource's host publishes (`did:web`), or uses a key
+//! that the reader trusts for this host ([`ProviderKey`]).
 
 use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
@@ -21,26 +21,26 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProviderObject {
-    /// The price, signed before the payment.
+    /// The signed price before the payment.
     Offer,
-    /// The confirmation of the paid call.
+    /// The signed confirmation after the paid call.
     Receipt,
 }
 
-/// Who signed a provider's object.
+/// The signer of a provider's object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProviderSigner {
-    /// The address that the signature recovers, in lower case.
+    /// The address to which the signature recovers, in lower case.
     Address(String),
-    /// The key with this `kid`, which is in the `kid` itself (`did:key` or `did:jwk`) or is known. The signature is
-    /// valid.
+    /// The key with this `kid`. The key is either part of the `kid` (`did:key` or `did:jwk`) or known to the reader.
+    /// The signature is valid.
     Key(String),
-    /// The key with this `kid` is unknown and must be fetched to verify the signature.
+    /// A key with this `kid`. The key is unknown, so the signature is not verified yet.
     Unknown(String),
 }
 
 impl ProviderSigner {
-    /// Returns the `did:web` whose document must be fetched for the key, and the host that publishes the document.
+    /// Returns the `did:web` whose document contains the unknown key, and the host that publishes the document.
     pub(crate) fn missing_did(&self) -> Option<(String, String)> {
         let Self::Unknown(kid) = self else { return None };
         let did = kid.split('#').next()?;
@@ -48,7 +48,7 @@ impl ProviderSigner {
     }
 }
 
-/// A provider's object. The signature is valid unless the signer is [`ProviderSigner::Unknown`].
+/// A provider's object. The signature is valid, unless the signer is [`ProviderSigner::Unknown`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct SignedByProvider {
     /// The payload.
@@ -59,8 +59,8 @@ pub struct SignedByProvider {
 }
 
 impl SignedByProvider {
-    /// Returns how the signer is bound to a payment to this payee for a resource of this host, or `None` if the signer
-    /// is not bound.
+    /// Returns why the signer may sign for a payment to this payee for a resource of this host. Returns `None` if the
+    /// signer is not bound to the payment.
     pub(crate) fn find_authority(
         &self,
         pay_to: Option<&str>,
@@ -90,12 +90,12 @@ impl SignedByProvider {
     }
 }
 
-/// A signer that a host publishes, or that the reader trusts for the host.
+/// A signer that the host of a resource publishes, or that the reader trusts for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderKey {
-    /// The host of the resources, with the port unless the port is the default of the scheme.
+    /// The host of the resources, with the port unless it is the scheme's default port.
     host: String,
-    /// The `kid` in the signatures. `None` if the key is in the `kid` itself.
+    /// The `kid` in signatures; `None` if the `kid` contains the key itself.
     kid: Option<String>,
     signer: KnownSigner,
 }
@@ -124,7 +124,7 @@ impl ProviderKey {
         self.kid.as_ref().is_some_and(|kid| kid.split('#').next() == Some(did))
     }
 
-    /// Creates a signer that the reader trusts for a host: `did:key`, `did:jwk` or an address.
+    /// Creates a signer that the reader trusts for a host. `signer` is a `did:key`, a `did:jwk` or an address.
     pub fn for_host(host: &str, signer: &str) -> Result<Self, ProviderKeyError> {
         let signer = match Key::from_kid(signer) {
             Some(key) => KnownSigner::Key(key),
@@ -135,7 +135,7 @@ impl ProviderKey {
         Ok(Self { host, kid, signer })
     }
 
-    /// Returns the signers in the document of a host's `did:web` that may sign assertions (DID Core §5.3.2), each as
+    /// Returns the signers in the document of a host's `did:web`: the assertion methods (DID Core §5.3.2) with
     /// `publicKeyJwk`, `publicKeyMultibase` or `blockchainAccountId`. Other methods are ignored.
     pub fn from_did_document(document: &Value) -> Result<Vec<Self>, ProviderKeyError> {
         let did = document
@@ -147,7 +147,7 @@ impl ProviderKey {
             let list = document.get(name).and_then(Value::as_array);
             list.map(Vec::as_slice).unwrap_or_default()
         };
-        // An id may be relative to the id of the document.
+        // An id may be relative to the document's id.
         let absolute = |id: &str| match id.strip_prefix('#') {
             Some(fragment) => format!("{did}#{fragment}"),
             None => id.to_owned(),
@@ -189,8 +189,8 @@ impl KnownSigner {
     }
 }
 
-/// Returns the host of a `did:web` without a path. The port follows `%3A`. A path is not accepted, because it may
-/// belong to another tenant of the host.
+/// Returns the host of a `did:web` without a path. `%3A` separates the port. A `did:web` with a path is rejected,
+/// because the path may belong to another tenant of the host.
 fn did_host(did: &str) -> Option<String> {
     let host = did.strip_prefix("did:web:").filter(|host| !host.contains(':'))?;
     let host = host.replace("%3A", ":").replace("%3a", ":");
@@ -210,7 +210,7 @@ pub enum ProviderError {
     /// The object is neither a JWS nor an EIP-712 object with the fields of its kind.
     #[error("it is no signed object of the extension `offer-receipt`")]
     Form,
-    /// The signature is not by the key, or recovers no address.
+    /// The signature is not by the key, or does not recover to an address.
     #[error("its signature is invalid")]
     Signature,
     /// The payload lacks a required field.
@@ -225,7 +225,7 @@ enum Object {
     Eip712 { payload: Value, signature: String },
 }
 
-/// A field of an EIP-712 structure.
+/// A field of an EIP-712 struct.
 #[derive(Clone, Copy)]
 enum Member {
     Text(&'static str),
@@ -235,7 +235,7 @@ enum Member {
 use Member::{Number, Text};
 
 impl ProviderObject {
-    /// Returns the name for messages.
+    /// Returns the name of the object for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Offer => "offer",
@@ -263,7 +263,7 @@ impl ProviderObject {
         }
     }
 
-    /// Returns the fields in the order of the EIP-712 structure.
+    /// Returns the fields in the order of the EIP-712 struct.
     const fn eip712_fields(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
@@ -287,7 +287,7 @@ impl ProviderObject {
         }
     }
 
-    /// Returns the fields of a payload that identify the payment. An EIP-712 structure has all of them.
+    /// Returns the payload fields that identify the payment. An EIP-712 struct has all of these fields.
     const fn payment_fields(self) -> &'static [Member] {
         match self {
             Self::Offer => &[
@@ -327,7 +327,7 @@ impl ProviderObject {
         Ok(signed)
     }
 
-    /// Returns the JSON Pointers of the object's fields that the signature covers.
+    /// Returns the JSON Pointers of the fields that the signature covers.
     pub(crate) fn list_signed_members(self, object: &Value) -> Vec<String> {
         let mut members = vec!["/format".to_owned(), "/signature".to_owned()];
         if object.get("format").and_then(Value::as_str) == Some("eip712") {
@@ -339,7 +339,7 @@ impl ProviderObject {
         members
     }
 
-    /// Returns the digest that is signed (EIP-712, "Definition of `encode`").
+    /// Returns the signed digest (EIP-712, "Definition of `encode`").
     fn signing_digest(self, payload: &Value) -> Result<[u8; 32], ProviderError> {
         let mut domain = keccak(b"EIP712Domain(string name,string version,uint256 chainId)").to_vec();
         domain.extend(keccak(self.eip712_domain_name().as_bytes()));
@@ -375,7 +375,7 @@ fn keccak(bytes: &[u8]) -> [u8; 32] {
     Keccak256::digest(bytes).into()
 }
 
-/// Returns a number as 32 bytes, big-endian.
+/// Encodes a number as 32 bytes, big-endian.
 fn abi_word(number: u64) -> [u8; 32] {
     let mut word = [0; 32];
     let (_, end) = word.split_at_mut(24);
@@ -403,7 +403,7 @@ fn recover_signer_address(signature: &str, digest: &[u8; 32]) -> Result<String, 
 
 fn eth_address(key: &VerifyingKey) -> String {
     let point = key.to_encoded_point(false);
-    // The hash covers the point without its first byte. The address is the end of the hash.
+    // The address is the end of a hash over the point without its first byte.
     let hash = keccak(point.as_bytes().split_first().map_or(&[], |(_, rest)| rest));
     let address = hash.split_at(12).1.iter();
     address.fold("0x".to_owned(), |text, byte| format!("{text}{byte:02x}"))
@@ -420,7 +420,7 @@ fn decode_hex(digits: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The header of a provider's JWS. Headers with `crit` are rejected.
+/// The header of a provider's JWS. A header with `crit` is rejected.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -477,7 +477,7 @@ struct KeyOfDid {
 }
 
 impl Key {
-    /// Returns the key in a `did:key` or `did:jwk`, with or without a fragment. Returns `None` for any other text.
+    /// Returns the key in a `did:key` or `did:jwk`, with or without a fragment; `None` for any other text.
     fn from_kid(kid: &str) -> Option<Self> {
         let did = kid.split('#').next()?;
         if let Some(text) = did.strip_prefix("did:jwk:") {
@@ -501,7 +501,7 @@ impl Key {
 
     /// Returns the key in a `did:key` or a `publicKeyMultibase`.
     fn from_multibase(text: &str) -> Option<Self> {
-        // The multicodec precedes the key, as a varint (did:key §3.1).
+        // The multicodec of the key precedes the key as a varint (did:key §3.1).
         let bytes = decode_base58(text.strip_prefix('z')?)?;
         match bytes.split_at_checked(2)? {
             ([0xed, 0x01], key) => Some(Self::Ed25519(key.to_vec())),
@@ -511,7 +511,7 @@ impl Key {
         }
     }
 
-    /// Returns the address of the key on chain. Only secp256k1 keys have an address.
+    /// Returns the key's address on chain. Only secp256k1 keys have an address.
     fn eth_address(&self) -> Option<String> {
         match self {
             Self::Secp256k1(point) => VerifyingKey::from_sec1_bytes(point).ok().as_ref().map(eth_address),
@@ -519,7 +519,7 @@ impl Key {
         }
     }
 
-    /// Returns whether both keys are equal. One of the points may be compressed.
+    /// Returns whether two keys are equal, even if only one of the points is compressed.
     fn is_same_key(&self, other: &Self) -> bool {
         self.jws_algorithm() == other.jws_algorithm() && self.compressed_bytes() == other.compressed_bytes()
     }
@@ -527,7 +527,7 @@ impl Key {
     fn compressed_bytes(&self) -> Vec<u8> {
         let (Self::Ed25519(bytes) | Self::P256(bytes) | Self::Secp256k1(bytes)) = self;
         match bytes.split_first() {
-            // SEC 1 §2.3.3: the sign of y is the lowest bit.
+            // SEC 1 §2.3.3: the lowest bit is the sign of y.
             Some((0x04, point)) if point.len() == 64 => {
                 let (x, y) = point.split_at(32);
                 let sign = y.last().map_or(0, |last| last & 1);
@@ -555,7 +555,7 @@ impl Key {
             Self::Ed25519(key) => is_valid(&ED25519, key),
             Self::P256(key) => is_valid(&ECDSA_P256_SHA256_FIXED, key),
             Self::Secp256k1(key) => {
-                // The library rejects a high s, but JWS has no such rule.
+                // The library rejects a high s, although JWS has no such rule.
                 let signature = Signature::from_slice(signature);
                 let signature = signature.map(|signature| signature.normalize_s().unwrap_or(signature));
                 let verified = VerifyingKey::from_sec1_bytes(key).and_then(|key| key.verify(message, &signature?));
@@ -565,13 +565,14 @@ impl Key {
     }
 }
 
-/// Decodes base58 with Bitcoin's alphabet. Returns `None` for any other digit, or if the text is longer than any key.
+/// Decodes base58 with Bitcoin's alphabet. Returns `None` for any other character, or if the text is longer than any
+/// key.
 fn decode_base58(text: &str) -> Option<Vec<u8>> {
     const DIGITS: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     if text.len() > 128 {
         return None;
     }
-    // The bytes are little-endian.
+    // The bytes are in little-endian order.
     let mut bytes: Vec<u8> = Vec::new();
     for digit in text.bytes() {
         let mut carry = u32::try_from(DIGITS.iter().position(|known| *known == digit)?).ok()?;

@@ -1,4 +1,4 @@
-//! Reads the static objects of a log and creates proofs from them.
+//! Reads a log's static objects and creates proofs from them.
 
 use crate::tile::{TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes};
 use crate::tree::{Hash, LARGEST_TREE, ProofError, TreeHead};
@@ -7,16 +7,16 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::ops::Range;
 
-/// A storage of tiles: a bucket, a folder, a web server, or a map in a test.
+/// A storage with tiles: a bucket, a folder, a web server, or a map in a test.
 pub trait TileReader {
     /// Why an object can't be read.
     type Error;
 
-    /// Returns the bytes of the object at this path below the log's prefix, or `None` if the object does not exist.
+    /// Returns the bytes of the object at this path, relative to the log's prefix; `None` if the object does not exist.
     fn get(&self, path: &TilePath) -> impl Future<Output = Result<Option<Vec<u8>>, Self::Error>> + Send;
 }
 
-/// Why tiles do not yield the requested proof or entry.
+/// Why the requested proof or entry can't be read from the tiles.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError<E> {
     /// The index is not in the tree, or the tree is too large.
@@ -28,7 +28,7 @@ pub enum ReadError<E> {
     /// An object's bytes are malformed.
     #[error("`{0}` is malformed")]
     Malformed(TilePath),
-    /// The tiles, or the proof from the tiles, do not lead to the root of the tree, because some object was changed.
+    /// The tiles, or the proof from the tiles, do not lead to the root of the tree, so an object was changed.
     #[error("the tiles do not lead to the root of the tree")]
     OtherTree,
     /// The storage failed.
@@ -51,8 +51,8 @@ impl<E> From<ProofError> for ReadError<E> {
     }
 }
 
-/// Reads the hashes or entries of one tile. If the partial object is missing, the full object is read, because a log
-/// that grew may have deleted the partial object.
+/// Reads the hashes or entries of one tile. If the partial object is missing, reads the full object, because the log
+/// may have grown and deleted the partial object.
 pub(crate) async fn read_tile<R: TileReader, T>(
     reader: &R,
     path: TilePath,
@@ -76,7 +76,7 @@ pub(crate) async fn read_tile<R: TileReader, T>(
     Err(ReadError::Missing(path))
 }
 
-/// The hashes of the tiles that a proof needs. Each tile is read once.
+/// The tiles that a proof needs. Each tile is read once.
 struct Tiles<'a, R> {
     reader: &'a R,
     size: u64,
@@ -84,8 +84,8 @@ struct Tiles<'a, R> {
 }
 
 impl<R: TileReader> Tiles<'_, R> {
-    /// Returns the root of a complete subtree with 2^`height` leaves. `place` is the subtree's number among the
-    /// subtrees of this height.
+    /// Returns the root of a complete subtree with 2^`height` leaves. `place` is the number of the subtree among all
+    /// subtrees of this height, from left to right.
     async fn complete_subtree_root(&mut self, height: u32, place: u64) -> Result<Hash, ReadError<R::Error>> {
         // A tile spans eight levels of the tree.
         let (level, within) = (height / 8, height % 8);
@@ -109,9 +109,9 @@ impl<R: TileReader> Tiles<'_, R> {
         hashes.map(Hash::for_leaf_hashes).ok_or(ReadError::Malformed(path))
     }
 
-    /// Returns the hash of a node, given the number of the node in an array-based tree (RFC 9420 appendix C), as
-    /// `ct-merkle` numbers nodes. The height of a node is the number of trailing ones. At the right edge, the subtree
-    /// of a node is incomplete.
+    /// Returns the hash of a node. `number` is the node's number in an array-based tree (RFC 9420 appendix C), which
+    /// `ct-merkle` uses. A node's height is the number of trailing ones. At the right edge, a node's subtree may be
+    /// incomplete.
     async fn node_hash(&mut self, number: u64) -> Result<Hash, ReadError<R::Error>> {
         let height = number.trailing_ones();
         let place = number.checked_shr(height.saturating_add(1)).unwrap_or(0);
@@ -120,10 +120,10 @@ impl<R: TileReader> Tiles<'_, R> {
             .await
     }
 
-    /// Returns the root over this number of leaves, starting at `start`. `start` must be a multiple of the largest
-    /// power of two in `leaves`.
+    /// Returns the root over `leaves` leaves, starting at `start`. `start` must be a multiple of the largest power of
+    /// two in `leaves`.
     async fn root_of_leaves(&mut self, mut start: u64, leaves: u64) -> Result<Hash, ReadError<R::Error>> {
-        // Complete subtrees from left to right. Each subtree is at most half as large as the previous subtree (RFC 6962
+        // Complete subtrees from left to right. Each subtree is at most half as large as its left neighbor (RFC 6962
         // §2.1).
         let mut subtrees = Vec::new();
         for height in (0..u64::BITS).rev() {
@@ -144,15 +144,15 @@ impl<R: TileReader> Tiles<'_, R> {
     }
 }
 
-/// Returns the root over complete subtrees of descending size.
+/// Returns the root over complete subtrees, which are sorted by descending size.
 pub(crate) fn join_subtrees(subtrees: Vec<Hash>) -> Option<Hash> {
     let mut smallest_first = subtrees.into_iter().rev();
     let last = smallest_first.next()?;
     Some(smallest_first.fold(last, |right, left| Hash::for_node(&left, &right)))
 }
 
-/// Returns the hashes that prove that the tree has `entry` at `index` (RFC 6962 §2.1.1). `entry` is the exact
-/// statement. The proof is verified before it is returned, so changed tiles yield no proof.
+/// Returns the hashes that prove that the tree contains `entry` at `index` (RFC 6962 §2.1.1). `entry` is the exact
+/// statement. The proof is verified before it is returned, so changed tiles yield an error.
 pub async fn build_inclusion_proof<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -172,8 +172,8 @@ pub async fn build_inclusion_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// Returns the entries of a range after proving each entry against the tree, so that every bundle and tile up to the
-/// root is the one that was signed.
+/// Returns the entries in a range. Each entry is proven against the tree, so this function also detects changes in the
+/// bundles and in the tiles up to the root.
 pub async fn read_proven_entries<R: TileReader>(
     reader: &R,
     tree: &TreeHead,
@@ -196,8 +196,8 @@ pub async fn read_proven_entries<R: TileReader>(
 }
 
 /// Returns the hashes that prove that the tree begins with all entries of an older tree (RFC 6962 §2.1.2). The proof is
-/// verified before it is returned. A log that was forked, cut or rewritten results in [`ReadError::OtherTree`] or
-/// [`ReadError::Range`].
+/// verified before it is returned. For a log that was forked, truncated or rewritten, returns [`ReadError::OtherTree`]
+/// or [`ReadError::Range`].
 pub async fn build_consistency_proof<R: TileReader>(
     reader: &R,
     older: &TreeHead,
@@ -220,7 +220,8 @@ pub async fn build_consistency_proof<R: TileReader>(
     Ok(hashes)
 }
 
-/// Returns the root of a tree's first `size` entries. Only [`build_consistency_proof`] proves this root.
+/// Returns the root over a tree's first `size` entries. The root is not verified; [`build_consistency_proof`] verifies
+/// it.
 pub async fn read_unverified_root<R: TileReader>(
     reader: &R,
     size: u64,
@@ -240,7 +241,7 @@ pub async fn read_unverified_root<R: TileReader>(
     tiles.root_of_leaves(0, size).await
 }
 
-/// Returns the entry at `index` from its bundle. Only [`build_inclusion_proof`] proves the bytes.
+/// Returns the entry at `index` from its bundle. The entry is not verified; [`build_inclusion_proof`] verifies it.
 pub async fn read_unverified_entry<R: TileReader>(
     reader: &R,
     size: u64,
@@ -250,8 +251,8 @@ pub async fn read_unverified_entry<R: TileReader>(
     entries.into_iter().next().ok_or(ReadError::Range)
 }
 
-/// Returns the entries of a range in a tree of this size. Each bundle is read once. Only [`build_inclusion_proof`] proves the
-/// bytes.
+/// Returns the entries in a range of a tree with this size. Each bundle is read once. The entries are not verified;
+/// [`build_inclusion_proof`] verifies an entry.
 pub async fn read_unverified_entries<R: TileReader>(
     reader: &R,
     size: u64,

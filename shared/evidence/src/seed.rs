@@ -1,11 +1,11 @@
-//! The secret that a signing key is derived from.
+//! The secret from which a signing key is derived.
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// 32 secret bytes, which are wiped on drop: the seed of an Ed25519 key (RFC 8032 §5.1.5) or the private number of a
-/// P-256 key.
+/// 32 secret bytes: the seed of an Ed25519 key (RFC 8032 §5.1.5), or the private number of a P-256 key. The bytes are
+/// wiped when the value is dropped.
 #[derive(Clone)]
 pub struct Seed(Zeroizing<[u8; 32]>);
 
@@ -20,8 +20,8 @@ impl Seed {
         Ed25519KeyPair::from_seed_unchecked(&self.0[..]).map_err(|_| SeedError)
     }
 
-    /// Derives the P-256 key pair with this private number. About one seed in 2^32 is invalid, because the number is
-    /// not below the order of the group.
+    /// Derives the P-256 key pair from this private number. About one seed in 2^32 is invalid, because its number is
+    /// not below the group order.
     pub(crate) fn derive_p256(&self) -> Result<EcdsaKeyPair, SeedError> {
         // An ECPrivateKey (RFC 5915 §3) without the public key, which the library computes.
         const BEFORE: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
@@ -31,7 +31,7 @@ impl Seed {
     }
 }
 
-/// Prints no secret.
+/// Omits the secret.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(..)")

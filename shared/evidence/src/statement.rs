@@ -1,12 +1,12 @@
-//! Statements: JWS compact serializations (RFC 7515 §7.1) of a payload that the caller provides as bytes.
+//! Statements: JWS compact serializations (RFC 7515 §7.1). The caller provides the payload as bytes.
 //!
 //! A statement is signed with ES256, by a key from a [`Seed`] or by an implementation of [`DigestSigner`], such as KMS.
-//! Verification also accepts `EdDSA`, which RFC 9864 deprecates, for older statements. Verification accepts a single
-//! text form of each statement: RFC 7515 §2 requires base64url without padding, line breaks or other characters, and
-//! RFC 4648 §3.5 allows a decoder to reject set spare bits.
+//! Verification also accepts `EdDSA` for older statements, although RFC 9864 deprecates `EdDSA`. Verification accepts
+//! only one text form of each statement: RFC 7515 §2 requires base64url without padding, line breaks or other
+//! characters, and RFC 4648 §3.5 allows a decoder to reject non-zero spare bits.
 //!
-//! An ES256 signature remains malleable: (r, n − s) is valid as well, and anybody can compute it. Therefore the log
-//! contains the exact bytes, and the hash of a statement does not identify it.
+//! ES256 signatures are malleable: (r, n − s) is also valid, and anybody can compute it. Therefore the log contains the
+//! exact bytes, and a statement's hash does not identify the statement.
 
 use crate::jwk::{Jwk, JwkError, JwkSet};
 use crate::seed::{Seed, SeedError};
@@ -25,14 +25,14 @@ use std::future::Future;
 /// The maximum length of a statement, in bytes, because the length of a log entry has 16 bits (c2sp.org/tlog-tiles).
 pub const LONGEST_STATEMENT: usize = 65_535;
 
-/// What a statement is about: the header's `typ` (RFC 7515 §4.1.9).
+/// The kind of a statement: the header's `typ` (RFC 7515 §4.1.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementKind {
     /// A decision about a payment, including denials.
     Decision,
     /// A receipt for a payment.
     Receipt,
-    /// A later change to what another statement says.
+    /// A change after an earlier statement.
     Change,
 }
 
@@ -63,7 +63,7 @@ pub enum SignError<E> {
     /// The signer failed.
     #[error("the statement can't be signed")]
     Signer(#[source] E),
-    /// The signature is not by the key that the statement names.
+    /// The signature is by another key than the key in the statement's header.
     #[error("the signature is not of the key that the statement names")]
     OtherKey,
 }
@@ -79,7 +79,7 @@ impl<E> SignError<E> {
     }
 }
 
-/// The protected header. Any other field is rejected, including `crit`, because no other field is understood here.
+/// The protected header. Any other field is rejected, including `crit`, because this service supports no other fields.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
@@ -90,7 +90,6 @@ struct Header<'a> {
     typ: std::borrow::Cow<'a, str>,
 }
 
-/// The accepted algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum AllowedAlgorithms {
     ES256,
@@ -106,17 +105,17 @@ impl AllowedAlgorithms {
     }
 }
 
-/// Returns the part of a statement that is signed (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
+/// Returns the signed part of a statement (RFC 7515 §5.1): the header, a dot and the payload, in base64url.
 fn signing_input<E>(key: &Jwk, typ: &str, payload: &[u8]) -> Result<String, SignError<E>> {
     let header = Header {
         alg: AllowedAlgorithms::for_key(key),
         kid: key.thumbprint().into(),
         typ: typ.into(),
     };
-    // Serialization can't fail, because the fields are an enum and texts.
+    // The fields are an enum and texts, so serialization can't fail.
     let header = serde_json::to_vec(&header).map_err(|_| SignError::TooLong)?;
     let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(payload));
-    // The signature adds a dot and 86 characters for 64 bytes.
+    // The signature adds a dot and 86 characters, which encode 64 bytes.
     if text.len() > LONGEST_STATEMENT.saturating_sub(87) {
         return Err(SignError::TooLong);
     }
@@ -131,7 +130,7 @@ fn assemble_statement<E>(key: &Jwk, signing_input: &str, signature: &[u8; 64]) -
     Ok(format!("{signing_input}.{signature}"))
 }
 
-/// A key that signs statements with ES256. Signing the same payload again yields a different statement.
+/// A key that signs statements with ES256. Signing the same payload twice yields two different statements.
 pub struct StatementKey {
     key: EcdsaKeyPair,
     jwk: Jwk,
@@ -164,14 +163,14 @@ impl StatementKey {
     }
 }
 
-/// Prints no secret.
+/// Omits the secret.
 impl fmt::Debug for StatementKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "StatementKey({})", self.jwk.thumbprint())
     }
 }
 
-/// An ECDSA signature with P-256: r and s, 32 bytes each (RFC 7518 §3.4).
+/// A P-256 ECDSA signature: r and s, 32 bytes each (RFC 7518 §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EcdsaSignature([u8; 64]);
 
@@ -181,9 +180,8 @@ impl EcdsaSignature {
         Self(bytes)
     }
 
-    /// Parses the DER form in which KMS returns signatures (RFC 3279 §2.2.3). Returns `None` unless the bytes are the
-    /// canonical DER form of two positive integers of at most 32 bytes. A high s is accepted, because JWS has no rule
-    /// against it.
+    /// Parses the DER form of KMS signatures (RFC 3279 §2.2.3). Returns `None` unless the bytes are the canonical DER
+    /// form of two positive integers of at most 32 bytes. A high s is valid, because JWS has no rule against it.
     pub fn from_der(der: &[u8]) -> Option<Self> {
         let mut reader = SliceReader::new(der).ok()?;
         let (r, s) = reader
@@ -211,7 +209,7 @@ pub trait DigestSigner {
 }
 
 /// Signs a payload, which should be a JSON document, with ES256. The signature is verified before the statement is
-/// returned, so that a signature by another key is detected. Signing again yields a different statement, unless the
+/// returned, so that a signature by a wrong key is detected. Signing again yields a different statement, unless the
 /// signer is deterministic (RFC 6979).
 pub async fn sign_es256<S: DigestSigner>(
     signer: &S,
@@ -233,7 +231,7 @@ pub enum StatementError {
         "the statement is not a JWS compact serialization: three parts in base64url, without padding or line break"
     )]
     Spelling,
-    /// The algorithm is not ES256 or `EdDSA`, or the header has other fields than `alg`, `kid` and `typ`.
+    /// The algorithm is neither ES256 nor `EdDSA`, or the header has other fields than `alg`, `kid` and `typ`.
     #[error("the statement's header is not `alg` (ES256 or EdDSA), `kid` and `typ`")]
     Header,
     /// The key set has no key with the statement's `kid`.
@@ -253,7 +251,7 @@ pub struct VerifiedStatement {
 }
 
 impl VerifiedStatement {
-    /// Returns what the statement is about, or `None` if the `typ` is unknown.
+    /// Returns the kind of the statement, or `None` if the `typ` is unknown.
     pub fn kind(&self) -> Option<StatementKind> {
         StatementKind::from_typ(&self.typ)
     }
@@ -279,7 +277,7 @@ impl JwkSet {
     pub fn verify(&self, statement: &str) -> Result<VerifiedStatement, StatementError> {
         let (text, signature) = statement.rsplit_once('.').ok_or(StatementError::Spelling)?;
         let (header, payload) = text.split_once('.').ok_or(StatementError::Spelling)?;
-        // The decoder rejects padding, spare bits and foreign characters, including a third dot.
+        // The decoder rejects padding, spare bits and characters outside the alphabet, including a third dot.
         let decoded = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| StatementError::Spelling);
         let (header, payload) = (decoded(header)?, decoded(payload)?);
         if decoded(signature)?.len() != 64 || statement.len() > LONGEST_STATEMENT {
@@ -287,7 +285,7 @@ impl JwkSet {
         }
         let header: Header<'_> = serde_json::from_slice(&header).map_err(|_| StatementError::Header)?;
         let key = self.find_by_thumbprint(&header.kid).ok_or(StatementError::UnknownKey)?;
-        // The key determines the algorithm, never the statement.
+        // The key determines the algorithm. The statement's own `alg` must match.
         if AllowedAlgorithms::for_key(key) != header.alg {
             return Err(StatementError::Header);
         }

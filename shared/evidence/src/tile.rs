@@ -1,4 +1,4 @@
-//! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of the static objects of a log.
+//! Tiles and entry bundles (c2sp.org/tlog-tiles): the paths and bytes of a log's static objects.
 
 use crate::decimal;
 use crate::statement::LONGEST_STATEMENT;
@@ -9,14 +9,14 @@ use std::str::FromStr;
 /// The number of hashes in a full tile, and of entries in a full bundle.
 pub const TILE_WIDTH: u64 = 256;
 
-/// What a tile contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Content {
     Hashes { level: u8 },
     Entries,
 }
 
-/// The path of a tile or an entry bundle below the log's prefix, such as `tile/0/x001/234.p/11` or `tile/entries/000`.
+/// The path of a tile or an entry bundle, relative to the log's prefix, for example `tile/0/x001/234.p/11` or
+/// `tile/entries/000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TilePath {
     content: Content,
@@ -79,7 +79,7 @@ impl fmt::Display for TilePath {
             Content::Hashes { level } => write!(f, "tile/{level}/")?,
             Content::Entries => f.write_str("tile/entries/")?,
         }
-        // Groups of three digits. All groups except the last have the prefix `x`.
+        // The index is written in groups of three digits. All groups except the last have the prefix `x`.
         let digits = self.index.to_string();
         let padded = digits.len().next_multiple_of(3);
         let digits = format!("{digits:0>padded$}");
@@ -113,7 +113,7 @@ impl FromStr for TilePath {
             "entries" => Self::for_entries(index, width)?,
             level => Self::for_hashes(level.parse().map_err(|_| TilePathError)?, index, width)?,
         };
-        // Accepts only the canonical form of a path.
+        // Only the canonical form of a path is valid.
         (path.to_string() == text).then_some(path).ok_or(TilePathError)
     }
 }

@@ -1,10 +1,10 @@
-//! Compares the USDC transfer that a receipt states with a node's responses about the transaction.
+//! Compares the USDC transfer in a receipt with a node's responses about the transaction.
 //!
-//! A node is a third party. The node's response must be about the requested transaction on the stated network. Whether
-//! the response is true depends on the node that the reader chose.
+//! A node is a third party. A response must concern the requested transaction on the receipt's network. Whether the
+//! response is true depends on the node, which the reader chooses.
 //!
-//! The use of the payment's authorization identifies the transfer (EIP-3009): the token emits the use directly before
-//! the transfer, and an authorization can be used only once. Therefore a transfer matches only one of two receipts with
+//! The use of the payment's authorization identifies the transfer (EIP-3009): the token logs the use directly before
+//! the transfer, and an authorization can be used only once. Therefore a transfer can't match two receipts with
 //! different nonces.
 
 use crate::network::Network;
@@ -17,11 +17,11 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 /// Keccak-256 of `AuthorizationUsed(address,bytes32)` (EIP-3009).
 const AUTHORIZATION_USED: &str = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5";
 
-/// The transfer that a receipt states.
+/// The transfer in a receipt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatedTransfer {
     network: Network,
-    /// In lower case, like the addresses.
+    /// The transaction hash. In lower case, like the addresses.
     tx_hash: String,
     payer: String,
     payee: String,
@@ -42,7 +42,7 @@ pub struct NodeResponses {
     pub block: Value,
 }
 
-/// Why a statement names no transfer.
+/// Why a statement contains no transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoTransfer {
     /// The statement is not a receipt, or the payment has no transaction.
@@ -58,7 +58,7 @@ struct Payload {
     settlement: Settlement,
 }
 
-/// The receipt's `settlement`. Other fields are ignored.
+/// The `settlement` field of a receipt. Other fields are ignored.
 #[derive(Deserialize)]
 struct Settlement {
     tx_hash: String,
@@ -79,7 +79,7 @@ enum Units {
 }
 
 impl StatedTransfer {
-    /// Returns the transfer of a receipt. The receipt's `settlement` has `tx_hash`, `network`, `wallet` (the payer),
+    /// Returns the transfer in a receipt. The receipt's `settlement` has `tx_hash`, `network`, `wallet` (the payer),
     /// `pay_to`, `amount_units` (a number or decimal digits), `asset` (the address or symbol of USDC), `nonce_prefix`
     /// and `block_number`.
     pub fn from_statement(statement: &VerifiedStatement) -> Result<Self, NoTransfer> {
@@ -117,14 +117,15 @@ impl StatedTransfer {
         &self.tx_hash
     }
 
-    /// Returns the number of the transaction's block as a quantity, which is the parameter of `eth_getBlockByNumber`.
+    /// Returns the number of the transaction's block as an RPC quantity, which is the parameter of
+    /// `eth_getBlockByNumber`.
     pub fn block_number(&self) -> String {
         format!("0x{:x}", self.block_number)
     }
 
     /// Compares a node's responses with the receipt: the network, the transaction, the block, the use of the
-    /// authorization, and the transfer that follows. Returns the block hash, or the reason why the transfer was not
-    /// found.
+    /// authorization, and the transfer after the use. Returns the block hash, or the reason why the responses do not
+    /// contain the transfer.
     pub fn verify_in_responses(&self, responses: &NodeResponses) -> Result<String, String> {
         let NodeResponses {
             chain_id,
@@ -158,7 +159,7 @@ impl StatedTransfer {
         Ok(hash.to_owned())
     }
 
-    /// Finds the single use of the authorization and, as the next log, the transfer.
+    /// Finds the only use of the authorization, and checks that the next log is the transfer.
     fn verify_logs(&self, receipt: &Value) -> Result<(), String> {
         let logs = receipt.get("logs").and_then(Value::as_array);
         let logs = logs.map(Vec::as_slice).unwrap_or_default();
@@ -192,7 +193,7 @@ impl StatedTransfer {
         Ok(())
     }
 
-    /// Returns the three topics of a token log in lower case, unless a reorganization removed the log.
+    /// Returns the three topics of a token log, in lower case. Returns `None` if a reorganization removed the log.
     fn log_topics(&self, log: &Value) -> Option<[String; 3]> {
         let is_removed = log.get("removed").and_then(Value::as_bool) == Some(true);
         if is_removed || !has_text_field(log, "address", self.network.usdc) {
@@ -204,7 +205,7 @@ impl StatedTransfer {
     }
 }
 
-/// Returns whether a field has this text, in any case.
+/// Returns whether a field has this text, ignoring case.
 fn has_text_field(value: &Value, name: &str, wanted: &str) -> bool {
     let text = value.get(name).and_then(Value::as_str);
     text.is_some_and(|text| text.eq_ignore_ascii_case(wanted))
@@ -214,18 +215,18 @@ fn address_word(address: &str) -> String {
     abi_word(address.trim_start_matches("0x"))
 }
 
-/// Returns an ABI word: 32 bytes, padded on the left.
+/// Encodes digits as an ABI word: 32 bytes, padded on the left.
 fn abi_word(digits: &str) -> String {
     format!("0x{digits:0>64}")
 }
 
-/// Parses a quantity (Ethereum JSON-RPC).
+/// Parses an RPC quantity (Ethereum JSON-RPC).
 fn parse_quantity(value: &Value) -> Option<u64> {
     let digits = value.as_str()?.strip_prefix("0x")?;
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Parses `0x` and this number of bytes in hexadecimal, and returns the text in lower case.
+/// Parses `0x` and this number of bytes in hexadecimal. Returns the text in lower case.
 fn parse_hex(text: &str, bytes: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
     let is_hex = digits.len() == bytes.saturating_mul(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -6,7 +6,8 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::str::FromStr;
 
-/// The maximum number of leaves. `ct-merkle` numbers the nodes of a tree with 64 bits and panics beyond 2^63 leaves.
+/// The maximum number of leaves. `ct-merkle` numbers the nodes of a tree with 64 bits and panics if a tree has more
+/// than 2^63 leaves.
 pub const LARGEST_TREE: u64 = 1 << 62;
 
 /// A SHA-256 hash in the tree. The text form is standard base64 with padding.
@@ -40,7 +41,7 @@ impl Hash {
         Self(hasher.chain_update(left.0).chain_update(right.0).finalize().into())
     }
 
-    /// Returns the root of a tree whose leaves have these hashes (MTH over hashes instead of leaves).
+    /// Returns the root of a tree over these leaf hashes (MTH over hashes instead of leaves).
     pub(crate) fn for_leaf_hashes(hashes: &[Self]) -> Self {
         match hashes {
             [] => Self::for_empty_tree(),
@@ -96,7 +97,7 @@ pub enum ProofError {
     /// The index is not below the size of the tree, a tree is too large, or the new tree is smaller than the old tree.
     #[error("the proof is about an impossible tree")]
     Range,
-    /// The hashes do not lead to the root, or there are too many or too few.
+    /// There are too many or too few hashes, or they do not lead to the root.
     #[error("the proof's hashes do not lead to the tree's root")]
     Hashes,
 }
@@ -129,8 +130,8 @@ impl TreeHead {
             .map_err(|_| ProofError::Hashes)
     }
 
-    /// Verifies that this tree begins with all leaves of an older tree. Every tree begins with the empty tree, and the
-    /// proof then has no hashes.
+    /// Verifies that this tree begins with all leaves of an older tree. If the older tree is empty, the proof has no
+    /// hashes.
     pub fn verify_consistency(&self, older: &Self, hashes: &[Hash]) -> Result<(), ProofError> {
         if self.size > LARGEST_TREE || older.size > self.size {
             return Err(ProofError::Range);

@@ -1,7 +1,7 @@
 //! Verifies a document offline: a statement, or a proof that contains a statement.
 //!
-//! The report lists every step with the outcome. A document is verified only if the statement's signature is valid and
-//! no step failed. Steps for parts that the document does not have are listed as skipped.
+//! The report lists every step with its outcome. A document is verified only if the statement's signature is valid and
+//! no step failed. If the document lacks a part, the steps for that part are listed as skipped.
 
 use crate::json::parse_json;
 use crate::jwk::JwkSet;
@@ -19,7 +19,7 @@ pub struct Trust {
     pub keys: JwkSet,
     /// The trusted logs and witnesses.
     pub policy: Policy,
-    /// The trusted keys of providers, by the host of the resources.
+    /// The trusted keys of providers. Each key is trusted for the resources of one host.
     pub providers: Vec<ProviderKey>,
 }
 
@@ -66,9 +66,9 @@ struct LogEntry {
 }
 
 impl Trust {
-    /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each a `vkey` and an `origin`), `witnesses`
-    /// (vkeys), `quorum` (the required number of cosigning witnesses) and `providers` (each a `host` and `keys`:
-    /// `did:key`, `did:jwk` or addresses). Only `jwks` is required. Other fields are rejected.
+    /// Parses a trust file: JSON with `jwks` (a JSON Web Key Set), `logs` (each with `vkey` and `origin`), `witnesses`
+    /// (vkeys), `quorum` (the required number of cosigning witnesses) and `providers` (each with `host` and `keys`:
+    /// `did:key`, `did:jwk` or addresses). Only `jwks` is required. Unknown fields are rejected.
     pub fn parse(json: &str) -> Result<Self, TrustError> {
         let unreadable = |error: &dyn fmt::Display| TrustError::Unreadable(error.to_string());
         let file = parse_json(json.as_bytes()).and_then(TrustFile::deserialize);
@@ -96,23 +96,22 @@ impl Trust {
 pub enum StepName {
     /// A key of the key set signed the statement.
     Statement,
-    /// The statement is an entry in the tree of the checkpoint.
+    /// The checkpoint's tree contains the statement as an entry.
     Inclusion,
     /// A trusted log signed the checkpoint.
     Checkpoint,
     /// Enough witnesses cosigned the checkpoint.
     Witnesses,
-    /// The chain has the payment that the statement is about. The caller adds this step, because this crate makes no
-    /// network calls.
+    /// The chain contains the payment. The caller adds this step, because this crate makes no network calls.
     Chain,
-    /// The hashes in the decision match the parts of the decision and the enclosed documents.
+    /// The hashes in the decision match the decision's own parts and the enclosed documents.
     Hashes,
-    /// The decision and the receipt are about the same payment.
+    /// The decision and the receipt concern the same payment.
     Payment,
-    /// Values that the file repeats from its statements are equal to the values in the statements.
+    /// The copies in the file equal the values in the statements.
     Copies,
-    /// The log's tree has all entries of an older checkpoint. The caller adds this step, because the caller has the
-    /// tiles.
+    /// The log's tree contains all entries of an older checkpoint. The caller adds this step, because the caller has
+    /// the tiles.
     Consistency,
     /// The provider signed an offer for this payment.
     Offer,
@@ -138,7 +137,7 @@ impl fmt::Display for StepName {
     }
 }
 
-/// The outcome of a step, with what was found, or the reason.
+/// The outcome of a step. The text describes the finding or the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "outcome", content = "detail", rename_all = "snake_case")]
 pub enum Outcome {
@@ -146,7 +145,7 @@ pub enum Outcome {
     Passed(String),
     /// The step failed.
     Failed(String),
-    /// The step was not made.
+    /// The step was skipped.
     Skipped(String),
 }
 
@@ -194,7 +193,7 @@ impl Report {
         &self.steps
     }
 
-    /// Returns the statement, if its signature is valid and no step has failed.
+    /// Returns the statement if its signature is valid and no step failed.
     pub fn statement(&self) -> Option<&VerifiedStatement> {
         self.statement.as_ref().filter(|_| self.is_verified())
     }
@@ -205,7 +204,7 @@ impl Report {
         self.statement.is_some() && !self.steps.iter().any(failed)
     }
 
-    /// Adds a step that the caller made.
+    /// Adds a step of the caller.
     pub fn add_step(&mut self, step: Step) {
         self.steps.push(step);
     }
@@ -243,8 +242,8 @@ pub fn verify_document(document: &str, trust: &Trust) -> Result<Report, Document
     })
 }
 
-/// Returns whether a text looks like a JWS. Padding and line breaks at the end are included, because the verification
-/// step reports them more precisely.
+/// Returns whether a text looks like a JWS. Returns `true` despite padding and line breaks at the end, because the
+/// verification step reports these errors more precisely.
 fn looks_like_statement(document: &str) -> bool {
     let is_part =
         |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_=".contains(&c));

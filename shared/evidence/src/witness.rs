@@ -1,4 +1,4 @@
-//! The exchange with a witness (c2sp.org/tlog-witness): the body of an `add-checkpoint` request, and the parts of the
+//! The protocol with a witness (c2sp.org/tlog-witness): the body of an `add-checkpoint` request, and the parts of the
 //! response.
 
 use crate::decimal;
@@ -7,7 +7,7 @@ use crate::tree::Hash;
 use std::fmt::Write as _;
 
 /// Returns the body of an `add-checkpoint` request: the size of the tree that the witness cosigned last, the proof that
-/// the checkpoint's tree continues that tree, and the checkpoint.
+/// the new tree extends that tree, and the checkpoint.
 pub fn add_checkpoint_body(older: u64, proof: &[Hash], checkpoint: &str) -> String {
     let mut body = format!("old {older}\n");
     for hash in proof {
@@ -17,7 +17,7 @@ pub fn add_checkpoint_body(older: u64, proof: &[Hash], checkpoint: &str) -> Stri
     format!("{body}\n{checkpoint}")
 }
 
-/// Returns the first line that is a valid cosignature of the checkpoint by this witness, with the line break.
+/// Returns the first line with a valid cosignature of the checkpoint by this witness, including the line break.
 pub fn find_cosignature(lines: &str, witness: &VerifierKey, checkpoint: &str) -> Option<String> {
     let mut lines = lines.lines().map(|line| format!("{line}\n"));
     lines.find(|line| {

@@ -345,7 +345,7 @@ fn log_forks_truncations_and_rewrites_are_detected() {
     ));
 }
 
-/// A writer that stopped before the checkpoint leaves objects that the next writer writes again.
+/// If a writer stops before it writes the checkpoint, the next writer writes the remaining objects again.
 #[test]
 fn an_interrupted_append_loses_and_duplicates_no_entry() {
     let all = entries(900);

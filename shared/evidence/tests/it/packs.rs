@@ -10,7 +10,7 @@ use purser_evidence::{
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// Different parsers may keep different ones of two equal keys.
+/// Parsers differ in which of two equal keys they use.
 #[test]
 fn duplicate_fields_in_an_evidence_file_are_rejected() {
     let trust = trust();
@@ -447,7 +447,7 @@ fn silent_changes(file: &Value) -> Vec<String> {
             };
             let mut listed = report.unverified_pointers().iter();
             let is_listed = listed.any(|listed| is_within(at, listed) || is_within(listed, at));
-            // A part that is removed claims nothing.
+            // A removed part makes no claim.
             let is_part = file.pointer(at).is_some_and(|part| part.is_object() || part.is_array());
             let is_taken_out = is_part && (other.is_null() || other == json!({}) || other == json!([]));
             if report.is_verified() && !is_listed && !is_taken_out {
@@ -458,8 +458,8 @@ fn silent_changes(file: &Value) -> Vec<String> {
     silent
 }
 
-/// Anybody can sign an object and put their own key into it. A signer counts if the signer is the payee, if the host of
-/// the resource publishes the key, or if the reader trusts the key for this host.
+/// Anybody can sign an object and put their own key into it. A signer counts only if the signer is the payee, if the
+/// resource's host publishes the key, or if the reader trusts the key for this host.
 #[tokio::test]
 async fn provider_signers_not_bound_to_the_payee_are_skipped() {
     for (offer, receipt) in [
@@ -536,7 +536,7 @@ async fn keys_of_a_host_are_trusted_only_for_its_resources() {
     assert_eq!(ProviderKey::for_host("a", "did:key:no"), Err(ProviderKeyError::Text));
 }
 
-/// A provider's object that does not identify the payment proves nothing, whoever signed it.
+/// A provider's object that does not identify the payment proves nothing, regardless of its signer.
 #[test]
 fn provider_objects_without_a_required_field_are_rejected() {
     let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
