@@ -1,4 +1,4 @@
-//! An agent and its keys. One record holds both, so that one read returns the caller and the current limits.
+//! An agent and its keys. One record contains both, so that one read returns the caller and the current limits.
 
 use crate::{
     AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
@@ -21,28 +21,28 @@ pub struct Agent {
     pub created_at: Timestamp,
     /// Whether the agent is active or frozen.
     pub status: AgentStatus,
-    /// Whether the agent is archived. An archived agent is frozen and left out of lists, and can be unfrozen only after
-    /// it is restored.
+    /// Whether the agent is archived. An archived agent is frozen, does not appear in lists, and can be unfrozen only
+    /// after it was restored.
     pub archived: bool,
     /// The agent's labels.
     pub labels: Labels,
-    /// The wallet that the agent pays from.
+    /// The wallet from which the agent pays.
     pub wallet: Wallet,
     /// The agent's keys, including revoked keys.
     pub keys: Vec<AgentKey>,
     /// The agent's rules.
     pub rules: Vec<Rule>,
-    /// The digest of the agent's [`crate::DefaultServices`]. `None` if the agent started without services.
+    /// The digest of the agent's [`crate::DefaultServices`]; `None` if the agent has none.
     pub starting_set: Option<Fingerprint>,
     /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
     /// The agent's former owners, oldest first: one for each ownership transfer.
     pub former_owners: Vec<FormerOwner>,
-    /// The number of updates of this record.
+    /// The version of the record, which each update increments.
     pub version: u64,
 }
 
-/// A former owner of an agent. Decisions from the time of this ownership still belong to the former owner.
+/// A former owner of an agent. Decisions during this ownership still belong to the former owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormerOwner {
     /// The user: a [`crate::UserId`].
@@ -55,7 +55,7 @@ pub struct FormerOwner {
     pub until: Timestamp,
 }
 
-/// The agent's owner at the time of a decision, with the name and labels that this owner gave the agent.
+/// The agent's owner at the time of a decision, and the name and labels that the agent had then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastOwner<'a> {
     /// The user: a [`crate::UserId`].
@@ -77,11 +77,11 @@ named! {
 }
 
 line! {
-    /// The name that users gave an agent: one line of at most 100 characters.
+    /// The name of an agent, which a user chose: one line of at most 100 characters.
     AgentName, 100
 }
 
-/// The stored record of a key, without the secret.
+/// The stored record of a key, which does not contain the secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentKey {
     /// The key's id, which is unique within the agent and part of the key's public half.
@@ -90,7 +90,7 @@ pub struct AgentKey {
     pub digest: SecretDigest,
     /// The time at which the key was created.
     pub created_at: Timestamp,
-    /// The time from which the key is rejected. Revocation sets the present time. Rotation sets the end of the overlap.
+    /// The time from which the key is rejected. Revocation sets the current time; rotation sets the end of the overlap.
     pub ends_at: Option<Timestamp>,
     /// The key's permissions and expiry.
     pub scope: KeyScope,
@@ -119,7 +119,7 @@ impl fmt::Display for KeyId {
 #[derive(Clone, Copy)]
 pub struct SecretDigest([u8; 32]);
 
-/// Does not print the digest, because debug output may reach a log.
+/// Omits the digest, because debug output may be logged.
 impl fmt::Debug for SecretDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SecretDigest(..)")
@@ -141,7 +141,7 @@ impl PartialEq for SecretDigest {
 impl Eq for SecretDigest {}
 
 impl SecretDigest {
-    /// Hashes a secret. For a key, this is the secret half including the prefix.
+    /// Hashes a secret. A key's secret is its secret half, including the prefix.
     pub fn from_secret(secret: impl AsRef<[u8]>) -> Self {
         Self(Sha256::digest(secret).into())
     }
@@ -187,7 +187,7 @@ pub enum KeyStatus {
 }
 
 impl KeyStatus {
-    /// Returns the status's name in the API.
+    /// Returns the name of the status in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -207,8 +207,8 @@ impl AgentKey {
         }
     }
 
-    /// Returns the time from which the key is rejected: the end that was set, or the expiry of the scope if that is
-    /// earlier.
+    /// Returns the time from which the key is rejected: the earlier of the end that was set and the expiry of the
+    /// scope.
     fn end_time(&self) -> Option<Timestamp> {
         self.ends_at.into_iter().chain(self.scope.expires_at).min()
     }
@@ -222,7 +222,7 @@ impl AgentKey {
         matches!(self.status(now), KeyStatus::Ended { .. })
     }
 
-    /// Sets the key's end to `end`, unless the key already ends earlier. An end is never postponed.
+    /// Sets the key's end to `end`, unless the key already ends earlier.
     fn ending_by(self, end: Timestamp) -> Self {
         let end = self.end_time().map_or(end, |already| already.min(end));
         Self {
@@ -237,14 +237,14 @@ impl AgentKey {
 pub enum KeyRejection {
     /// The agent has no key with this id.
     Unknown,
-    /// The key has already ended. An end is final.
+    /// The key has already ended. An ended key can't be changed.
     Ended,
     /// The agent already has [`Agent::MAX_KEYS`] valid keys.
     TooMany,
 }
 
 impl<'a> PastOwner<'a> {
-    /// Returns the owner after this number of ownership transfers. `self` is the present owner.
+    /// Returns the owner after this number of ownership transfers. `self` is the current owner.
     #[must_use]
     pub fn after_transfers(self, transfers: u32, former: &'a [FormerOwner]) -> Self {
         let then = usize::try_from(transfers).ok().and_then(|index| former.get(index));
@@ -257,13 +257,13 @@ impl<'a> PastOwner<'a> {
 }
 
 impl Agent {
-    /// Returns the number of ownership transfers. Each decision records this number, so that the decision's owner can
-    /// be determined later.
+    /// Returns the number of ownership transfers. Each decision records this number, which determines the owner of the
+    /// decision.
     pub fn transfer_count(&self) -> u32 {
         u32::try_from(self.former_owners.len()).unwrap_or(u32::MAX)
     }
 
-    /// Returns the owner at the time of a decision that was made after this number of ownership transfers.
+    /// Returns the owner of a decision that was made after this number of ownership transfers.
     pub fn owner_at(&self, transfers: u32) -> PastOwner<'_> {
         let now = PastOwner {
             owner: &self.owner,
@@ -273,12 +273,12 @@ impl Agent {
         now.after_transfers(transfers, &self.former_owners)
     }
 
-    /// Returns whether the agent's own record blocks every payment.
+    /// Returns whether the agent is frozen by its own record, which blocks every payment.
     pub fn is_frozen(&self) -> bool {
         self.archived || self.status == AgentStatus::Frozen
     }
 
-    /// Archives the agent, which also freezes it.
+    /// Archives the agent and freezes it.
     #[must_use]
     pub fn archive(self) -> Self {
         Self {
@@ -288,7 +288,7 @@ impl Agent {
         }
     }
 
-    /// Restores the agent. The agent stays frozen.
+    /// Restores the agent, which stays frozen.
     #[must_use]
     pub fn restore(self) -> Self {
         Self {
@@ -299,17 +299,17 @@ impl Agent {
 
     /// The maximum number of an agent's keys that have not ended.
     pub const MAX_KEYS: usize = 20;
-    /// The maximum number of stored keys, including ended keys. The number is limited because every payment reads the
+    /// The maximum number of stored keys, including ended keys. The number is limited, because every payment reads the
     /// record.
     pub const MAX_KEPT_KEYS: usize = 50;
-    /// How long an ended key is stored, so that users can see it.
+    /// The time for which an ended key is stored, so that users can see the key.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
     /// The maximum duration for which a rotated key stays valid.
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// Adds a key. Keys that ended long ago are dropped. If there are still too many keys, the keys that ended first
-    /// are dropped too. If a key with this id exists, an earlier attempt whose response was lost added the key, and the
-    /// agent is unchanged.
+    /// Adds a key. Removes keys that ended long ago. If there are still too many keys, also removes the keys that ended
+    /// first. If a key with this id exists, an earlier attempt whose response was lost added it, and the agent stays
+    /// unchanged.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRejection> {
         if self.find_key(key.id).is_some() {
             return Ok(self);
@@ -332,8 +332,8 @@ impl Agent {
         Ok(self)
     }
 
-    /// Replaces a key with `new`, which gets the old key's scope. The old key stays valid for `overlap`, but not longer
-    /// than before.
+    /// Replaces a key by `new`, which gets the old key's scope. The old key stays valid for `overlap`, unless it ends
+    /// earlier.
     pub fn with_rotated_key(
         self,
         old: KeyId,
@@ -343,7 +343,7 @@ impl Agent {
     ) -> Result<Self, KeyRejection> {
         match self.find_key(old) {
             None => Err(KeyRejection::Unknown),
-            // An earlier attempt whose response was lost already rotated the key.
+            // An earlier attempt whose response was lost has already rotated the key.
             Some(_) if self.find_key(new.id).is_some() => Ok(self),
             Some(key) if key.has_ended(now) => Err(KeyRejection::Ended),
             Some(key) => {
@@ -353,7 +353,7 @@ impl Agent {
         }
     }
 
-    /// Revokes a key at `now`. A key that has already ended is unchanged.
+    /// Revokes a key at `now`. Does nothing if the key has already ended.
     pub fn with_revoked_key(self, id: KeyId, now: Timestamp) -> Result<Self, KeyRejection> {
         match self.find_key(id) {
             None => Err(KeyRejection::Unknown),
@@ -367,7 +367,7 @@ impl Agent {
         self.keys.iter().find(|key| key.id == id)
     }
 
-    /// Returns whether the key is valid at `now`. The caller must have compared the secret before.
+    /// Returns whether the key is valid at `now`. The caller must compare the secret first.
     pub fn accepts_key(&self, id: KeyId, now: Timestamp) -> bool {
         self.find_key(id).is_some_and(|key| !key.has_ended(now))
     }
@@ -385,14 +385,14 @@ impl Agent {
 const PUBLIC_PREFIX: &str = "gak_pub_";
 const SECRET_PREFIX: &str = "gak_sec_";
 
-/// A key that a caller presented, not verified: `gak_pub_<agent><key>:gak_sec_<secret>`.
+/// An unverified key from a caller: `gak_pub_<agent><key>:gak_sec_<secret>`.
 ///
-/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more digits, so that the
-/// agent's record can be read in the same batch as everything else.
+/// The public half contains the agent's UUID as 32 hexadecimal digits and the key's id as 16 more digits. The agent's
+/// record can therefore be read in the same batch as all other inputs.
 pub struct PresentedKey {
-    /// The agent that the key claims to belong to.
+    /// The agent's id in the key.
     pub agent: AgentId,
-    /// The id that the key claims to have.
+    /// The key's id in the key.
     pub key: KeyId,
     digest: SecretDigest,
 }
@@ -438,7 +438,7 @@ impl PresentedKey {
 
     /// Returns whether the agent has this key and the key is valid at `now`.
     ///
-    /// An unknown agent or key takes the same comparison as a wrong secret, so that timing reveals nothing.
+    /// The comparison for an unknown agent or key takes as long as for a wrong secret, so that timing reveals nothing.
     pub fn is_valid_for(&self, agent: Option<&Agent>, now: Timestamp) -> bool {
         const NO_SUCH_KEY: SecretDigest = SecretDigest([0; 32]);
         let key = agent
@@ -450,8 +450,8 @@ impl PresentedKey {
         same_secret & in_force
     }
 
-    /// Returns whether this is the secret of the given key and the key is valid at `now`. The caller already knows the
-    /// key's agent.
+    /// Returns whether this is the secret of the given key and the key is valid at `now`. The caller must know that the
+    /// key belongs to the agent.
     pub fn matches_key(&self, key: &AgentKey, now: Timestamp) -> bool {
         let same_secret: bool = self.digest.ct_eq(&key.digest).into();
         same_secret & !key.has_ended(now)
@@ -496,8 +496,9 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    // These types have no `==`, because its timing would reveal how much of a secret is right, and no output that could
-    // reach a log. `SecretDigest` implements `PartialEq` and `Debug` by hand, above.
+    // These types do not implement `PartialEq`, because the timing of `==` would reveal how much of a secret is right,
+    // and do not implement `Debug` or `Display`, because the output could be logged. `SecretDigest` implements
+    // `PartialEq` and `Debug` by hand, above.
     static_assertions::assert_not_impl_any!(PresentedKey: PartialEq, fmt::Debug, fmt::Display);
     static_assertions::assert_not_impl_any!(NewKey: PartialEq, fmt::Debug, fmt::Display);
 
@@ -671,7 +672,7 @@ mod tests {
                 .with_rotated_key(KeyId(1), key(2, None), Duration::DAY, at)
         };
         assert_eq!(rotated(now), Err(KeyRejection::Ended));
-        // The overlap ends no later than the expiry of the key's scope.
+        // The overlap ends at or before the expiry of the key's scope.
         let keys = rotated(before).unwrap().keys;
         assert_eq!(keys, [expiring(1, 1_000, Some(1_000)), expiring(2, 1_000, None)]);
     }
@@ -748,7 +749,7 @@ mod tests {
         );
     }
 
-    /// Rotation without overlap is possible at the limit.
+    /// At the limit, rotation without an overlap is still possible.
     #[test]
     fn an_agent_has_at_most_twenty_active_keys() {
         let now = secs(1_000);
@@ -826,7 +827,6 @@ mod tests {
     }
 
     proptest! {
-        /// The number of stored keys is limited.
         #[test]
         fn adding_an_agent_key_only_removes_ended_keys(
             ends in prop::collection::vec(prop::option::of(0_u64..8_000_000), 0..60),

@@ -1,13 +1,13 @@
 //! The automatic freeze: a rule that freezes an agent whose payments within an hour are far above the agent's usual
 //! payments.
 //!
-//! The rule does not affect the decision about a payment. The sums are compared once the decision history contains
+//! The rule does not affect the decision about a payment. The sums are compared when the decision history contains
 //! them, some seconds after the payment, so more payments can be made until then. An amount counts in the hour of its
-//! decision, until the amount is released.
+//! decision until the amount is released.
 //!
-//! The usual amount is the busiest hour of a usual day: the lower median of the busiest hours of the days with
-//! payments, in the two weeks before, without the last 24 hours. Therefore the payments of a day don't raise their own
-//! limit. The limit rises only when about half of the days with payments were as busy.
+//! The usual amount is the busiest hour of a usual day. It is computed from the previous two weeks without the last 24
+//! hours: the lower median, over all days with payments, of each day's busiest hour. A day's payments therefore do not
+//! raise that day's own limit, and the limit rises only if about half of the days with payments were as busy.
 
 use crate::{Amount, Day, EditReason, Hour, Rule, RuleKind, Timestamp};
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use std::collections::BTreeMap;
 /// The parameters of an automatic freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AutomaticFreeze {
-    /// The multiple of the usual amount above which an hour is unusual: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
+    /// The factor by which an unusual hour exceeds the usual amount: [`BRAKE_TIMES_MIN`] to [`BRAKE_TIMES_MAX`].
     pub times: u32,
-    /// The minimum sum of an unusual hour: at least one micro-USDC. An hour with a smaller sum is never unusual.
+    /// The minimum sum of an unusual hour: at least one micro-USDC.
     pub at_least: Amount,
 }
 
-/// The minimum multiple.
+/// The minimum factor.
 pub const BRAKE_TIMES_MIN: u32 = 2;
 
-/// The maximum multiple.
+/// The maximum factor.
 pub const BRAKE_TIMES_MAX: u32 = 100;
 
-/// The number of past hours that an hour is compared with: 14 days.
+/// The number of past hours in the comparison: 14 days.
 pub const BRAKE_HOURS: u32 = 336;
 
-/// The number of most recent hours that are excluded from the comparison.
+/// The number of most recent hours that the comparison excludes.
 const BRAKE_HOURS_EXCLUDED: u32 = 24;
 
 /// An hour that triggered an automatic freeze.
@@ -40,12 +40,12 @@ pub struct Anomaly {
     pub hour: Hour,
     /// The sum of the payments within about 60 minutes ([`AutomaticFreeze::sum_within_an_hour`]).
     pub sum: Amount,
-    /// The sum of the busiest hour of a usual day, or zero if there were no payments.
+    /// The sum of the busiest hour of a usual day; zero if there were no payments.
     pub usual: Amount,
 }
 
 impl AutomaticFreeze {
-    /// Returns the automatic freeze among an agent's rules. An agent has at most one.
+    /// Returns the automatic freeze among an agent's rules. An agent has at most one such rule.
     pub fn find_in_rules(rules: &[Rule]) -> Option<Self> {
         rules.iter().find_map(|rule| match &rule.kind {
             RuleKind::AnomalyBrake(brake) => Some(*brake),
@@ -53,17 +53,16 @@ impl AutomaticFreeze {
         })
     }
 
-    /// Returns whether this sum within an hour is unusual. If there were no earlier payments, only the minimum sum
-    /// decides.
+    /// Returns whether this sum within an hour is unusual. Without earlier payments, only the minimum sum decides.
     pub fn trips_at(self, sum: Amount, usual: Amount) -> bool {
         // The product of a `u32` and a `u64` always fits into a `u128`.
         let most = u128::from(self.times).saturating_mul(u128::from(usual.units()));
         sum >= self.at_least && u128::from(sum.units()) > most
     }
 
-    /// Returns the sum of the payments within about 60 minutes: the sum of the hour of `at`, plus a share of the sum of
-    /// the hour before, as if the payments of that hour were spread evenly, rounded up. Therefore a burst across the
-    /// full hour counts completely just after the full hour.
+    /// Returns the sum of the payments within about 60 minutes: the current hour's sum, plus a share of the previous
+    /// hour's sum. The share is computed as if the previous hour's payments were spread evenly, and is rounded up. A
+    /// burst of payments at the end of an hour therefore still counts completely at the start of the next hour.
     pub fn sum_within_an_hour(at: Timestamp, sum: Amount, before: Amount) -> Amount {
         let passed = at.since(Hour::containing(at).start_time()).secs();
         let rest = u128::from(Hour::SECONDS.saturating_sub(passed));
@@ -74,8 +73,8 @@ impl AutomaticFreeze {
         share.and_then(|share| sum.plus(share)).unwrap_or(Amount::MAX)
     }
 
-    /// Compares the sum within an hour with the sums of an agent's past hours. Hours before the last two weeks and the
-    /// last 24 hours are left out.
+    /// Compares the sum within an hour with the sums of the agent's past hours. Ignores the last 24 hours, and hours
+    /// before the last two weeks.
     pub fn find_anomaly(self, hour: Hour, sum: Amount, sums: &BTreeMap<Hour, Amount>) -> Option<Anomaly> {
         let mut busiest: BTreeMap<Day, Amount> = BTreeMap::new();
         for (hour, sum) in sums.range(hour.hours_earlier(BRAKE_HOURS)..hour.hours_earlier(BRAKE_HOURS_EXCLUDED)) {
@@ -89,20 +88,20 @@ impl AutomaticFreeze {
         self.trips_at(sum, usual).then_some(Anomaly { hour, sum, usual })
     }
 
-    /// Returns whether the rule freezes whenever `before` would.
+    /// Returns whether this rule freezes in every case in which `before` would.
     pub(crate) fn is_as_strict_as(self, before: Self) -> bool {
         self.times <= before.times && self.at_least <= before.at_least
     }
 }
 
 impl Anomaly {
-    /// Returns the reason for the freeze, for the agent's owner. `None` only if the text were longer than a reason may
-    /// be.
+    /// Returns the reason for the freeze, for the agent's owner. Returns `None` only if the text were longer than a
+    /// reason may be.
     pub fn freeze_reason(&self) -> Option<EditReason> {
         let Self { hour, sum, usual } = self;
         let (sum, usual) = (sum.to_dollars(), usual.to_dollars());
-        // Two amounts of at most 24 characters and an hour of 31 characters keep the text below the 200 characters of a
-        // reason.
+        // Two amounts of at most 24 characters and an hour of 31 characters keep the text below a reason's 200
+        // characters.
         let reason =
             format!("anomaly brake: {sum} within an hour on {hour}, after at most {usual} an hour on a usual day");
         EditReason::parse(&reason)
@@ -134,7 +133,7 @@ mod tests {
             at_least: units(50),
         };
         let rows = [
-            // Sum, usual hour, expected result.
+            // Each row: the sum, the usual amount, and the expected result.
             (49, 0, false),
             (50, 0, true),
             (50, 4, true),
@@ -147,7 +146,7 @@ mod tests {
         }
     }
 
-    /// In each row, every hour has ten times the sum of the hour before. At most one hour below the limit passes.
+    /// In each row, every hour has ten times the sum of the previous hour. At most one such hour stays below the limit.
     #[test]
     fn spending_that_grows_tenfold_hourly_is_frozen_in_the_second_hour() {
         let brake = AutomaticFreeze {
@@ -187,8 +186,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an agent pays in the last 24 hours, or on fewer than half of the days with payments, the limit does
-        /// not rise: it is at most `times` the busiest hour of the other days, or the minimum sum.
+        /// Payments in the last 24 hours, or on less than half of the days with payments, do not raise the limit. The
+        /// limit is at most `times` the busiest hour of the other days, or the minimum sum.
         #[test]
         fn a_minority_of_unusual_days_does_not_raise_the_freeze_threshold(
             usual in prop::collection::vec(1_u64..100, 2..=6),
@@ -202,7 +201,7 @@ mod tests {
             let at_least = units(at_least);
             let brake = AutomaticFreeze { times, at_least };
             let mut sums = BTreeMap::new();
-            // The days 2 to 13 before now. Fewer of these days belong to the attack.
+            // The days 2 to 13 before the current day. The attack takes place on less than half of these days.
             let attacks = paid.iter().take(usual.len() - 1);
             let first = place.index(13 - usual.len() - attacks.len());
             let days = usual.iter().map(|sum| (0, *sum)).chain(attacks.copied());
@@ -216,7 +215,7 @@ mod tests {
             prop_assert!(brake.find_anomaly(now, units(most + 1).max(at_least), &sums).is_some());
         }
 
-        /// The share of the hour before falls from the whole sum to zero.
+        /// The previous hour's share falls from the whole sum to zero.
         #[test]
         fn the_previous_hour_counts_proportionally(secs in 0_u64..3_600, now in 0_u64..1_000, before in 0_u64..1_000) {
             let at = Timestamp::from_secs(7_200 + secs).unwrap();
@@ -224,7 +223,7 @@ mod tests {
             prop_assert_eq!(sum, now + (before * (3_600 - secs)).div_ceil(3_600));
         }
 
-        /// A rule that is as strict as another rule freezes whenever the other rule does.
+        /// If a rule is as strict as another rule, it freezes whenever the other rule does.
         #[test]
         fn a_stricter_automatic_freeze_trips_whenever_a_looser_one_does(
             numbers in (2_u32..10, 1_u64..100, 2_u32..10, 1_u64..100),

@@ -30,7 +30,7 @@ pub struct Approval {
     pub owner: String,
     /// The key of the request.
     pub key: KeyId,
-    /// The decision that escalated to this request, or the denial after which the agent requests a limit increase.
+    /// The decision that required this approval, or the denial after which the agent requests a limit increase.
     pub transaction: TransactionId,
     /// The fingerprint of the payment request.
     pub fingerprint: Fingerprint,
@@ -44,12 +44,12 @@ pub struct Approval {
     pub pay_to: Address,
     /// The call as the agent described it.
     pub call: CallDescription,
-    /// The policy's threshold at the time of the request.
+    /// The policy's approval threshold at the time of the request.
     pub threshold: Amount,
-    /// The limits that require the approval: all that the payment exceeded. The approval waives these limits and no
-    /// other. Empty for a request for a limit increase.
+    /// The limits that require the approval: all such limits that the payment exceeded. The approval waives only these
+    /// limits. Empty for a request for a limit increase.
     pub asking: Vec<AskingLimit>,
-    /// The requested limit increase, if this is a request for one.
+    /// The requested limit increase, if this is a request for a limit increase.
     pub raise: Option<LimitIncreaseRequest>,
     /// The time of the request.
     pub created_at: Timestamp,
@@ -60,14 +60,14 @@ pub struct Approval {
 }
 
 impl Approval {
-    /// Returns the fingerprint of an agent's requests for limit increases of this service. No payment has the same
+    /// Returns the fingerprint of an agent's requests for limit increases for this service. No payment request has this
     /// fingerprint.
     pub fn limit_increase_fingerprint(service: ServiceId) -> Fingerprint {
         Fingerprint::for_text(&format!("raise {service}"))
     }
 
-    /// Returns whether this request for a limit increase stands in for another request to the same user and for the same
-    /// service: while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
+    /// Returns whether this request for a limit increase blocks another request to the same user for the same service.
+    /// It does while it is pending, and for [`RAISE_PAUSE`] after the user rejected or withdrew it.
     pub fn stands_for(&self, other: &LimitIncreaseRequest, now: Timestamp) -> bool {
         let is_same_user = self
             .raise
@@ -81,7 +81,7 @@ impl Approval {
             }
     }
 
-    /// Returns what the approval waives, as an input of an evaluation.
+    /// Returns the waived limits, as an input of an evaluation.
     pub fn waiver(&self) -> GivenApproval<'_> {
         GivenApproval {
             id: self.id,
@@ -166,14 +166,14 @@ named! {
 
 impl ApprovalStatus {
     /// Returns whether the request can still lead to a payment. While it can, an identical payment request uses this
-    /// approval request and creates no other.
+    /// approval request and does not create another.
     pub const fn is_open(self) -> bool {
         matches!(self, Self::Pending | Self::Approved)
     }
 }
 
 impl Approval {
-    /// Returns the status at `now`. Only the user who received a request for a limit increase can decide it. For a
+    /// Returns the status at `now`. Only the user to whom a request for a limit increase was made can decide it. For a
     /// later owner of the agent, the request counts as expired.
     pub fn status(&self, now: Timestamp) -> ApprovalStatus {
         let is_theirs = self.raise.as_ref().is_none_or(|raise| raise.asked_of == self.owner);
@@ -187,8 +187,8 @@ impl Approval {
         }
     }
 
-    /// Returns whether this change was made at this time, as far as the row shows. A row does not distinguish a rejection
-    /// from a withdrawal of an approval, and such a withdrawal replaces the time of the approval.
+    /// Returns whether this change was made at this time, as far as the row shows. A row does not distinguish a
+    /// rejection from the withdrawal of an approval. A withdrawal replaces the time of the approval.
     pub fn was_changed_at(&self, change: ApprovalChange, at: Timestamp) -> bool {
         match (change, &self.resolution) {
             (ApprovalChange::Approved, Resolution::Approved(ruling) | Resolution::Executed { ruling, .. })
@@ -209,8 +209,9 @@ impl Approval {
         }
     }
 
-    /// Returns the approval request as the agent's present owner sees it. A request that was no longer open when the
-    /// ownership was transferred stays with the earlier owner, and so does the earlier owner's note.
+    /// Returns the approval request as the agent's current owner sees it; `None` if it belongs to an earlier owner. A
+    /// request that was no longer open at the ownership transfer belongs to the earlier owner. The earlier owner's note
+    /// is removed.
     pub fn for_current_owner(mut self, owner: &str, now: Timestamp) -> Option<Self> {
         if self.owner != owner && !self.status(now).is_open() {
             return None;
@@ -246,7 +247,7 @@ pub(crate) mod tests {
     use crate::{Duration, IncreasedCaps, Metadata, Offer, ProviderRequest, Url};
     use uuid::Uuid;
 
-    /// Returns a pending approval request for an amount of zero.
+    /// Returns a pending approval request with an amount of zero.
     pub(crate) fn approval() -> Approval {
         let agent = AgentId::from_uuid(Uuid::nil());
         let fingerprint = Fingerprint::for_text("x");

@@ -1,34 +1,35 @@
 //! A backtest: what proposed limits would have decided about an agent's recorded decisions.
 //!
 //! A [`Backtest`] processes the decisions in the order of time. The engine evaluates each decision as a replay does
-//! ([`crate::replay_with_recorded_limits`]), but with the proposed limits instead of the recorded limits. Whatever the proposal does not
-//! change stays as it was recorded at the time.
+//! ([`crate::replay_with_recorded_limits`]), but with the proposed limits instead of the recorded limits. Inputs that
+//! the proposal does not change are the recorded inputs.
 //!
 //! A changed decision affects every later window. Therefore the windows are computed for the proposal: the recorded
 //! use, plus the payments that only the proposal makes, minus the payments that the proposal does not make. Every
-//! decision records the use of the day. Of several budgets, count limits or intervals, a decision records only the rule
-//! with the least remaining amount, so the other rules had at least as much remaining. The use of a window that the
-//! agent did not have is computed from the real payments. Therefore payments before the tested range are
-//! [counted](Backtest::count_earlier_payment) first.
+//! decision records the use of the day. If there are several budgets, count limits or intervals, a decision records
+//! only the rule with the least remaining amount, so the other rules had at least as much remaining. The use of a
+//! window that the agent did not have is computed from the real payments. Therefore payments before the tested range
+//! are [counted](Backtest::count_earlier_payment) first.
 //!
-//! What a rule remembers of recent payments ([`RecentPayments`]) is rebuilt in the same way, once from the real
-//! payments and once from the payments of the proposal. If a rule was active and both agree, the recorded memory is
-//! used. Otherwise the memory of the proposal is used.
+//! Some rules compare a payment with recent payments ([`RecentPayments`]). Recent payments are rebuilt in the same way,
+//! once from the real payments and once from the payments of the proposal. If a rule was active and both agree, the
+//! recorded recent payments are used. Otherwise the recent payments of the proposal are used.
 //!
 //! Assumptions:
-//! - A rule that the agent did not have is evaluated as if it had always been active, but the rule remembers only
-//!   payees and prices of counted payments.
+//! - A rule that the agent did not have is evaluated as if it had always been active, but it knows only the payees and
+//!   prices of counted payments.
 //! - A released payment leaves its windows at its `validBefore`, because the time of the release is not recorded.
 //! - A payment that only the proposal allows settles.
 //! - Each recorded denial is one payment that the agent wanted, even if the agent repeated the request.
-//! - A recorded escalation that the proposal also escalates has the recorded outcome. Where only the proposal
+//! - If the record and the proposal both escalate, the escalation has the recorded outcome. If only the proposal
 //!   escalates, both outcomes are computed: [`BacktestResult::if_declined`] and [`BacktestResult::if_approved`].
 //!
-//! A preview does not compare the proposal with the record, but with the current limits: [`Backtest::for_update`] evaluates
+//! A preview compares the proposal with the current limits instead of the record: [`Backtest::for_update`] evaluates
 //! both over the same decisions.
 //!
-//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no difference.
-//! The memory is bounded by the payments within [`BUDGET_WINDOW_MAX`] and by the bounds of [`RecentPayments`] for each service.
+//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no
+//! difference. Memory use is bounded by the payments within [`BUDGET_WINDOW_MAX`] and by the bounds of
+//! [`RecentPayments`] for each service.
 
 use crate::{
     Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
@@ -43,7 +44,7 @@ use crate::{
 use std::collections::{BTreeMap, VecDeque};
 use std::iter;
 
-/// The proposed limits to test. A field that is `None` or absent stays as it was recorded.
+/// The limits to test. If a field is `None` or absent, the recorded limit applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProposedLimits {
     /// All rules of the agent.
@@ -55,14 +56,14 @@ pub struct ProposedLimits {
 }
 
 impl ProposedLimits {
-    /// Returns how long before the tested range payments matter, because they count in a window or because a rule
-    /// remembers them. `present` are the agent's current rules.
+    /// Returns how long before the tested range payments matter, because a window counts them or a rule compares with
+    /// them. `present` are the agent's current rules.
     pub fn lookback(&self, present: &[Rule]) -> Duration {
         let rules = self.rules.as_deref().unwrap_or(present).iter();
         let lengths = rules.map(|rule| match rule.kind {
             RuleKind::DuplicateGuard { within, .. } => within,
             _ if rule.kind.needs_recent_payments() => BUDGET_WINDOW_MAX,
-            // The use of the agent's own windows is recorded in the decisions.
+            // Decisions record the use of the agent's own windows.
             _ if self.rules.is_none() => Duration::DAY,
             _ => rule.kind.counted_limit().map_or(Duration::DAY, |(.., length)| length),
         });
@@ -70,7 +71,7 @@ impl ProposedLimits {
     }
 
     /// Returns whether a decision about this operation may depend on the agent's call: on the page that the call
-    /// fetches, or on a duplicate guard that the recorded rules did not have.
+    /// fetches, or on a duplicate guard that is not among the recorded rules.
     pub fn depends_on_call(&self, inputs: &ReplayInputs<'_>, operation: &OperationSlug) -> bool {
         let service = inputs.service;
         let fetches = |operation: &Operation| operation.fetches_target(service.category);
@@ -81,8 +82,8 @@ impl ProposedLimits {
         judges_target || self.adds_duplicate_guard(inputs.agent, Some(&service.slug))
     }
 
-    /// Returns whether a duplicate guard that the agent did not have applies to payments to this service, or to any
-    /// service.
+    /// Returns whether a new duplicate guard, which is not among the recorded rules, applies to payments to this
+    /// service. Without a service, considers all services.
     pub fn adds_duplicate_guard(&self, recorded: &Agent, service: Option<&ServiceSlug>) -> bool {
         let is_new = |rule: &Rule| {
             let mut known = recorded.rules.iter();
@@ -102,7 +103,7 @@ impl ProposedLimits {
         rules.any(|rule| rule.kind.counted_limit().is_some() && rule.kind.service_slugs().is_some())
     }
 
-    /// Whether a rule may remember payments. If the rules are the recorded rules, a rule may.
+    /// Returns whether a rule may compare with recent payments. Returns `true` if the rules are the recorded rules.
     fn uses_recent_payments(&self) -> bool {
         let remember = |rules: &Vec<Rule>| rules.iter().any(|rule| rule.kind.needs_recent_payments());
         self.rules.as_ref().is_none_or(remember)
@@ -117,7 +118,7 @@ impl ProposedLimits {
     }
 }
 
-/// An authorized payment.
+/// An authorized payment in the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PastPayment {
     /// The service.
@@ -126,18 +127,18 @@ pub struct PastPayment {
     pub amount: Amount,
     /// The recorded time.
     pub at: Timestamp,
-    /// The time at which the payment was released, if it was released.
+    /// The time at which the payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
     /// The payee.
     pub payee: PayeePrefix,
     /// The operation.
     pub operation: OperationDigest,
-    /// The digest of the call. `None` if the call is not known.
+    /// The digest of the call; `None` if the call is unknown.
     pub call: Option<CallDigest>,
 }
 
 impl PastPayment {
-    /// Creates the payment of a settlement. Returns `None` for a withdrawal, which counts in no window.
+    /// Creates the payment of a settlement; `None` for a withdrawal, which no window counts.
     pub fn from_settlement(settlement: &Settlement) -> Option<Self> {
         let terms = &settlement.terms;
         let is_released = settlement.state == SettlementState::Expired;
@@ -153,7 +154,7 @@ impl PastPayment {
         })
     }
 
-    /// Adds the call that the settlement paid for.
+    /// Adds the settlement's call.
     #[must_use]
     pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
         let purchase = settlement.terms.purchase();
@@ -164,14 +165,14 @@ impl PastPayment {
         }
     }
 
-    /// Returns the time from which the payment no longer counts in a window of this duration.
+    /// Returns the time from which a window of this duration no longer counts the payment.
     fn leaves_window_at(&self, length: Duration) -> Timestamp {
         let end = self.at.after(length);
         self.released_at.map_or(end, |released| released.min(end))
     }
 }
 
-/// A recorded decision to test.
+/// A recorded decision for a backtest.
 #[derive(Clone, Copy, Debug)]
 pub struct BacktestDecision<'a> {
     /// The decision.
@@ -182,14 +183,14 @@ pub struct BacktestDecision<'a> {
     pub transaction: TransactionId,
     /// The approval that the decision requested or used.
     pub approval: Option<ApprovalId>,
-    /// The time at which the payment was released, if the payment was allowed and released.
+    /// The time at which an allowed payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
-    /// Whether the record has the agent's actual call, and not a substitute.
+    /// Whether the record contains the agent's actual call, and not a substitute.
     pub has_call: bool,
 }
 
 impl BacktestDecision<'_> {
-    /// Returns the payment that the decision is about.
+    /// Returns the decision's payment.
     fn past_payment(&self, facts: &RecordedInputs<'_>) -> PastPayment {
         let decision = self.decision;
         let operation = decision.operation.as_ref();
@@ -206,15 +207,15 @@ impl BacktestDecision<'_> {
     }
 }
 
-/// The differences between the recorded decisions and the decisions of the proposal. In a preview, the decisions of the
-/// current limits take the place of the recorded decisions.
+/// The differences between the recorded decisions and the decisions of the proposal. A preview compares with the
+/// decisions of the current limits instead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// The number of decisions, by recorded and proposed result.
     pub counts: BTreeMap<(DecisionResult, DecisionResult), u64>,
     /// The changed decisions, grouped by the two results and the reason.
     pub flips: BTreeMap<ChangedDecisionKind, ChangedDecisions>,
-    /// The number of denials with the same result but a different reason.
+    /// The number of denials with the same result and another reason.
     pub other_reasons: u64,
     /// The sum of the payments that the proposal does not make, in micro-USDC.
     pub saved: u64,
@@ -222,18 +223,18 @@ pub struct Differences {
     pub added: u64,
 }
 
-/// The key by which changed decisions are grouped.
+/// The properties by which changed decisions are grouped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChangedDecisionKind {
-    /// The recorded result. In a preview, the result under the current limits.
+    /// The recorded result; in a preview, the result under the current limits.
     pub recorded: DecisionResult,
     /// The result under the proposed limits.
     pub tested: DecisionResult,
-    /// The reason for the proposal's denial. If the proposal allows the payment, the reason for the recorded denial.
+    /// The reason for the proposal's denial; if the proposal allows the payment, the reason for the recorded denial.
     pub reason: String,
 }
 
-/// The changed decisions of one group.
+/// A group of changed decisions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedDecisions {
     /// The number of decisions.
@@ -260,13 +261,13 @@ pub struct ChangedDecisionExample {
 }
 
 impl Differences {
-    /// The maximum number of groups of changed decisions. Further groups are counted under
+    /// The maximum number of groups of changed decisions. Further changed decisions are counted under
     /// [`Differences::OTHER_REASON`].
     pub const MAX_KINDS: usize = 200;
-    /// The reason that stands for all further groups.
+    /// The reason of the group for all further changed decisions.
     pub const OTHER_REASON: &str = "other_reasons";
 
-    /// Returns whether the proposal decided everything as it was recorded.
+    /// Returns whether the proposal made every decision as recorded.
     pub fn is_empty(&self) -> bool {
         self.flips.is_empty() && self.other_reasons == 0 && self.saved == 0 && self.added == 0
     }
@@ -306,13 +307,13 @@ impl Differences {
         }
     }
 
-    /// Adds the difference between two decisions about the same request.
+    /// Adds the difference between two decisions about one request.
     fn add_difference(&mut self, of: &BacktestDecision<'_>, before: &Outcome, after: &Outcome) {
         let units = of.decision.amount.units();
         match (before.paid, after.paid) {
             (Paid::Now, Paid::No) => self.saved = self.saved.saturating_add(units),
             (Paid::No, Paid::Now) => self.added = self.added.saturating_add(units),
-            // The payment was added to the other sum when the agent first requested the payment.
+            // The payment was already added to the other sum, when the agent first requested the payment.
             (Paid::Now, Paid::Earlier) => self.added = self.added.saturating_sub(units),
             (Paid::Earlier, Paid::Now) => self.saved = self.saved.saturating_sub(units),
             _ => {}
@@ -349,16 +350,16 @@ impl Differences {
     }
 }
 
-/// Whether a decision pays.
+/// Whether a decision leads to a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Paid {
     No,
     Now,
-    /// The payment was made without an approval, when the agent first requested the payment.
+    /// The payment was made earlier without an approval, when the agent first requested it.
     Earlier,
 }
 
-/// The result of a decision, recorded or under simulated limits.
+/// The result of a decision, as recorded or under simulated limits.
 #[derive(Clone, Debug)]
 struct Outcome {
     result: DecisionResult,
@@ -382,16 +383,16 @@ impl Outcome {
 /// The result of a backtest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BacktestResult {
-    /// The number of decisions that were tested.
+    /// The number of tested decisions.
     pub decisions: u64,
-    /// The number of decisions that could not be tested and count as recorded. Either no policy was applied to the
-    /// decision (such as a rejected approval), or the inputs are not stored.
+    /// The number of decisions that could not be tested and count as recorded. No policy was applied to such a decision
+    /// (for example a rejected approval), or its inputs are not stored.
     pub untested: u64,
-    /// The sum of the tested payments that were authorized, in micro-USDC.
+    /// The authorized sum of the tested payments, in micro-USDC.
     pub authorized: u64,
-    /// The differences if no user approves the payments that only the proposal escalates.
+    /// The differences if users decline all payments that only the proposal escalates.
     pub if_declined: Differences,
-    /// The differences if a user approves at once all payments that only the proposal escalates.
+    /// The differences if users approve at once all payments that only the proposal escalates.
     pub if_approved: Differences,
 }
 
@@ -410,20 +411,20 @@ impl BacktestResult {
 #[derive(Clone, Debug)]
 pub struct Backtest {
     proposed: Simulation,
-    /// The limits that a preview compares the proposal with. `None` compares the proposal with the recorded decisions.
+    /// The current limits, in a preview. `None` means that the proposal is compared with the recorded decisions.
     current: Option<Simulation>,
-    /// The services of the tested decisions and the counted payments.
+    /// The services of the tested decisions and of the counted payments.
     services: BTreeMap<ServiceSlug, ServiceId>,
     /// The real payments.
     real: Payments,
-    /// What the rules remember of the real payments. Unused if no rule remembers payments.
+    /// The recent payments, from the real payments. Unused if no rule needs recent payments.
     remembered: RememberedPayments,
     remembers: bool,
     result: BacktestResult,
 }
 
 impl Backtest {
-    /// Creates a backtest that compares these proposed limits with the recorded decisions.
+    /// Creates a backtest that compares proposed limits with the recorded decisions.
     pub fn new(candidate: ProposedLimits) -> Self {
         Self {
             remembers: candidate.uses_recent_payments(),
@@ -436,8 +437,8 @@ impl Backtest {
         }
     }
 
-    /// Creates a backtest that compares the proposed limits with the current limits over the same decisions. Equal limits
-    /// have no difference, whatever was recorded.
+    /// Creates a backtest that compares proposed limits with the current limits over the same decisions. Equal limits
+    /// have no difference, regardless of the record.
     pub fn for_update(current: ProposedLimits, proposed: ProposedLimits) -> Self {
         Self {
             remembers: current.uses_recent_payments() || proposed.uses_recent_payments(),
@@ -453,16 +454,15 @@ impl Backtest {
             .map(|one| &one.candidate)
     }
 
-    /// Registers a service's slug, because rules name services by slug and payments from before the range have only the
-    /// id.
+    /// Registers a service's slug. Rules contain slugs, and payments before the range contain only the service's id.
     pub fn register_service(&mut self, service: ServiceId, slug: &ServiceSlug) {
         if self.services.get(slug) != Some(&service) {
             self.services.insert(slug.clone(), service);
         }
     }
 
-    /// Takes over what the recorded decision implies about payments that were not counted: payees already paid, and
-    /// last calls.
+    /// Adds information about payments that were not counted, which the recorded decision implies: payees that were
+    /// paid, and last calls.
     fn infer_earlier_payments(&mut self, facts: &RecordedInputs<'_>, payment: &PastPayment) {
         let (recorded, real) = (
             facts.recorded_recent_payments(),
@@ -488,7 +488,7 @@ impl Backtest {
         iter::once(&mut self.remembered).chain(tracks)
     }
 
-    /// Counts a payment from before the tested range. Payments must be added in the order of time.
+    /// Counts a payment before the tested range. Payments must be added in order of time.
     pub fn count_earlier_payment(&mut self, payment: PastPayment) {
         self.real.add(payment);
         if self.remembers {
@@ -498,7 +498,7 @@ impl Backtest {
         }
     }
 
-    /// Records a decision that can't be tested. If the decision allowed a payment, the payment counts.
+    /// Records a decision that can't be tested. If the decision allowed a payment, the payment is counted.
     pub fn skip_decision(&mut self, allowed: Option<PastPayment>) {
         self.result.untested = self.result.untested.saturating_add(1);
         if let Some(payment) = allowed {
@@ -506,7 +506,7 @@ impl Backtest {
         }
     }
 
-    /// Tests a decision. Decisions must be tested in the order of time.
+    /// Tests a decision. Decisions must be tested in order of time.
     pub fn test_decision(&mut self, of: &BacktestDecision<'_>) {
         let ReplayInputs { agent, service, .. } = of.inputs;
         let (mut facts, replayed) = RecordedInputs::replay_with_recorded_limits(of.decision, &of.inputs);
@@ -554,11 +554,11 @@ impl Backtest {
     }
 }
 
-/// Limits, and the payments that these limits would have changed.
+/// Limits, and their effect on the payments so far.
 #[derive(Clone, Debug)]
 struct Simulation {
     candidate: ProposedLimits,
-    /// The agent with these limits, for the last recorded agent.
+    /// The last recorded agent, with these limits.
     agent: Option<Agent>,
     declined: SimulationTrack,
     approved: SimulationTrack,
@@ -577,7 +577,7 @@ impl Simulation {
         }
     }
 
-    /// Evaluates a recorded decision by these limits, once with declined and once with granted approval requests.
+    /// Evaluates a recorded decision under these limits, once under each assumption about approvals.
     fn simulate_decision(&mut self, recorded: &SimulatedRecord<'_>, real: &mut Payments) -> [Outcome; 2] {
         let inputs = &recorded.of.inputs;
         let agent = match self.agent.take() {
@@ -599,7 +599,7 @@ impl Simulation {
     }
 }
 
-/// A recorded decision with the simulated limits.
+/// A recorded decision with simulated limits.
 struct ProposedDecision<'a> {
     recorded: &'a SimulatedRecord<'a>,
     agent: &'a Agent,
@@ -613,12 +613,12 @@ struct SimulatedRecord<'a> {
     payment: PastPayment,
     tightest: [(CheckName, Option<Tightest>); 3],
     services: &'a BTreeMap<ServiceSlug, ServiceId>,
-    /// What the rules remember of the real payments. `None` if no rule remembers payments.
+    /// The recent payments, from the real payments; `None` if no rule needs recent payments.
     remembered: Option<&'a RememberedPayments>,
 }
 
 impl SimulatedRecord<'_> {
-    /// Returns how much of a window was used in reality, without the changes by the simulated limits.
+    /// Returns the used part of a window in reality, without the effect of the simulated limits.
     fn recorded_usage(&self, rule: &CountingRule<'_>, real: &mut Payments) -> Amount {
         let (at, inputs) = (self.of.decision.at, &self.of.inputs);
         let name = check_of_rule(&rule.rule.kind);
@@ -637,7 +637,7 @@ impl SimulatedRecord<'_> {
             return tightest.used;
         }
         // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
-        // more remaining, because otherwise it would be the recorded rule.
+        // more remaining; otherwise it would be the recorded rule.
         let is_later = recorded()
             .position(|one| one.rule.id == tightest.rule)
             .is_some_and(|tightest| tightest < place);
@@ -646,7 +646,7 @@ impl SimulatedRecord<'_> {
         self.window_sum(rule, real, at).min(own.limit.saturating_minus(left))
     }
 
-    /// Returns how much these payments use of a rule's window.
+    /// Returns the part of a rule's window that these payments use.
     fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
         let span = |service| WindowSpan {
             service,
@@ -669,8 +669,8 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// What the proposal does under one of the two assumptions: users approve, or users decline, what only the proposal
-/// escalates.
+/// The payments of the proposal under one assumption: users approve, or users decline, everything that only the
+/// proposal escalates.
 #[derive(Clone, Debug, Default)]
 struct SimulationTrack {
     is_approved: bool,
@@ -678,10 +678,10 @@ struct SimulationTrack {
     added: Payments,
     /// The payments that the proposal does not make.
     left_out: Payments,
-    /// What the rules remember of the payments that the proposal makes.
+    /// The recent payments, from the payments that the proposal makes.
     remembered: RememberedPayments,
-    /// The approvals for payments that the proposal allowed without an approval, with the time of that payment. The
-    /// approved call is then not made again.
+    /// Approvals of payments that the proposal allowed without an approval, with the time of that payment. After the
+    /// approval, the call is not paid again.
     unasked: BTreeMap<ApprovalId, Timestamp>,
 }
 
@@ -731,7 +731,7 @@ impl SimulationTrack {
             };
         }
         let EvaluationResult { result, reason, .. } = recorded.facts.evaluate_under(&limits);
-        // A request without the target that the policy needs is rejected without a recorded decision.
+        // A request without the target that the policy needs is rejected, and no decision is recorded.
         let result = result.unwrap_or(DecisionResult::Block);
         let pays = match (decision.result, result) {
             (_, DecisionResult::Allow) => true,
@@ -764,8 +764,8 @@ impl SimulationTrack {
         }
     }
 
-    /// Returns what the rules remember for this decision: the recorded memory if a rule was active and no changed
-    /// decision affected it, otherwise the rebuilt memory.
+    /// Returns the recent payments for this decision: the recorded recent payments if a rule was active and no changed
+    /// decision affected them, otherwise the rebuilt recent payments.
     fn recent_payments(&self, given: &ProposedDecision<'_>, real: &RememberedPayments) -> ReplayedRecentPayments {
         let PastPayment {
             service,
@@ -822,7 +822,7 @@ impl SimulationTrack {
     }
 }
 
-/// What the rules remember of payments, by service.
+/// Recent payments, by service.
 #[derive(Clone, Debug, Default)]
 struct RememberedPayments(BTreeMap<ServiceId, RecentPayments>);
 
@@ -840,7 +840,7 @@ impl RememberedPayments {
     }
 }
 
-/// Which payments count in a window, and for how long.
+/// The payments that a window counts, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WindowSpan {
     service: Option<ServiceId>,
@@ -849,7 +849,7 @@ struct WindowSpan {
 }
 
 impl WindowSpan {
-    /// Returns the window for the daily cap of a service.
+    /// Returns the window of a service's daily cap.
     const fn daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
@@ -863,7 +863,7 @@ impl WindowSpan {
     }
 }
 
-/// The payments within the longest window, and their sums over the windows that were requested.
+/// The payments within the longest window, and the sums of the requested windows.
 #[derive(Clone, Debug, Default)]
 struct Payments {
     recent: VecDeque<PastPayment>,
@@ -883,7 +883,7 @@ impl Payments {
         }
     }
 
-    /// Returns the sum of the window at this time.
+    /// Returns a window's sum at this time.
     fn window_sum(&mut self, span: WindowSpan, at: Timestamp) -> Amount {
         let recent = &self.recent;
         let sum = self.sums.entry(span).or_insert_with(|| {
@@ -898,10 +898,10 @@ impl Payments {
     }
 }
 
-/// The sum of the payments that have not left the window yet.
+/// The sum of the payments in a window.
 #[derive(Clone, Debug, Default)]
 struct RollingSum {
-    /// The amounts, by the time at which the payment leaves the window and a sequence number.
+    /// The amounts, by the time at which a payment leaves the window and by a sequence number.
     leaving: BTreeMap<(Timestamp, u64), Amount>,
     units: u128,
     next: u64,

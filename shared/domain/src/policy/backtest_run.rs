@@ -1,8 +1,7 @@
 //! A backtest that runs in the background over several agents of one owner.
 //!
 //! Invariant: the result covers the first `done` agents, and each agent is added once, because a write replaces only
-//! the version that was read. No window of one agent depends on another agent, so no other state is carried from agent
-//! to agent.
+//! the version that was read. Agents do not share windows, so no other state is needed for the next agent.
 
 use crate::{
     Agent, AgentId, AgentStatus, BacktestId, BacktestResult, EnabledService, PolicyUpdate, ProposedLimits, Rule,
@@ -11,7 +10,7 @@ use crate::{
 use std::{collections::BTreeMap, convert::Infallible};
 use uuid::Uuid;
 
-/// The proposed limits, for every agent. A field that is `None` or absent stays as it was recorded.
+/// The proposed limits, for every agent. If a field is `None` or absent, the recorded limit applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TestedLimits {
     /// All rules.
@@ -22,17 +21,18 @@ pub struct TestedLimits {
     pub policies: BTreeMap<ServiceId, PolicyChange>,
 }
 
-/// A change of an agent's current policy for a service.
+/// A change of an agent's current policy for one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {
     /// Whether the service is enabled.
     pub enabled: Option<bool>,
-    /// The changed fields. The other fields come from the current policy, or from the defaults if there is no policy.
+    /// The changed fields. Other fields keep the value of the current policy, or have the default value if there is no
+    /// policy.
     pub policy: PolicyUpdate,
 }
 
 impl PolicyChange {
-    /// Returns the fields of `self`, and of `general` where `self` has none.
+    /// Returns the fields of `self`; if `self` lacks a field, returns the field of `general`.
     #[must_use]
     pub fn or(self, general: Self) -> Self {
         let (own, other) = (self.policy, general.policy);
@@ -51,7 +51,7 @@ impl PolicyChange {
 
 impl TestedLimits {
     /// Estimates the DynamoDB read units for this number of decisions: eventually consistent reads of rows of about 900
-    /// bytes, the versions of the inputs, and the calls if a rule is a duplicate guard.
+    /// bytes, reads of the inputs' versions and, for a duplicate guard, reads of the calls.
     pub fn read_units(&self, decisions: u64, agents: u64) -> u64 {
         let rows = decisions.saturating_mul(900) / 8_192;
         let mut rules = self.rules.iter().flatten();
@@ -64,7 +64,7 @@ impl TestedLimits {
         rows.saturating_add(calls).saturating_add(agents.saturating_mul(10))
     }
 
-    /// Returns the proposed limits for an agent with these current policies.
+    /// Returns the proposed limits of an agent with these current policies.
     pub fn proposed_limits(&self, agent: &Agent, present: &[EnabledService]) -> ProposedLimits {
         let policies = self.policies.iter().filter_map(|(service, change)| {
             let present = present.iter().find(|policy| policy.service == *service);
@@ -86,7 +86,7 @@ impl TestedLimits {
     }
 }
 
-/// Returns the proposed rules of an agent. The ids of new rules are numbers.
+/// Returns an agent's proposed rules. New rules get numbers as ids.
 fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
     let numbered = |number| Ok::<_, Infallible>(RuleId::from_uuid(Uuid::from_u128(number)));
     match assign_rule_ids(agent, kinds, numbered) {
@@ -96,7 +96,8 @@ fn assign_rule_numbers(agent: &Agent, kinds: &[RuleKind]) -> Vec<Rule> {
 }
 
 impl Agent {
-    /// Replaces the agent's rules by these: see [`TestedLimits::rules`]. `new_id` creates the ids of new rules.
+    /// Replaces the agent's rules by the proposed rules. See [`TestedLimits::rules`]. `new_id` creates the ids of new
+    /// rules.
     pub fn with_replaced_rules<E>(
         self,
         kinds: &[RuleKind],
@@ -107,8 +108,8 @@ impl Agent {
     }
 }
 
-/// Returns the proposed rules of an agent. An unchanged rule keeps its id. A rule that counts the same payments over
-/// the same duration also keeps the id, because the recorded use applies to both.
+/// Returns an agent's proposed rules. An unchanged rule keeps its id. A rule that counts the same payments over the
+/// same duration also keeps its id, so that the recorded use applies to the rule.
 fn assign_rule_ids<E>(
     agent: &Agent,
     kinds: &[RuleKind],
@@ -121,7 +122,7 @@ fn assign_rule_ids<E>(
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {
-        // A later rule with exactly these parameters needs the id for itself.
+        // A later rule with exactly these parameters needs this id.
         let is_free = |rule: &Rule| !kinds.contains(&rule.kind);
         let equal = own.iter().position(|rule| rule.kind == *kind);
         let alike = || {
@@ -155,7 +156,7 @@ pub struct BacktestRun {
     pub id: BacktestId,
     /// The user who started the run.
     pub owner: UserId,
-    /// The number of writes.
+    /// The version, which each write increments.
     pub version: u64,
     /// The time at which the run was requested.
     pub created_at: Timestamp,
@@ -167,11 +168,11 @@ pub struct BacktestRun {
     pub terms: TestedLimits,
     /// The agents, in the order in which they are tested.
     pub agents: Vec<AgentId>,
-    /// The number of decisions in the decision history when the run was requested.
+    /// The number of decisions in the decision history at the time of the request.
     pub estimated: u64,
     /// The number of agents that were tested or skipped.
     pub done: u32,
-    /// The number of agents that were skipped, because they can't be read or have another owner.
+    /// The number of skipped agents, which can't be read or have another owner.
     pub left_out: u32,
     /// The number of agents with more decisions than one backtest reads.
     pub partial: u32,
@@ -196,17 +197,17 @@ pub enum AgentTested {
 impl BacktestRun {
     /// The maximum number of agents.
     pub const MAX_AGENTS: usize = 200;
-    /// The maximum number of decisions of all agents, as counted in the decision history.
+    /// The maximum number of decisions of all agents, according to the decision history.
     pub const MAX_DECISIONS: u64 = 500_000;
-    /// The maximum number of decisions that are tested for one agent. The oldest decisions are tested.
+    /// The maximum number of tested decisions per agent. The oldest decisions are tested.
     pub const MAX_PER_AGENT: usize = 100_000;
-    /// The maximum number of calls of one agent that are read, for a duplicate guard or for the pages that calls fetch.
+    /// The maximum number of calls that are read per agent, for a duplicate guard or for the pages that calls fetch.
     /// Decisions that need further calls are not tested.
     pub const MAX_CALLS: usize = 20_000;
     /// The maximum length of the time range, in days.
     pub const MAX_DAYS: u32 = 31;
 
-    /// Returns the next agent to test, or `None` once all agents are tested.
+    /// Returns the next agent to test; `None` after the last agent.
     pub fn next_agent(&self) -> Option<AgentId> {
         self.agents.get(usize::try_from(self.done).ok()?).copied()
     }

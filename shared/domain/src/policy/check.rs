@@ -6,7 +6,7 @@ use crate::{
     SpendPolicy, Timestamp, Unpayable, catalog::service::named,
 };
 
-/// Why a payment is denied or escalated, with the context that `docs/spec.md` §7 specifies for each slug.
+/// Why a payment is denied or escalated, with the context fields of each slug (`docs/spec.md` §7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// 403 `service_not_enabled`.
@@ -16,7 +16,7 @@ pub enum Reason {
     },
     /// 403 `operation_not_enabled_for_agent`.
     OperationNotEnabled {
-        /// The called operation. If the service lists no operation for the call, the operation that the request names.
+        /// The called operation. If the service lists no operation for the call, the operation in the request.
         operation: Option<OperationSlug>,
         /// The enabled operations. `None` if all operations of the catalog are enabled.
         enabled: Option<Vec<OperationSlug>>,
@@ -25,8 +25,8 @@ pub enum Reason {
     },
     /// 403 `domain_not_allowed`.
     DomainNotAllowed {
-        /// The host that was compared with the allowlist: the host of the declared target, or a different host in the
-        /// call's own parameter.
+        /// The host that is not in the allowlist: the host of the declared target, or another host in the call's own
+        /// parameter.
         hostname: String,
         /// The allowlist.
         allowed: Vec<DomainPattern>,
@@ -60,7 +60,7 @@ pub enum Reason {
     },
     /// 402 `approval_required`.
     ApprovalRequired {
-        /// The approval request to wait for. `None` until the request is created.
+        /// The approval request to wait for; `None` until the request is created.
         approval: Option<ApprovalId>,
         /// The provider's price.
         amount: Amount,
@@ -80,14 +80,14 @@ pub enum Reason {
     },
 }
 
-/// A call for which the service lists no operation, and some operations that the service lists.
+/// A call for which the service lists no operation, and some operations of the service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnlistedCall {
     /// The service.
     pub service: ServiceSlug,
     /// The method and URL of the call, without the query.
     pub called: String,
-    /// The method and endpoint of some operations, starting with operations at the call's path.
+    /// The method and endpoint of some operations. Operations at the call's path come first.
     pub listed: Vec<String>,
 }
 
@@ -116,20 +116,20 @@ impl UnlistedCall {
     }
 }
 
-/// A limit that requires an approval for a payment: the policy's approval threshold, or a rule.
+/// A limit that requires an approval for a payment. The limit is the policy's approval threshold or a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskingLimit {
-    /// The rule. `None` for the policy's approval threshold.
+    /// The rule; `None` for the policy's approval threshold.
     pub rule: Option<RuleId>,
-    /// The amount above which the limit requires an approval. Zero if the limit does not depend on the amount.
+    /// The amount above which the limit requires an approval; zero if the limit does not depend on the amount.
     pub above: Amount,
     /// The kind of the limit.
     pub kind: AskingKind,
 }
 
 impl AskingLimit {
-    /// Returns whether an approval that was given for `approved` waives this limit: each limit that a user was asked
-    /// about, whatever the limit's amount is now.
+    /// Returns whether an approval with the limits `approved` waives this limit. An approval waives each limit that the
+    /// user saw, even if the limit's amount has changed.
     pub(crate) fn is_among(&self, approved: &[Self]) -> bool {
         approved
             .iter()
@@ -154,7 +154,7 @@ named! {
 }
 
 /// Why a payment is blocked with the slug `policy_blocked`. Determines `decision.reason` and `decision.rule_triggered`
-/// of the response.
+/// in the response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Block {
     /// The agent is frozen.
@@ -165,9 +165,9 @@ pub enum Block {
     Vendor(ServiceSlug),
     /// The catalog has no usable price or payee for the operation.
     Unpayable(Unpayable),
-    /// The payment requirements name a payee other than the operation's payee in the catalog.
+    /// The payee in the payment requirements is not the operation's payee in the catalog.
     PayeeNotInCatalog,
-    /// The catalog has listed the operation's payee and price for less than the delay.
+    /// The catalog has listed the operation's payee and price for less time than the delay.
     PayeeTooYoung {
         /// The time from which the payee may be paid.
         retry_at: Timestamp,
@@ -194,7 +194,7 @@ pub enum Block {
     Schedule {
         /// The rule.
         rule: RuleId,
-        /// The next time that all schedules allow.
+        /// The next time at which all schedules allow the payment.
         retry_at: RetryAt,
     },
     /// A rule's maximum number of payments is reached.
@@ -223,7 +223,7 @@ pub enum Block {
         rule: RuleId,
         /// The duration for which the same call may not be repeated.
         within: Duration,
-        /// The time from which the call may be repeated.
+        /// The time from which the same call may be paid again.
         retry_at: Timestamp,
     },
     /// The price is too far above the usual price.
@@ -247,7 +247,7 @@ pub enum Block {
 }
 
 impl Block {
-    /// Returns the `decision.reason` of the response.
+    /// Returns the `decision.reason` in the response.
     pub fn reason_text(&self) -> String {
         match self {
             Self::AgentFrozen(freeze) => freeze.reason_text().to_owned(),
@@ -271,7 +271,7 @@ impl Block {
         }
     }
 
-    /// Returns the `decision.rule_triggered` of the response.
+    /// Returns the `decision.rule_triggered` in the response.
     pub const fn triggered_rule(&self) -> &'static str {
         match self {
             Self::AgentFrozen(_) => "agent_frozen",
@@ -309,8 +309,8 @@ impl Reason {
         }
     }
 
-    /// Returns the `decision.reason` of the response, which is also the `reason` of a preflight: the reason of a
-    /// [`Block`], otherwise the slug.
+    /// Returns the `decision.reason` in the response, which is also the `reason` of a preflight: the reason of a
+    /// [`Block`], or else the slug.
     pub fn reason_text(&self) -> String {
         match self {
             Self::PolicyBlocked(block) => block.reason_text(),
@@ -318,7 +318,7 @@ impl Reason {
         }
     }
 
-    /// Returns the `decision.rule_triggered` of the response: the check or rule that denied the payment.
+    /// Returns the `decision.rule_triggered` in the response: the check or rule that denied the payment.
     pub fn triggered_rule(&self) -> &'static str {
         match self {
             Self::ServiceNotEnabled { .. } => "service_enabled",
@@ -336,7 +336,7 @@ impl Reason {
         }
     }
 
-    /// Returns the time at which the same call fits. `None` for denials that don't end with time.
+    /// Returns the time at which the same call fits; `None` if the denial does not end with time.
     pub const fn retry_at(&self) -> Option<RetryAt> {
         match self {
             Self::DailyLimit { retry_at, .. }
@@ -360,7 +360,7 @@ impl Reason {
         }
     }
 
-    /// Returns the `decision.result` of the response.
+    /// Returns the `decision.result` in the response.
     pub const fn result(&self) -> DecisionResult {
         match self {
             Self::ApprovalRequired { .. } => DecisionResult::Escalate,
@@ -395,8 +395,8 @@ named! {
         Category = RuleKind::CATEGORY_BLOCK,
         /// The vendor is allowed, and the payee and price match the catalog.
         Vendor = RuleKind::VENDOR_ALLOWLIST,
-        /// The time is within every schedule. This check, like the other checks of optional rules, is made only if the
-        /// agent has a rule of the kind.
+        /// The time is within every schedule. Like the other checks of optional rules, this check is made only if the
+        /// agent has such a rule.
         Schedule = RuleKind::SCHEDULE,
         /// The amount fits into every budget.
         Budget = RuleKind::BUDGET_LIMIT,
@@ -444,7 +444,7 @@ impl AskingKind {
 }
 
 impl CheckName {
-    /// Returns whether every evaluation makes this check, even if the agent has no rule of the kind.
+    /// Returns whether every evaluation makes this check, even if the agent has no such rule.
     pub const fn is_unconditional(self) -> bool {
         match self {
             Self::Schedule | Self::Count | Self::Interval | Self::Duplicate | Self::Price | Self::Payee => false,
@@ -474,9 +474,9 @@ pub struct Check {
     pub outcome: CheckOutcome,
     /// The limit.
     pub limit: Option<Amount>,
-    /// How much of the limit earlier payments used.
+    /// The part of the limit that earlier payments used.
     pub used: Option<Amount>,
-    /// How much of the limit remains before this payment.
+    /// The part of the limit that remained before this payment.
     pub remaining: Option<Amount>,
 }
 
@@ -520,11 +520,11 @@ impl Check {
     }
 }
 
-/// The first failed check. Only the first failure builds its reason, because building a reason may copy.
+/// The first failed check. Only its reason is built, because building a reason may copy data.
 #[derive(Default)]
 pub(super) struct FirstFailure {
     pub(super) first: Option<Finding>,
-    /// Whether a limit requires an approval that was not given.
+    /// Whether a limit requires an approval that was not granted.
     asks: bool,
 }
 
@@ -540,7 +540,7 @@ impl FirstFailure {
         Check::without_numbers(name, CheckOutcome::Failed)
     }
 
-    /// Records a payment beyond a limit: as a denial or as a required approval, depending on the rule's action.
+    /// Records a payment beyond a limit, as a denial or as a required approval, depending on the rule's action.
     pub(super) fn record_limit_check(
         &mut self,
         name: CheckName,
@@ -555,7 +555,7 @@ impl FirstFailure {
         }
     }
 
-    /// Records that limits require an approval. The check is waived if an approval was given for all limits of this check.
+    /// Records that limits require an approval. The check is waived if an approval was granted for all of its limits.
     pub(super) fn record_asking_rule(
         &mut self,
         name: CheckName,
@@ -572,7 +572,7 @@ impl FirstFailure {
         Check::without_numbers(name, outcome)
     }
 
-    /// Requires an approval of all limits that ask for one, if no check blocks the payment.
+    /// Requires an approval of all limits that need one, if no check blocks the payment.
     pub(super) fn escalate_if_asked(
         &mut self,
         facts: &EvaluationInputs<'_>,

@@ -4,9 +4,9 @@
 //! `widening.rs` decides for each limit whether an update widens it. An update narrows if the reverse update widens. An
 //! example is a request that the engine decides differently under the two versions. The search tries amounts at the
 //! limits that the update changes, because a request just above the lower limit is the smallest request that the two
-//! versions decide differently. It also tries what the changed rules compare a request with: earlier payments and calls, a
-//! payee that was never paid, and times at which only one version allows payments. An update can widen without an example,
-//! if another limit or the catalog's maximum price denies every such request today.
+//! versions decide differently. For each changed rule, the search also tries earlier payments and calls, a payee that
+//! was never paid, and times at which only one version allows payments. An update can widen without an example, if
+//! another limit or the catalog's maximum price denies every such request today.
 
 use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService,
@@ -66,9 +66,9 @@ pub struct Counterexample {
     pub amount: Amount,
     /// The host of the page to fetch, if the operation fetches a page.
     pub host: Option<String>,
-    /// What the agent did before.
+    /// The agent's earlier payments.
     pub history: ExampleHistory,
-    /// The time of the request, if the time decides.
+    /// The time of the request, if the decision depends on the time.
     pub at: Option<Timestamp>,
     /// The decision before the update.
     pub before: Verdict,
@@ -76,16 +76,16 @@ pub struct Counterexample {
     pub now: Verdict,
 }
 
-/// What an agent did before an example request.
+/// An agent's earlier payments before an example request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExampleHistory {
     /// The amount that the agent spent on the service.
     pub spent: Amount,
-    /// The number of calls that the agent paid.
+    /// The number of the agent's paid calls.
     pub calls: u64,
     /// Whether the agent paid the same call.
     pub is_repeated: bool,
-    /// How long ago the amount, the calls and the same call were paid.
+    /// The time since the earlier payments, the counted calls and the same call.
     pub ago: Duration,
     /// Whether the agent never paid the payee.
     pub is_new_payee: bool,
@@ -94,7 +94,7 @@ pub struct ExampleHistory {
 }
 
 impl ExampleHistory {
-    /// The agent paid the payee before, and nothing else is known.
+    /// The agent paid the payee before. No other payments are known.
     const NONE: Self = Self {
         spent: Amount::ZERO,
         calls: 0,
@@ -125,7 +125,7 @@ impl Verdict {
         })
     }
 
-    /// Returns how strict the result is; a higher number is stricter.
+    /// Returns the strictness of the result; a higher number is stricter.
     const fn strictness(&self) -> u8 {
         match self.result {
             DecisionResult::Allow => 0,
@@ -135,8 +135,8 @@ impl Verdict {
     }
 }
 
-/// Compares an agent's limits before and after an update. The example requests call these services on this network at
-/// this time.
+/// Compares an agent's limits before and after an update. The example requests are calls to these services, on this
+/// network, at this time.
 pub fn compare_limits(
     before: &AgentLimits<'_>,
     now: &AgentLimits<'_>,
@@ -170,10 +170,10 @@ pub fn compare_limits(
     comparison
 }
 
-/// The maximum number of requests that the search evaluates, which takes about 50 ms.
+/// The maximum number of evaluated requests, which take about 50 ms.
 const MAX_REQUESTS: u32 = 10_000;
 
-/// The called operation, the network and the time of an example request.
+/// The operation, the network and the time of an example request.
 struct CallContext<'a> {
     service: &'a Service,
     operation: &'a Operation,
@@ -181,7 +181,7 @@ struct CallContext<'a> {
     at: Timestamp,
 }
 
-/// The values at which two versions of the limits may differ.
+/// The values at which two versions of the limits may decide differently.
 #[derive(Default)]
 struct Boundaries {
     /// Limits for a single payment.
@@ -194,7 +194,8 @@ struct Boundaries {
     lengths: BTreeSet<Duration>,
     /// Percentages above the usual price.
     percents: BTreeSet<u32>,
-    /// Whether a changed rule compares with the payments of the agent: with the same call, the payee, or the last prices.
+    /// Which earlier payments a changed rule compares a payment with: payments of the same call, payments to the payee,
+    /// payments with the last prices.
     compares: [bool; 3],
     /// Times at which the schedules of only one version allow payments.
     times: Vec<Timestamp>,
@@ -251,7 +252,7 @@ impl Boundaries {
         found
     }
 
-    /// Returns what the agent may have done before a request for this amount.
+    /// Returns possible earlier payments before a request with this amount.
     fn histories(&self, amount: Amount, price: Amount) -> Vec<ExampleHistory> {
         let [repeats, payees, prices] = self.compares;
         let fresh = ExampleHistory::NONE;
@@ -295,7 +296,7 @@ fn schedules<'a>(agent: &'a Agent, service: &ServiceSlug) -> Vec<&'a Schedule> {
 }
 
 /// Returns the first minute of the next week at which only the schedules of the first version allow payments, and the
-/// first minute at which only the schedules of the second version do.
+/// first minute at which only the schedules of the second version allow payments.
 fn differing_times(before: &[&Schedule], now: &[&Schedule], at: Timestamp) -> Vec<Timestamp> {
     const WEEK_IN_MINUTES: u64 = 7 * 24 * 60;
     let is_open = |schedules: &[&Schedule], at| schedules.iter().all(|schedule| schedule.is_open(at));
@@ -346,7 +347,7 @@ fn search_counterexamples(
         .chain(highest);
     let at_limits = at_limits.filter_map(|limit| limit.plus(ONE));
     let at_limits: BTreeSet<Amount> = at_limits.chain([ONE]).collect();
-    // The listed price comes first, because users know this amount.
+    // Tries the listed price first, because users know this amount.
     let amounts = std::iter::once(price).chain(at_limits);
     let amounts: Vec<Amount> = amounts
         .filter(|amount| !amount.is_zero() && *amount <= payable.most)
@@ -392,7 +393,7 @@ const ONE: Amount = match Amount::from_units(1) {
     None => Amount::ZERO,
 };
 
-/// Returns hosts that the policies may treat differently. The only element is `None` if the operation fetches no page.
+/// Returns hosts that the policies may treat differently. If the operation fetches no page, returns a single `None`.
 fn distinguishing_hosts<'a>(
     service: &Service,
     operation: &Operation,
@@ -405,7 +406,7 @@ fn distinguishing_hosts<'a>(
     let texts = patterns
         .map(DomainPattern::to_string)
         .chain(["*.example.org".to_owned()]);
-    // A `*` stands for a part of a label, and `*` alone for any host.
+    // A `*` stands for a part of a label, and a single `*` for any host.
     let hosts: BTreeSet<String> = texts.map(|text| text.replace('*', "a")).collect();
     let targets = hosts
         .iter()
@@ -419,7 +420,7 @@ struct Request<'a> {
     amount: Amount,
     host: Option<&'a Target>,
     history: ExampleHistory,
-    /// The time of the request. `None` for the time of the comparison.
+    /// The time of the request; `None` for the time of the comparison.
     at: Option<Timestamp>,
 }
 
@@ -472,7 +473,7 @@ impl Request<'_> {
         }))
     }
 
-    /// Returns what the rules remember of the history.
+    /// Returns the recent payments in the history.
     fn recent(&self, facts: &RecordedInputs<'_>, at: Timestamp) -> RecentPayments {
         let ExampleHistory {
             is_repeated,
@@ -574,7 +575,7 @@ mod tests {
         }
     }
 
-    /// Each kind of rule has an example when it is added, and another when it is changed.
+    /// Each kind of rule has an example when the rule is added, and another example when the rule is changed.
     #[test]
     fn a_rule_about_earlier_payments_has_a_request_that_shows_it() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);

@@ -1,4 +1,4 @@
-//! The record of a decision, for the users who govern the agent.
+//! Records of decisions, for the users who manage the agent.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, CallDescription, Check, Fingerprint, KeyId, OperationSlug, Purpose, Reason,
@@ -26,12 +26,11 @@ named! {
 /// The reason of an allowed payment, in responses and in the decision log.
 pub const ALLOWED_REASON: &str = "x402_authorized";
 
-/// The version of the evaluation. Increment it with every change after which [`evaluate`](crate::evaluate) may decide
-/// the same inputs differently, because a replay reports the version that made a decision.
+/// The version of the evaluation. Increment the version with every change after which [`evaluate`](crate::evaluate) may
+/// decide the same inputs differently, because a replay reports the version that made a decision.
 pub const ENGINE_VERSION: u32 = 1;
 
-/// The versions of a decision's inputs, apart from the policy version. With these versions the decision can be
-/// replayed.
+/// The versions of a decision's inputs, except the policy version. With these versions, the decision can be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InputVersions {
     /// The [`ENGINE_VERSION`] that made the decision.
@@ -66,7 +65,7 @@ impl InputVersions {
 /// The record of a block or an escalation. An allowed payment has a settlement instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionRecord {
-    /// The transaction id in the response to the caller.
+    /// The transaction id, which is also in the response to the caller.
     pub transaction: TransactionId,
     /// The requesting agent.
     pub agent: AgentId,
@@ -78,7 +77,7 @@ pub struct DecisionRecord {
     pub transfers: u32,
     /// The service.
     pub service: ServiceId,
-    /// The operation that the call matches, or the operation that the request names if none matches.
+    /// The operation that the call matches, or else the operation in the request.
     pub operation: Option<OperationSlug>,
     /// The amount.
     pub amount: Amount,
@@ -92,7 +91,7 @@ pub struct DecisionRecord {
     pub at: Timestamp,
     /// Why the payment was denied or escalated.
     pub reason: Reason,
-    /// The version of the policy that the decision was based on. `None` if the service was never enabled.
+    /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
     /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
@@ -100,24 +99,24 @@ pub struct DecisionRecord {
     pub approval: Option<ApprovalId>,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// How long the decision took, in milliseconds.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
 /// One line of an agent's decision log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoggedDecision {
-    /// A payment was authorized. The settlement is the record.
+    /// A payment was authorized. The settlement is the record of the decision.
     Allowed(Settlement),
     /// A payment was denied or escalated.
     Refused(LoggedDenial),
     /// The confirmation of a payment was reverted.
     ConfirmationReverted(ConfirmationReverted),
-    /// The owner withdrew money. The settlement is the record.
+    /// The owner withdrew money. The settlement is the record of the decision.
     PaidOut(Settlement),
 }
 
-/// A block or an escalation in the decision log, with the reason as text as the caller received it.
+/// A block or an escalation in the decision log. The reason is a text, as the caller received it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedDenial {
     /// The decision's transaction id.
@@ -151,7 +150,7 @@ pub struct LoggedDenial {
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
-    /// The version of the policy that the decision was based on. `None` if the service was never enabled.
+    /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
     /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
@@ -159,14 +158,14 @@ pub struct LoggedDenial {
     pub approval: Option<ApprovalId>,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// How long the decision took, in milliseconds.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
 /// The record of a reverted confirmation: the transfer that confirmed the payment is no longer on chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfirmationReverted {
-    /// The record's own transaction id.
+    /// The transaction id of this record.
     pub transaction: TransactionId,
     /// The agent.
     pub agent: AgentId,
@@ -196,7 +195,7 @@ impl ConfirmationReverted {
     /// The `reason` in the decision log.
     pub const REASON: &str = "confirmation_vanished";
 
-    /// Creates the record for the reverted confirmation of this settlement.
+    /// Creates the record of this settlement's reverted confirmation.
     pub fn new(
         settlement: &Settlement,
         transfer_gone: &VanishedTransfer,
@@ -223,7 +222,7 @@ impl ConfirmationReverted {
 }
 
 impl LoggedDecision {
-    /// Creates the log line of a settlement.
+    /// Creates the decision log's line about a settlement.
     pub fn from_settlement(settlement: Settlement) -> Self {
         match settlement.terms.purpose {
             Purpose::Purchase(_) => Self::Allowed(settlement),
@@ -231,7 +230,7 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the line's position in the log: a `UUIDv7` of the decision's time, which is unique across agents. The
+    /// Returns the line's position in the log: a `UUIDv7` with the decision's time, which is unique across agents. The
     /// text order of positions is the time order.
     pub const fn log_position(&self) -> Uuid {
         match self {
@@ -259,8 +258,8 @@ impl LoggedDecision {
         }
     }
 
-    /// Returns the number of the agent's ownership transfers before the decision. A reverted confirmation has the
-    /// number of its payment, because it belongs to the payment's owner.
+    /// Returns the number of the agent's ownership transfers before the decision. For a reverted confirmation, this is
+    /// the number at the payment, because the record belongs to the payment's owner.
     pub const fn transfer_count(&self) -> u32 {
         match self {
             Self::Allowed(settlement) | Self::PaidOut(settlement) => settlement.terms.transfers,

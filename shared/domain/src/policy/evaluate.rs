@@ -1,13 +1,13 @@
 //! Decides whether an agent may make a payment now.
 //!
-//! [`evaluate`] is a pure function of the [`EvaluationInputs`]. It makes every check in the order of `docs/errors.md` §4:
-//! identity, scope, price, times and budgets, approval, funds. Therefore cheap checks and permanent denials come first.
-//! The result of each check is returned, so that a denied agent sees every failed check in one response. The first
-//! failed check determines the decision. An approval waives only the limits that the user was shown and that require an
-//! approval: caps, scopes and freezes still apply, and another limit that requires an approval requires a new one.
+//! [`evaluate`] is a pure function of the [`EvaluationInputs`]. The function makes the checks in the order of
+//! `docs/errors.md` §4: identity, scope, price, times and budgets, approval, funds. Cheap checks and permanent denials
+//! therefore come first. The result of each check is returned, so that a denied agent sees every failed check in one
+//! response. The first failed check determines the decision. An approval waives only the limits that the user saw.
+//! Caps, scopes and freezes still apply, and another limit that requires an approval requires a new approval.
 //!
 //! An allowed payment allocates no memory: the checks are an array, and a grant borrows its inputs. Only a denial
-//! copies (`tests/bench/tests/allocations.rs` counts the allocations).
+//! copies data (`tests/bench/tests/allocations.rs` counts the allocations).
 //!
 //! Only this module can create a [`Grant`]. `functions/payments` checks authentication, idempotency and the state of an
 //! approval before the evaluation. `shared/store` makes the reservation, which is conditional on the versions of the
@@ -33,7 +33,7 @@ use crate::{
 pub enum Decision<'a> {
     /// The payment may be reserved and signed.
     Allow(Grant<'a>),
-    /// The payment is denied, or a user must approve it first.
+    /// The payment is denied, or needs a user's approval first.
     Refuse(Denial),
     /// The request lacks `metadata.target_url`, which this policy needs.
     NeedsTarget,
@@ -90,21 +90,21 @@ impl<'a> Grant<'a> {
     pub const fn input_versions(&self) -> InputVersions {
         self.facts.input_versions()
     }
-    /// Returns the charge that the reservation adds to each window, the daily window first. The evaluation has checked
+    /// Returns the charge that the reservation adds to each window, the day window first. The evaluation has checked
     /// that every window is known and every charge fits.
     pub fn charges(&self) -> impl Iterator<Item = Charge<'a>> {
         window_charges(self.facts, self.enabled).flatten()
     }
-    /// Returns the approval that the reservation uses up.
+    /// Returns the approval that the reservation uses.
     pub fn approval_id(&self) -> Option<ApprovalId> {
         self.facts.approval.map(|approval| approval.id)
     }
-    /// Returns what is remembered of the payment once it is paid, or `None` if no rule needs it. The reservation writes only
-    /// the part [`RecentUpdate::call_only`].
+    /// Returns the update of the recent payments; `None` if no rule needs it. The reservation writes only the part
+    /// [`RecentUpdate::call_only`], and the confirmation writes the rest.
     pub fn recent_update(&self) -> Option<RecentUpdate> {
         limits::recent_update(&self.facts, self.operation)
     }
-    /// Returns the rules that count the payment in this way, in the order of [`Grant::charges`].
+    /// Returns the rules that count the payment by this measure, in the order of [`Grant::charges`].
     pub fn counting_rules(&self, counted: WindowMeasure) -> impl Iterator<Item = RuleId> + use<'a> {
         limits::counting_rules(self.facts, counted)
     }
@@ -121,7 +121,7 @@ pub struct Denial {
     pub reason: Reason,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The version of the policy that the decision was based on. `None` if the service is not enabled.
+    /// The version of the evaluated policy; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
     /// The versions of the other inputs. `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
@@ -130,13 +130,13 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Returns whether the payment escalates to a user.
+    /// Returns whether the decision escalates the payment to a user.
     pub const fn requires_approval(&self) -> bool {
         matches!(self.reason, Reason::ApprovalRequired { .. })
     }
 
-    /// Returns whether the decision depends on the content of a window, and is therefore only valid while the window is
-    /// unchanged.
+    /// Returns whether the decision depends on the content of a window. Such a decision is valid only while the window
+    /// is unchanged.
     pub const fn depends_on_windows(&self) -> bool {
         matches!(
             self.reason,
@@ -168,14 +168,14 @@ pub enum UnpaidDecision {
     NeedsTarget,
 }
 
-/// The denial of a call without a payment, as returned to the caller. The denial is not recorded.
+/// The denial of a call without a payment, as the caller receives it. Such a denial is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnpaidDenial {
     /// The reason.
     pub reason: Reason,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// How long the decision took, in milliseconds.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
@@ -190,7 +190,7 @@ impl UnpaidDenial {
     }
 }
 
-/// A denial or escalation, as recorded and as returned to the caller.
+/// A denial or escalation, as it is recorded and as the caller receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The decision's transaction id.
@@ -201,15 +201,15 @@ pub struct Refusal {
     pub checks: Vec<Check>,
     /// The `decision_hash` in the statement. `None` if an earlier call made the decision.
     pub hash: Option<crate::DocumentHash>,
-    /// How long the decision took, in milliseconds.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
-/// The checks of one decision, in the order of [`CheckName::ALL`], in an array without allocation.
+/// The checks of a decision, in the order of [`CheckName::ALL`]. They are in an array, so that no memory is allocated.
 #[derive(Clone, Copy, Debug)]
 struct Checks {
     checks: [Check; CheckName::ALL.len()],
-    /// The number of checks that were made. Later elements of the array have no meaning.
+    /// The number of checks that were made. The elements after them have no meaning.
     count: usize,
 }
 
@@ -232,7 +232,7 @@ impl Checks {
     }
 }
 
-/// Decides whether an agent may make a payment. The module documentation describes the rules.
+/// Decides whether an agent may make a payment. See the module documentation.
 pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
     let mut failure = FirstFailure::default();
     let amount = facts.intent.offer.amount();
@@ -302,8 +302,8 @@ pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
     conclude(failure, &checks, facts)
 }
 
-/// Decides whether an agent may make a call without a payment. The function makes the checks of [`evaluate`] that need
-/// neither an amount nor a payee from payment requirements, in the same order.
+/// Decides whether an agent may make a call without a payment. Makes the checks of [`evaluate`] that need neither an
+/// amount nor a payee, in the same order.
 pub fn evaluate_unpaid(call: &CallInputs<'_>) -> UnpaidDecision {
     let mut failure = FirstFailure::default();
     let [service_enabled, agent_active, operation, domain] = check_call(&mut failure, call);
@@ -332,7 +332,7 @@ fn find_policy<'a>(call: &CallInputs<'a>) -> Option<&'a EnabledService> {
     call.enabled.filter(|enabled| enabled.enabled)
 }
 
-/// Makes checks 1 to 4, which concern the call and not the price.
+/// Makes checks 1 to 4, which do not depend on the price.
 fn check_call(failure: &mut FirstFailure, call: &CallInputs<'_>) -> [Check; 4] {
     let enabled = find_policy(call);
     let policy = enabled.map(|enabled| &enabled.policy);
@@ -362,7 +362,7 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs
         Some(Finding::Reason(reason)) => return refuse(reason),
         None => {}
     }
-    // All checks passed, so there are a policy and an operation, and every charge fits. If anything were missing
+    // All checks passed, so there is a policy and an operation, and every charge fits. If an input were missing
     // nevertheless, the payment would be denied.
     let Some(enabled) = facts.enabled else {
         return refuse(service_not_enabled_reason(facts.service));
@@ -390,8 +390,8 @@ fn conclude<'a>(failure: FirstFailure, checks: &Checks, facts: &EvaluationInputs
     })
 }
 
-/// Returns the charge that a payment adds to each window, the daily window first. `None` for a rule whose window is
-/// missing from the inputs.
+/// Returns the charge that a payment adds to each window, the day window first. `None` for a rule whose window is
+/// missing in the inputs.
 fn window_charges<'a>(
     facts: EvaluationInputs<'a>,
     enabled: &'a EnabledService,
@@ -400,8 +400,8 @@ fn window_charges<'a>(
     let charge = move |window: &'a Window, counted: WindowMeasure, cap| {
         window.charge(counted.to_units(amount), cap, facts.at, facts.eviction)
     };
-    // The write to the daily window is conditional on the version of the policy that was read, not on the version that
-    // is stored with the window.
+    // The write to the day window is conditional on the version of the policy that was read, not on the version that is
+    // stored with the window.
     let day = Charge {
         stamp: enabled.version,
         ..charge(
@@ -457,7 +457,7 @@ fn check_operation(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: O
     )
 }
 
-/// Makes check 4: the policy allows the host of the page that a scrape or crawl operation fetches.
+/// Makes check 4: for a scrape or crawl operation, the policy allows the host of the page.
 fn check_domain(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Option<&SpendPolicy>) -> Check {
     let (Some(policy), Some(operation)) = (policy, facts.operation) else {
         return Check::unknown(CheckName::Domain);
@@ -471,7 +471,7 @@ fn check_domain(failure: &mut FirstFailure, facts: &CallInputs<'_>, policy: Opti
         if !allows(target) {
             return Some(target.host().to_owned());
         }
-        // A provider fetches the page that the call names, whatever target the agent declares.
+        // A provider fetches the page in the call's own parameters, regardless of the target that the agent declares.
         facts.request.named_targets(operation).find_map(|named| match named {
             Ok(named) => (named.host() != target.host()).then(|| named.host().to_owned()),
             Err(unreadable) => Some(unreadable),
@@ -510,8 +510,8 @@ fn find_blocked_category(rule: &Rule, facts: &CallInputs<'_>) -> Option<Category
     facts.categories().find(|category| blocked.contains(category))
 }
 
-/// Makes check 8: every vendor allowlist contains the vendor, and the payment goes to the operation's own payee and is
-/// at most the operation's maximum price.
+/// Makes check 8: every vendor allowlist contains the vendor, the payee is the operation's payee, and the price is at
+/// most the operation's maximum price.
 fn check_vendors(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
     let Some(operation) = facts.operation else {
         return Check::unknown(CheckName::Vendor);
@@ -560,7 +560,7 @@ fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Optio
         let from = facts.payee_from.filter(|from| facts.at < *from);
         return from.map(|retry_at| Block::PayeeTooYoung { retry_at });
     }
-    // A provider may already require the next payee or price before the catalog puts it into effect.
+    // A provider may require the next payee or price before it takes effect in the catalog.
     let next = operation.next.as_ref().and_then(NextPricing::effective_from);
     let next = next.filter(|from| facts.at < *from && operation.payable_limit(facts.network, *from).is_ok_and(allows));
     Some(match next {
@@ -570,7 +570,7 @@ fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Optio
     })
 }
 
-/// Makes check 9: the budgets. The check records the budget with the least remaining.
+/// Makes check 9, the budgets. Records the budget with the least remaining amount.
 fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
     let amount = facts.intent.offer.amount();
     let tightest = limits::tightest_rule(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
