@@ -15,42 +15,42 @@ pub struct EvaluationInputs<'a> {
     pub intent: &'a Intent,
     /// The service to pay.
     pub service: &'a Service,
-    /// The called operation. `None` if the service lists no operation for the call.
+    /// The called operation; `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
-    /// The time from which the operation's payee and price may be paid, if that time is in the future.
+    /// The time from which the operation's payee and price may be paid; `None` if they may be paid now.
     pub payee_from: Option<Timestamp>,
     /// The network of the deployment.
     pub network: Network,
-    /// The agent's policy for the service. `None` if the service was never enabled.
+    /// The agent's policy for the service; `None` if the service was never enabled.
     pub enabled: Option<&'a EnabledService>,
-    /// The window for the daily cap of this agent and service.
+    /// The day window of this agent and service.
     pub day: &'a Window,
-    /// The window of each of the agent's rules that count payments.
+    /// The windows of the agent's counting rules.
     pub budgets: &'a [(RuleId, Window)],
-    /// The agent's recent payments to the service, as far as the agent's rules need them.
+    /// The agent's recent payments to the service, if the agent's rules need them.
     pub recent: &'a RecentPayments,
-    /// The operators' freeze that applies to the agent: see [`crate::Freezes::widest_for_agent`].
+    /// The operators' freeze that applies to the agent. See [`crate::Freezes::widest_for_agent`].
     pub frozen_by_operators: Option<Freeze>,
-    /// The approval that the request names, if the approval was given and is for this request.
+    /// The approval in the request, if the approval was granted for this request.
     pub approval: Option<GivenApproval<'a>>,
-    /// The wallet's balance. `None` if unknown.
+    /// The wallet's balance; `None` if unknown.
     pub balance: Option<Amount>,
-    /// The time that the decision records: see [`decision_time`].
+    /// The time that the decision records. See [`decision_time`].
     pub at: Timestamp,
-    /// Which expired payments the grant evicts from the windows.
+    /// The expired payments that the grant evicts from the windows.
     pub eviction: Eviction,
 }
 
-/// An approval that a user gave.
+/// An approval that a user granted.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenApproval<'a> {
     /// The approval.
     pub id: ApprovalId,
-    /// The limits that the user was shown. The approval waives no other limit.
+    /// The limits that the user saw. The approval waives only these limits.
     pub asking: &'a [AskingLimit],
 }
 
-/// The inputs of a decision about a call that do not depend on the payment.
+/// The inputs of a decision about a call, without the payment.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInputs<'a> {
     /// The agent.
@@ -59,13 +59,13 @@ pub struct CallInputs<'a> {
     pub request: &'a ProviderRequest,
     /// The page that a scrape or crawl operation fetches.
     pub target: Option<&'a Target>,
-    /// The operation that the request names.
+    /// The operation in the request.
     pub named: Option<&'a OperationSlug>,
     /// The called service.
     pub service: &'a Service,
-    /// The called operation. `None` if the service lists no operation for the call.
+    /// The called operation; `None` if the service lists no operation for the call.
     pub operation: Option<&'a Operation>,
-    /// The agent's policy for the service. `None` if the service was never enabled.
+    /// The agent's policy for the service; `None` if the service was never enabled.
     pub enabled: Option<&'a EnabledService>,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
@@ -74,7 +74,7 @@ pub struct CallInputs<'a> {
 }
 
 impl CallInputs<'_> {
-    /// Returns the categories that rules apply to: the operation's category, then the service's category.
+    /// Returns the categories of the call: the operation's category, then the service's category.
     pub(super) fn categories(&self) -> impl Iterator<Item = Category> + use<> {
         let of_operation = self.operation.map(|operation| operation.category);
         of_operation.into_iter().chain(std::iter::once(self.service.category))
@@ -87,7 +87,7 @@ impl EvaluationInputs<'_> {
         self.approval.is_some_and(|approval| limit.is_among(approval.asking))
     }
 
-    /// Returns the versions of the inputs, apart from the policy version.
+    /// Returns the versions of the inputs, except the policy version.
     pub const fn input_versions(&self) -> InputVersions {
         InputVersions {
             engine: ENGINE_VERSION,
@@ -113,8 +113,8 @@ impl<'a> From<&EvaluationInputs<'a>> for CallInputs<'a> {
     }
 }
 
-/// Returns the time that a decision at `now` records. The time is never earlier than the [`Window::earliest_record_time`] of any of
-/// the windows.
+/// Returns the time that a decision at `now` records. The time is at or after the [`Window::earliest_record_time`] of
+/// every window.
 pub fn decision_time<'a>(now: Timestamp, windows: impl IntoIterator<Item = &'a Window>) -> Timestamp {
     windows
         .into_iter()

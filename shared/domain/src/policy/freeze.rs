@@ -1,13 +1,13 @@
 //! Freezes by operators: of one agent, of all agents of an owner, or of the whole deployment. Only operators can end
 //! these freezes.
 //!
-//! Every decision reads these freezes. They are stored apart from the agent's record, because operators can't write
-//! that record. The owner's own freeze is in the agent's record: [`Agent::is_frozen`].
+//! Every decision reads these freezes. They are not stored in the agent's record, because operators can't write that
+//! record. The owner's own freeze is in the agent's record: [`Agent::is_frozen`].
 
 use crate::{Agent, AgentId, AuditFields, OperatorName, Timestamp, UserId, value::line::line};
 use std::collections::BTreeSet;
 
-/// What an operator froze.
+/// The target of a freeze.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FreezeTarget {
     /// One agent.
@@ -19,7 +19,7 @@ pub enum FreezeTarget {
 }
 
 impl FreezeTarget {
-    /// Returns the target of a freeze that applies to this agent, or `None` for a freeze by the owner.
+    /// Returns the target of a freeze of this agent; `None` for a freeze by the owner.
     pub fn new(freeze: Freeze, agent: &Agent) -> Option<Self> {
         match freeze {
             Freeze::Own => None,
@@ -53,13 +53,13 @@ pub enum Freeze {
 }
 
 impl Freeze {
-    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from [`Freezes::widest_for_agent`]. An
-    /// operators' freeze takes precedence, because the owner can't end it.
+    /// Returns the freeze that blocks the agent's payments, if there is one. `by_operators` is from
+    /// [`Freezes::widest_for_agent`]. An operators' freeze takes precedence, because the owner can't end it.
     pub fn effective_freeze(agent: &Agent, by_operators: Option<Self>) -> Option<Self> {
         by_operators.or(agent.is_frozen().then_some(Self::Own))
     }
 
-    /// Returns the `decision.reason` of payments that this freeze blocks.
+    /// Returns the `decision.reason` of a payment that this freeze blocks.
     pub const fn reason_text(self) -> &'static str {
         match self {
             Self::Own => "agent_frozen",
@@ -89,11 +89,11 @@ pub struct Freezes {
 
 impl Freezes {
     /// The maximum number of frozen agents, and the maximum number of frozen owners. All freezes are in one DynamoDB
-    /// item that each decision reads. 40 agents of 16 bytes and 40 owners of 64 bytes take 3,200 bytes, so a read costs
-    /// one read unit (4,096 bytes) including names and lengths.
+    /// item that each decision reads. 40 agents of 16 bytes and 40 owners of 64 bytes take 3,200 bytes, so a read takes
+    /// one read unit (4,096 bytes), including attribute names and lengths.
     pub const MAX: usize = 40;
 
-    /// Returns the operators' freeze with the widest scope that applies to the agent.
+    /// Returns the operators' freeze of the agent that has the widest scope.
     pub fn widest_for_agent(&self, agent: &Agent) -> Option<Freeze> {
         if self.deployment {
             Some(Freeze::Deployment)
@@ -135,8 +135,8 @@ impl OperatorFreeze {
     }
 }
 
-/// The authority of an operators' freeze, weaker first. The owner's own freeze is not included, because it is in the
-/// agent's record, which operators can't write, and does not affect the operators' freezes.
+/// The authority of an operators' freeze, weaker authority first. The owner's own freeze has no authority here, because
+/// it is in the agent's record, which operators can't write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FreezeAuthority {
     /// An operator in a browser. Ending such a freeze takes two operators, unless the deployment allows a single
@@ -157,8 +157,8 @@ impl OperatorName {
     }
 }
 
-/// An operator's change to the freeze of a target. A change never weakens a freeze with a stronger authority. The store
-/// accepts no other change, and only if the stored freeze is still equal to `before`.
+/// An operator's change of a target's freeze. A change never weakens a freeze with a stronger authority. The store
+/// accepts only such changes, and only if the stored freeze is still equal to `before`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreezeChange {
     target: FreezeTarget,
@@ -166,13 +166,13 @@ pub struct FreezeChange {
     after: Option<OperatorFreeze>,
 }
 
-/// The error for a stored freeze with a stronger authority than the operator. The freeze is unchanged.
+/// The error for a stored freeze that has a stronger authority than the operator. The freeze is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrongerFreeze;
 
 impl FreezeChange {
-    /// Freezes the target. The new freeze replaces a stored freeze of the same or a weaker authority, including a
-    /// request to end that freeze.
+    /// Freezes the target. The new freeze replaces a stored freeze with the same or a weaker authority, and a request
+    /// to end that freeze.
     pub fn begin_freeze(stored: Option<OperatorFreeze>, freeze: OperatorFreeze) -> Result<Self, StrongerFreeze> {
         require_authority(stored.as_ref(), &freeze.by)?;
         Ok(Self {
@@ -182,8 +182,8 @@ impl FreezeChange {
         })
     }
 
-    /// Ends the freeze of a target, if there is one. If a second operator is needed, the first operator's call only
-    /// stores a request.
+    /// Ends a target's freeze, if the target is frozen. If a second operator is needed, the first call stores only a
+    /// request.
     pub fn end_freeze(
         target: FreezeTarget,
         stored: Option<OperatorFreeze>,
@@ -213,7 +213,7 @@ impl FreezeChange {
         &self.target
     }
 
-    /// Returns the stored freeze that the change is based on.
+    /// Returns the stored freeze on which the change is based.
     pub const fn stored_freeze(&self) -> Option<&OperatorFreeze> {
         self.before.as_ref()
     }
@@ -232,7 +232,7 @@ fn require_authority(stored: Option<&OperatorFreeze>, by: &OperatorName) -> Resu
 }
 
 line! {
-    /// The reason for an operator's action, shown to the owners of the agents: one line of at most 300 characters.
+    /// The reason for an operator's action, which is shown to the agents' owners: one line of at most 300 characters.
     OperatorReason, 300
 }
 
@@ -241,8 +241,8 @@ mod tests {
     use super::*;
     use crate::{AgentStatus, policy::rule::tests::agent};
 
-    /// Every change by every operator on every stored freeze is compared with a plain table. In the table, `None` is a
-    /// rejection and `true` means that the target is frozen afterwards.
+    /// Compares every change by every operator on every stored freeze with a table. In the table, `None` is a rejection
+    /// and `true` means that the target is frozen afterwards.
     #[test]
     fn a_weaker_authority_cannot_weaken_a_freeze() {
         let name = |text: &str| OperatorName::from_stored(text).unwrap();
@@ -260,7 +260,7 @@ mod tests {
             Some(freeze(ada, Some(ada))),
             Some(freeze(ada, Some(bob))),
             Some(freeze(token, None)),
-            // No change writes this row.
+            // No change writes such a row.
             Some(freeze(token, Some(bob))),
         ];
         for (stored, by, needs_second) in stored

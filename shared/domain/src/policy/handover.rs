@@ -11,20 +11,19 @@ pub struct OwnershipOffer {
     pub to: UserId,
     /// The reason, which is shown to the new owner.
     pub reason: OperatorReason,
-    /// The operator who offered it.
+    /// The operator who offered the agent.
     pub by: OperatorName,
     /// The time of the offer.
     pub at: Timestamp,
-    /// The time from which the offer can no longer be accepted. Equal to `at` while the offer waits for a second
-    /// operator.
+    /// The time from which the offer can't be accepted. Equal to `at` while the offer waits for a second operator.
     pub ends_at: Timestamp,
 }
 
 impl OwnershipOffer {
-    /// How long an offer can be accepted.
+    /// The duration for which an offer can be accepted.
     pub const OPEN_FOR: Duration = Duration::from_secs_u32(7 * 86_400);
 
-    /// Returns whether a second operator has to confirm the offer first.
+    /// Returns whether a second operator must confirm the offer first.
     pub fn awaits_second(&self) -> bool {
         self.ends_at == self.at
     }

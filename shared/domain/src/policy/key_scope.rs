@@ -1,8 +1,8 @@
 //! The scope of an agent key: permissions, services, source networks and expiry.
 //!
-//! Invariants: a scope limits only the dimensions that it lists. A key is never checked against a caller's own claims,
-//! but against the source address from the gateway, the route, and the service of the matched call or the stored row.
-//! The scope is set when the key is created, rotation copies the scope to the new key, and nothing changes a scope.
+//! Invariants: a scope limits only the dimensions that it contains. Keys are checked against the source address from
+//! the gateway, the route, and the service of the matched call or the stored row, and never against a caller's own
+//! claims. The scope is set when the key is created. Rotation copies the scope to the new key. A scope never changes.
 
 use crate::{
     Catalog, ErrorKind, Result, ServiceId, Timestamp, ValidationError, catalog::service::named,
@@ -39,12 +39,12 @@ impl From<KeyLack> for ErrorKind {
     }
 }
 
-/// The source and the required permission of a call, which are known before anything is read.
+/// The source address and the required permission of a call, which are known before any read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// The caller's IP address from the gateway. `None` if unknown.
+    /// The caller's IP address from the gateway; `None` if unknown.
     pub from: Option<IpAddr>,
-    /// The required permission. `None` if any key suffices.
+    /// The required permission; `None` if any key suffices.
     pub needs: Option<Permission>,
 }
 
@@ -57,18 +57,19 @@ pub struct KeyScope {
     pub services: Option<Vec<ServiceId>>,
     /// The networks from which the key may be used. `None` means all networks.
     pub networks: Option<Vec<SourceNetwork>>,
-    /// The time from which the key is rejected like a revoked key. `None` means never.
+    /// The time from which the key is rejected like a revoked key; `None` if the key does not expire.
     pub expires_at: Option<Timestamp>,
 }
 
 impl KeyScope {
-    /// The maximum number of services in a scope. The number is limited because every payment reads the agent's record
+    /// The maximum number of services in a scope. The number is limited, because every payment reads the agent's record
     /// with all keys.
     pub const MAX_SERVICES: usize = 20;
     /// The maximum number of networks in a scope.
     pub const MAX_NETWORKS: usize = 10;
 
-    /// Rejects a call from another network or without the permission. An unknown source address is in no network.
+    /// Rejects a call that comes from another network or needs a permission that the key lacks. An unknown source
+    /// address is in no network.
     pub fn check_use(&self, KeyUse { from, needs }: KeyUse) -> Result<()> {
         let reaches = |network: &SourceNetwork| from.is_some_and(|from| network.contains(from));
         if !self
@@ -110,21 +111,21 @@ impl KeyScope {
     }
 }
 
-/// A scope as a user requests it, not validated.
+/// A scope from a user's request, before validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedScope {
-    /// The same as [`KeyScope::permissions`].
+    /// See [`KeyScope::permissions`].
     pub permissions: Option<Vec<Permission>>,
-    /// The services, each by slug or UUID.
+    /// The services, each as a slug or UUID.
     pub services: Option<Vec<String>>,
-    /// The same as [`KeyScope::networks`].
+    /// See [`KeyScope::networks`].
     pub networks: Option<Vec<SourceNetwork>>,
-    /// The same as [`KeyScope::expires_at`].
+    /// See [`KeyScope::expires_at`].
     pub expires_at: Option<Timestamp>,
 }
 
 impl RequestedScope {
-    /// Validates the scope. The error has every validation error with its JSON Pointer. Services must be in the
+    /// Validates the scope. The error contains all validation errors, each with a JSON Pointer. Services must be in the
     /// catalog, so that typing errors are found.
     pub fn validate(self, catalog: &Catalog, now: Timestamp) -> Result<KeyScope, Vec<ValidationError>> {
         let mut problems = Vec::new();
@@ -138,8 +139,8 @@ impl RequestedScope {
                 service.ok_or(reference)
             });
             let found: Vec<Result<ServiceId, String>> = found.collect();
-            // The message does not repeat the reference, because a key that was pasted here by mistake looks like a
-            // slug.
+            // The message does not repeat the reference. If a user pasted a key here by mistake, the key looks like a
+            // slug and would be displayed.
             let unknown = |service: &Result<_, _>| service.is_err().then(|| "is no service of the catalog".to_owned());
             let most = KeyScope::MAX_SERVICES;
             problems.extend(list_errors("/services", &found, at_least_one, most, unknown));
@@ -170,12 +171,12 @@ impl RequestedScope {
 pub struct SourceNetwork(IpNet);
 
 impl SourceNetwork {
-    /// What [`SourceNetwork::parse`] requires, for validation errors.
+    /// The requirements of [`SourceNetwork::parse`], for validation errors.
     pub const FORM: &'static str =
         "must be a CIDR block such as `203.0.113.0/24` or `2001:db8::/32`; one address is `203.0.113.7/32`";
 
-    /// Parses a CIDR block. Returns the validation error for any other text. Bits beyond the prefix are rejected,
-    /// because either the address or the prefix is mistyped.
+    /// Parses a CIDR block. Returns the validation error for any other text. Rejects bits beyond the prefix, because
+    /// the address or the prefix is then mistyped.
     pub fn parse(text: &str) -> Result<Self, String> {
         let block = Self::parse_cidr(text).ok_or(Self::FORM)?;
         let exact = block.trunc();
@@ -198,8 +199,7 @@ impl SourceNetwork {
 
     fn parse_cidr(text: &str) -> Option<IpNet> {
         let (address, length) = text.split_once('/')?;
-        // The standard library accepts a single spelling of an IPv4 address, but it also accepts `+24` and `024` as a
-        // number.
+        // The standard library accepts only one notation of an IPv4 address, but accepts `+24` and `024` as numbers.
         let prefix: u8 = length.parse().ok().filter(|prefix: &u8| prefix.to_string() == length)?;
         IpNet::new(address.parse().ok()?, prefix).ok()
     }
@@ -239,7 +239,8 @@ mod tests {
         }
     }
 
-    /// An IPv4-mapped IPv6 address counts as an IPv4 address. Other IPv6 addresses with embedded IPv4 bits do not.
+    /// An IPv4-mapped IPv6 address counts as an IPv4 address. Other IPv6 addresses that contain IPv4 bits count as
+    /// IPv6.
     #[test]
     fn cidr_blocks_contain_only_their_addresses() {
         let rows: [(&str, &[&str], &[&str]); 7] = [
@@ -411,7 +412,7 @@ mod tests {
     }
 
     proptest! {
-        /// The expected result is computed by arithmetic on the whole address instead of a mask.
+        /// The expected result is computed with arithmetic on the whole address instead of a mask.
         #[test]
         fn a_cidr_block_contains_addresses_with_its_prefix(address: u32, other: u32, prefix in 0_u32..=32, wide: u128, near: u128, long in 0_u32..=128) {
             let beyond = |bits: u32, prefix: u32| 1_u128 << (bits - prefix);

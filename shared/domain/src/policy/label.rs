@@ -1,8 +1,8 @@
-//! Labels: key-value pairs by which users group agents, such as `team=search`.
+//! Labels: key-value pairs by which users group agents, for example `team=search`.
 //!
-//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MAX`] labels with at
-//! most [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend
-//! on labels.
+//! Invariants: a key occurs once, pairs are sorted by key, and an agent has at most [`Labels::MAX`] labels with at most
+//! [`Labels::MAX_BYTES`] bytes in total, because every payment reads the agent's record. Decisions do not depend on
+//! labels.
 
 use crate::{Fields, ValidationError, is_readable, value::line::line};
 use serde_json::Value;
@@ -16,7 +16,7 @@ pub struct LabelKey(String);
 impl LabelKey {
     /// The maximum length, in characters.
     pub const MAX: usize = 30;
-    /// What [`LabelKey::parse`] requires, for validation errors.
+    /// The requirements of [`LabelKey::parse`], for validation errors.
     pub const FORM: &'static str =
         "must be 1 to 30 characters of `a-z`, `0-9`, `_`, `.` and `-`, beginning with a letter";
 
@@ -57,19 +57,19 @@ impl Labels {
     /// largest scope and the longest name takes about 3,400 of the 4,096 bytes that one read unit covers
     /// (`shared/store/tests/store/items.rs`).
     pub const MAX_BYTES: usize = 500;
-    /// What [`Labels::from_pairs`] requires, for validation errors.
+    /// The requirements of [`Labels::from_pairs`], for validation errors.
     pub const FORM: &'static str = "must be at most 10 labels, of at most 500 bytes together";
 
-    /// Creates labels from pairs. The last of several equal keys applies. Returns `None` if the labels are too many or
-    /// too long.
+    /// Creates labels from pairs. If a key occurs several times, the last pair applies. Returns `None` if there are too
+    /// many labels or they are too long.
     pub fn from_pairs(pairs: impl IntoIterator<Item = (LabelKey, LabelValue)>) -> Option<Self> {
         let labels = Self(pairs.into_iter().collect());
         let fits = labels.0.len() <= Self::MAX && labels.size_in_bytes() <= Self::MAX_BYTES;
         fits.then_some(labels)
     }
 
-    /// Parses a JSON object whose fields are the labels, at the JSON Pointer `path`. The error has every validation
-    /// error.
+    /// Parses a JSON object whose fields are the labels. `path` is the JSON Pointer of the object. The error contains
+    /// all validation errors.
     pub fn parse(value: &Value, path: &str) -> Result<Self, Vec<ValidationError>> {
         let mut fields = Fields::new(value, path).map_err(|problem| vec![problem])?;
         let mut pairs = Vec::new();
@@ -88,15 +88,15 @@ impl Labels {
         Self::from_pairs(pairs).ok_or_else(|| vec![ValidationError::at_path(path, Self::FORM)])
     }
 
-    /// Parses the JSON object of stored labels. Old values may contain characters that new values may not have.
+    /// Parses the JSON object of stored labels. Stored values may contain characters that new values may not contain.
     pub fn from_stored(value: &Value) -> Option<Self> {
         let pairs = value.as_object()?.iter();
         let pairs = pairs.map(|(key, value)| LabelKey::parse(key).zip(LabelValue::from_stored(value.as_str()?)));
         Self::from_pairs(pairs.collect::<Option<Vec<_>>>()?)
     }
 
-    /// Adds labels. A label of `added` replaces the label with the same key. Returns `None` if the result is too many
-    /// or too long.
+    /// Adds labels. A label in `added` replaces the label with the same key. Returns `None` if there are then too many
+    /// labels or they are too long.
     pub fn with_added(&self, added: &Self) -> Option<Self> {
         let both = self.0.iter().chain(&added.0);
         Self::from_pairs(both.map(|(key, value)| (key.clone(), value.clone())))
@@ -158,17 +158,17 @@ impl fmt::Display for Labels {
     }
 }
 
-/// A filter by label: `key=value`, or `key` for any value.
+/// A filter by label: `key=value`, or `key` for any value of this key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelFilter {
     /// The key.
     pub key: LabelKey,
-    /// The value. `None` accepts any value.
+    /// The value; `None` for any value.
     pub value: Option<LabelValue>,
 }
 
 impl LabelFilter {
-    /// What [`LabelFilter::parse`] requires, for validation errors.
+    /// The requirements of [`LabelFilter::parse`], for validation errors.
     pub const FORM: &'static str = "must be the key of a label, or `key=value`";
 
     /// Parses a filter. Returns `None` for any other text.
@@ -181,7 +181,7 @@ impl LabelFilter {
         Some(Self { key, value })
     }
 
-    /// Returns whether a new label could have this value.
+    /// Returns whether a new label may have this value.
     pub fn is_readable(&self) -> bool {
         self.value.as_ref().is_none_or(|value| is_readable(value.as_str()))
     }
@@ -306,8 +306,8 @@ mod tests {
     }
 
     proptest! {
-        /// Labels are accepted if and only if each pair and the total size fit. Accepted labels lose only white space
-        /// at the ends of values.
+        /// Labels are accepted exactly if each pair is valid and the total size fits. Accepted labels lose only white
+        /// space at the ends of values.
         #[test]
         fn stored_labels_are_read_completely_or_rejected(
             pairs in prop::collection::btree_map("[a-z0-9_.A-]{0,32}", "[ a-zé\u{1f4a1}\n]{0,62}", 0..13),

@@ -1,13 +1,13 @@
 //! The checks of optional rules: schedules, counts, intervals, duplicates, prices and payees.
 //!
-//! Each kind has one check, which is made only if the agent has a rule of that kind for the service. Therefore other
-//! agents' decisions, and decisions before these kinds existed, have the same checks as before. A rule that blocks
-//! fails in the order of the checks. A rule that requires approval also fails its check, but the approval is requested
-//! only if no other check blocks, so that no user is asked about a payment that is denied anyway
+//! Each kind has one check, which is made only if the agent has a rule of that kind for the service. Decisions of other
+//! agents, and decisions before these kinds existed, therefore have the same checks as before. A rule that blocks fails
+//! in the order of the checks. A rule that requires approval also fails its check, but the approval is requested only
+//! if no other check blocks, so that no user has to decide about a payment that is denied anyway
 //! ([`FirstFailure::escalate_if_asked`]).
 //!
-//! The numbers of each check have their own unit, which a replay needs: payments for a count limit or an interval,
-//! seconds for a duplicate, micro-USDC for a price.
+//! The unit of a check's numbers depends on its kind, and a replay needs the unit: payments for a count limit or an
+//! interval, seconds for a duplicate, micro-USDC for a price.
 
 use super::check::{AskingKind, AskingLimit, Block, Check, CheckName, FirstFailure};
 use crate::{
@@ -60,8 +60,8 @@ pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = A
     threshold.into_iter().chain(rules)
 }
 
-/// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
-/// this payment. The amount is zero if the rule does not depend on the amount.
+/// Returns the amount above which a rule requires an approval, and the rule's kind. The amount is zero if the rule does
+/// not depend on the amount. Returns `None` if the rule requires no approval of this payment.
 fn exceeded_amount(rule: &RuleKind, facts: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = facts.intent.offer.amount();
     match rule {
@@ -124,7 +124,7 @@ fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
     RetryAt::NotBefore(at)
 }
 
-/// Returns the counting rule of this kind with the least remaining, and the rule's window.
+/// Returns the counting rule of this kind with the least remaining amount, and the rule's window.
 pub(super) fn tightest_rule<'a>(
     facts: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
@@ -136,7 +136,7 @@ pub(super) fn tightest_rule<'a>(
         .min_by_key(|(rule, window)| window.remaining_at(rule.limit, facts.at))
 }
 
-/// Checks the number of payments within a duration.
+/// Checks the number of payments within each rule's duration.
 pub(super) fn check_counts(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
     let (rule, window) = tightest_rule(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
     let numbers = Some((rule.limit, window.spent_at(facts.at)));
@@ -173,8 +173,8 @@ pub(super) fn check_intervals(failure: &mut FirstFailure, facts: &EvaluationInpu
     )
 }
 
-/// Checks that the call does not repeat a recent call. A failed check has the guard's duration and the age of the last
-/// authorization, in seconds.
+/// Checks that the call does not repeat a recent call. A failed check contains the guard's duration and the age of the
+/// last authorization, in seconds.
 pub(super) fn check_duplicate(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
     let mut guards = applicable_rules(facts)
         .filter_map(|rule| match rule.kind {
@@ -265,7 +265,7 @@ fn usual_price(facts: &EvaluationInputs<'_>, operation: &Operation, over: UsualP
     }
 }
 
-/// Returns the maximum price that is at most `percent` percent above the usual price, rounded down.
+/// Returns the maximum price that exceeds the usual price by at most `percent` percent, rounded down.
 pub(super) fn max_usual_price(usual: Amount, percent: u32) -> Amount {
     let hundredths = u128::from(percent).saturating_add(100);
     let most = u128::from(usual.units()).saturating_mul(hundredths) / 100;
@@ -273,8 +273,7 @@ pub(super) fn max_usual_price(usual: Amount, percent: u32) -> Amount {
     most.unwrap_or(Amount::MAX)
 }
 
-/// Returns the lowest usual price that results in this maximum price, or `None` if no usual price does. The inverse of
-/// [`max_usual_price`].
+/// Returns the lowest usual price with this maximum price; `None` if there is none. The inverse of [`max_usual_price`].
 pub(super) fn usual_price_for_max(most: Amount, percent: u32) -> Option<Amount> {
     let hundredths = u128::from(percent).saturating_add(100);
     let usual = u128::from(most.units()).saturating_mul(100).div_ceil(hundredths);
@@ -282,7 +281,7 @@ pub(super) fn usual_price_for_max(most: Amount, percent: u32) -> Option<Amount> 
     (max_usual_price(usual, percent) == most).then_some(usual)
 }
 
-/// Checks that the payee was paid before, if a rule requires approval for new payees.
+/// If a rule requires approval for new payees, checks that the payee was paid before.
 pub(super) fn check_payee(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
     applicable_rules(facts).find(|rule| matches!(rule.kind, RuleKind::NewPayee { .. }))?;
     if is_known_payee(facts) {
@@ -297,7 +296,7 @@ fn is_known_payee(facts: &EvaluationInputs<'_>) -> bool {
         .has_paid(PayeePrefix::from_address(facts.intent.offer.pay_to()))
 }
 
-/// Returns what is remembered of an allowed payment once it is paid, or `None` if no rule needs it.
+/// Returns the update of the recent payments for an allowed payment; `None` if no rule needs it.
 pub(super) fn recent_update(facts: &EvaluationInputs<'_>, operation: &Operation) -> Option<RecentUpdate> {
     let mut guarded = false;
     let mut forbidden: Option<Duration> = None;
@@ -332,7 +331,7 @@ pub(super) fn recent_update(facts: &EvaluationInputs<'_>, operation: &Operation)
     is_needed.then(|| facts.recent.update_for_payment(facts.at, call, payee, price))
 }
 
-/// Returns the counting rules of this kind that an allowed payment counts for.
+/// Returns the counting rules of this kind that count an allowed payment.
 pub(super) fn counting_rules(
     facts: EvaluationInputs<'_>,
     counted: WindowMeasure,

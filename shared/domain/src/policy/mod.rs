@@ -1,5 +1,4 @@
-//! The decision whether a payment is allowed: agents, keys, policies, rules, windows, evaluation, decisions and
-//! approvals.
+//! Decisions about payments: agents, keys, policies, rules, windows, evaluation, decisions and approvals.
 
 pub(crate) mod agent;
 pub(crate) mod anomaly;

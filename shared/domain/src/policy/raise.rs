@@ -1,12 +1,12 @@
 //! Temporary limit increases: higher caps of an agent for one service until a set time, and an agent's request for an
 //! increase.
 //!
-//! An increase is part of the policy for one service and shares the policy's version. The increase ends at its time
-//! without a write. It applies only while the user who granted it owns the agent.
+//! An increase is part of the policy for one service and has the policy's version. The increase ends at its time
+//! without a write. An increase applies only while the user who granted it owns the agent.
 
 use crate::{Amount, ApprovalId, Duration, Timestamp};
 
-/// The caps that replace a policy's caps where they are higher. At least one cap is set.
+/// The caps of an increase. A cap replaces the policy's cap if it is higher. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IncreasedCaps {
     /// The per-call cap.
@@ -39,7 +39,7 @@ impl LimitIncrease {
         self.by == owner && self.from <= at && at < self.until
     }
 
-    /// Returns whether the increase allows nothing that `other` does not allow, whatever the policy's caps are.
+    /// Returns whether `other` allows everything that this increase allows, regardless of the policy's caps.
     pub(super) fn is_at_most(&self, other: &Self) -> bool {
         self.by == other.by
             && self.from >= other.from
@@ -49,13 +49,12 @@ impl LimitIncrease {
     }
 }
 
-/// An agent's request for a temporary limit increase. The service and the agent are in the approval that contains the
-/// request.
+/// An agent's request for a temporary limit increase. The service and the agent are in the approval request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitIncreaseRequest {
     /// The requested caps.
     pub caps: IncreasedCaps,
-    /// The time until which the increase is requested.
+    /// The requested end of the increase.
     pub until: Timestamp,
     /// The agent's reason for the request: at most [`RAISE_REASON_MAX`] characters.
     pub reason: String,
@@ -63,15 +62,15 @@ pub struct LimitIncreaseRequest {
     pub asked_of: String,
 }
 
-/// How long after a rejection an agent can't request another limit increase for the service, so that an agent does not
-/// insist.
+/// The time after a rejection in which an agent can't request another limit increase for the service. The pause
+/// protects the user from repeated requests.
 pub const RAISE_PAUSE: Duration = Duration::DAY;
 
 /// The maximum length of the reason for a limit increase, in characters.
 pub const RAISE_REASON_MAX: usize = 500;
 
 impl LimitIncreaseRequest {
-    /// Creates the increase that was granted at `at`. `approval` is the approval with this request.
+    /// Creates the granted increase. `approval` is the approval with this request, and `at` the time of the decision.
     pub fn granted_at(&self, approval: ApprovalId, at: Timestamp) -> LimitIncrease {
         LimitIncrease {
             caps: self.caps,

@@ -1,33 +1,33 @@
-//! The memory of an agent's recent payments to one service, for the rules that compare a payment with earlier payments:
+//! An agent's recent payments to one service, for the rules that compare a payment with earlier payments:
 //! `duplicate_guard`, `new_payee`, and `price_above_usual` with a median.
 //!
-//! The memory is stored with the totals of the daily window, and is written only for agents with a rule of these kinds.
-//! The reservation writes the call, and a release removes the call again. The confirmation writes the payee and the
-//! price, because an authorization alone costs nothing. Each list is bounded, and the least recently used entry is
-//! forgotten first. A forgotten call can be repeated, and a forgotten payee needs an approval again.
+//! Recent payments are stored with the totals of the day window, and only for agents with such rules. The reservation
+//! writes the call, and a release removes the call again. The confirmation writes the payee and the price, because an
+//! authorization alone costs nothing. Each list has a maximum length, and the least recently used element is removed
+//! first. A removed call can be repeated, and a removed payee needs an approval again.
 //!
 //! Invariant: two reservations of the same call within the duration of a duplicate guard can't both succeed, because
-//! each write requires that the remembered time of the call is older ([`CallMark::not_after`]). Payees and prices have
-//! no such condition. If two payments are concurrent, one payee or price may be missing, so that a rule requires one
-//! more approval or compares with one price less.
+//! each write requires that the stored time of the call is older ([`CallMark::not_after`]). Payees and prices have no
+//! such condition. If two payments are concurrent, one payee or price may be missing, so that a rule requires one more
+//! approval or compares with one price less.
 
 use crate::{Address, Amount, CallDescription, Intent, OperationSlug, ProviderRequest, Timestamp, Url};
 use sha2::{Digest as _, Sha256};
 use url::Position;
 
-/// The maximum number of remembered calls. 16 calls take 16 * 22 bytes.
+/// The maximum number of stored calls. 16 calls take 16 * 22 bytes.
 pub const MAX_RECENT_CALLS: usize = 16;
-/// The maximum number of remembered payees. 16 payees take 16 * 27 bytes.
+/// The maximum number of stored payees. 16 payees take 16 * 27 bytes.
 pub const MAX_RECENT_PAYEES: usize = 16;
-/// The maximum number of operations with remembered prices. 8 operations take 8 * 50 bytes, so that the totals stay
-/// below 2 KB.
+/// The maximum number of operations with stored prices. 8 operations take 8 * 50 bytes, so that the totals stay below 2
+/// KB.
 pub const MAX_PRICED_OPERATIONS: usize = 8;
-/// The maximum number of remembered prices per operation.
+/// The maximum number of stored prices per operation.
 pub const MAX_RECENT_PRICES: usize = 9;
 
 /// The first bytes of the SHA-256 of a call: the operation, amount, method, URL, body hash and target.
 ///
-/// Different spellings of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
+/// Different notations of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
 /// query and the order of parameters do not matter, and GET and HEAD have no body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallDigest(pub [u8; 8]);
@@ -65,7 +65,7 @@ impl CallDigest {
             target.unwrap_or_default(),
         ];
         for part in parts.into_iter().chain(parameters) {
-            // Each part is preceded by its length, so that different parts never have the same concatenation.
+            // The length before each part ensures that different parts never have the same concatenation.
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
@@ -73,8 +73,8 @@ impl CallDigest {
     }
 }
 
-/// The first bytes of a payee's address. There are enough bytes that nobody can create a different address with the
-/// same first bytes.
+/// The first bytes of a payee's address. These are enough bytes that nobody can create another address with the same
+/// first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PayeePrefix(pub [u8; 12]);
 
@@ -101,7 +101,7 @@ impl OperationDigest {
     }
 }
 
-/// The last prices that were paid for an operation.
+/// The last paid prices of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PaidPrices {
     /// The time of the last payment.
@@ -110,20 +110,20 @@ pub struct PaidPrices {
     pub prices: Vec<Amount>,
 }
 
-/// An agent's remembered payments to one service. The module documentation describes them.
+/// An agent's recent payments to one service. See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecentPayments {
-    /// Whether the memory was ever stored.
+    /// Whether recent payments were ever stored.
     pub is_stored: bool,
-    /// The remembered calls, each with the time of the last authorization.
+    /// The stored calls, each with the time of the last authorization.
     pub calls: Vec<(CallDigest, Timestamp)>,
-    /// The remembered payees, each with the time of the last authorization.
+    /// The stored payees, each with the time of the last authorization.
     pub payees: Vec<(PayeePrefix, Timestamp)>,
-    /// The remembered prices, by operation.
+    /// The stored prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
 }
 
-/// The key of an entry to forget.
+/// The key of an element to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecentKey {
     /// A call.
@@ -134,21 +134,21 @@ pub enum RecentKey {
     Operation(OperationDigest),
 }
 
-/// A call to remember.
+/// A call to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMark {
     /// The digest of the call.
     pub call: CallDigest,
-    /// The write fails if the call was authorized after this time. `None` if no duplicate guard forbids the repetition.
+    /// The write fails if the call was authorized after this time. `None` if no duplicate guard forbids a repetition.
     pub not_after: Option<Timestamp>,
 }
 
-/// What is remembered of a payment: the call at the authorization, and the payee and price at the confirmation.
+/// An update of the recent payments: the call is stored at the authorization, the payee and price at the confirmation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentUpdate {
     /// The recorded time of the payment.
     pub at: Timestamp,
-    /// Whether this is the first change, as far as was read. The write fails otherwise.
+    /// Whether nothing was stored before, according to the read. The write fails if something was stored meanwhile.
     pub is_first: bool,
     /// The call, if a rule is a duplicate guard.
     pub call: Option<CallMark>,
@@ -156,14 +156,14 @@ pub struct RecentUpdate {
     pub payee: Option<PayeePrefix>,
     /// The operation and its prices including this price, if a rule compares prices.
     pub prices: Option<(OperationDigest, Vec<Amount>)>,
-    /// The entries to forget, each with the time of the last authorization. The write fails if a call or payee was paid
-    /// again in the meantime, because such an entry must not be forgotten.
+    /// The elements to remove, each with the time of its last authorization. The write fails if such a call or payee
+    /// was paid again meanwhile, because it must then stay stored.
     pub forget: Vec<(RecentKey, Timestamp)>,
 }
 
 impl RecentUpdate {
-    /// Returns the part that is remembered at the authorization: only the call, because the payee is not paid yet. `None`
-    /// if there is no call to remember.
+    /// Returns the part that is stored at the authorization: only the call, because the payee is not paid yet. Returns
+    /// `None` if there is no call to store.
     pub fn call_only(mut self) -> Option<Self> {
         (self.payee, self.prices) = (None, None);
         self.forget.retain(|(key, _)| matches!(key, RecentKey::Call(_)));
@@ -172,7 +172,7 @@ impl RecentUpdate {
 }
 
 impl RecentPayments {
-    /// The empty memory.
+    /// No recent payments.
     pub const NONE: &Self = &Self {
         is_stored: false,
         calls: Vec::new(),
@@ -190,14 +190,14 @@ impl RecentPayments {
         self.payees.iter().any(|(known, _)| *known == payee)
     }
 
-    /// Returns the operation's remembered prices, oldest first.
+    /// Returns the operation's stored prices, oldest first.
     pub fn operation_prices(&self, operation: OperationDigest) -> &[Amount] {
         let paid = self.prices.iter().find(|(known, _)| *known == operation);
         paid.map_or(&[], |(_, paid)| &paid.prices)
     }
 
-    /// Returns the median of an operation's last `count` prices, or `None` if fewer are remembered. For an even number,
-    /// the lower middle price is returned.
+    /// Returns the median of an operation's last `count` prices; `None` if fewer prices are stored. If `count` is even,
+    /// returns the lower middle price.
     pub fn usual_price(&self, operation: OperationDigest, count: u8) -> Option<Amount> {
         let prices = self.operation_prices(operation);
         let first = prices.len().checked_sub(count.into())?;
@@ -208,7 +208,7 @@ impl RecentPayments {
         last.get(last.len().checked_sub(1)? / 2).copied()
     }
 
-    /// Returns the changes that remember a payment.
+    /// Returns the update that stores a payment.
     pub fn update_for_payment(
         &self,
         at: Timestamp,
@@ -252,7 +252,7 @@ impl RecentPayments {
         }
     }
 
-    /// Applies the changes, as the store does.
+    /// Applies the update as the store does.
     pub fn apply_update(&mut self, update: &RecentUpdate) {
         self.is_stored = true;
         for (key, _) in &update.forget {
@@ -281,7 +281,7 @@ impl RecentPayments {
     }
 }
 
-/// Returns the least recently used entries that exceed the maximum once `new` is remembered.
+/// Returns the least recently used elements that exceed the maximum when `new` is added.
 fn surplus_entries<K: Copy + PartialEq>(
     entries: impl Iterator<Item = (K, Timestamp)>,
     new: K,
@@ -371,7 +371,7 @@ mod tests {
     }
 
     proptest! {
-        /// The latest entries are kept up to each maximum. A repeated entry takes no additional space.
+        /// The latest elements are kept, up to each maximum. A repeated element takes no additional space.
         #[test]
         fn the_least_recently_used_calls_and_payees_are_forgotten(calls in prop::collection::vec(0_u8..40, 1..100)) {
             let mut recent = RecentPayments::default();

@@ -1,19 +1,19 @@
 //! Replay: evaluates a recorded decision again from the stored inputs.
 //!
-//! The agent's record with the rules, the policy, and the service of the catalog are read in the versions of the
-//! decision. The amounts are the amounts that the checks recorded: the used part of each limit, the balance, and the
-//! maximum price of the request. Of several budgets, count limits or intervals, a check records the rule with the least
-//! remaining. The other rules had at least as much remaining, so they are replayed as unused. The memory of recent
-//! payments is derived in the same way: a repeated call has the recorded age, and a payee is known unless the check for
-//! new payees failed. Of several rules about an operation's median price, only the rule with the recorded limit is
-//! replayed, with the median that results in this limit.
+//! The agent's record with the rules, the policy, and the catalog service are read in the versions of the decision. The
+//! amounts are the amounts that the checks recorded: the used part of each limit, the balance, and the maximum price in
+//! the request. If there are several budgets, count limits or intervals, a check records the rule with the least
+//! remaining amount. The other rules had at least as much remaining, so they are replayed as unused. Recent payments
+//! are derived in the same way: a repeated call has the recorded age, and a payee is known unless the check for new
+//! payees failed. If there are several rules about an operation's median price, only the rule with the recorded limit
+//! is replayed, with the median that results in this limit.
 //!
 //! Three inputs have no version and are derived from the checks. An operators' freeze is assumed if the check for an
 //! active agent failed although the agent's own record is active. The delay for a new payee is assumed if the vendor
-//! check failed and everything else about the vendor passes. An approval of all limits is assumed if a check was waived,
-//! apart from limits whose check failed. Therefore a
-//! replay shows that the engine decides the same way given these three inputs. The replay doesn't show that the freeze,
-//! the delay or the approval existed: freezes are in the audit log, and an approval records its settlement.
+//! check failed and everything else about the vendor passes. An approval of all limits is assumed if a check was
+//! waived, apart from limits whose check failed. A replay therefore shows that the engine decides the same way given
+//! these three inputs. The replay doesn't show that the freeze, the delay or the approval existed: freezes are in the
+//! audit log, and an approval records its settlement.
 //!
 //! `retry_at` is not replayed, because the payments in the windows are not recorded.
 
@@ -36,7 +36,7 @@ pub struct RecordedDecision {
     pub reason: String,
     /// All checks in the order of evaluation.
     pub checks: Vec<Check>,
-    /// The operation that the call matched, or the operation that the request named if none matched.
+    /// The operation that the call matched, or else the operation in the request.
     pub operation: Option<OperationSlug>,
     /// The amount.
     pub amount: Amount,
@@ -48,21 +48,19 @@ pub struct RecordedDecision {
     pub call: CallDescription,
     /// The recorded time.
     pub at: Timestamp,
-    /// The version of the policy. `None` if the service was never enabled.
+    /// The version of the policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs. `None` if the checks were not made or the row was written by an earlier
-    /// release.
+    /// The versions of the other inputs; `None` if the checks were not made, or if an earlier release wrote the row.
     pub inputs: Option<InputVersions>,
 }
 
 impl RecordedDecision {
-    /// Returns the decision that allowed this purchase, or `None` for a withdrawal. `call` is from the idempotency
-    /// record.
+    /// Returns the decision that allowed this purchase; `None` for a withdrawal. `call` is from the idempotency record.
     pub fn from_settlement(settlement: &Settlement, call: CallDescription) -> Option<Self> {
         Self::from_terms(&settlement.terms, call)
     }
 
-    /// Like [`Self::from_settlement`], for a settlement that is not stored yet.
+    /// Returns the decision like [`Self::from_settlement`], for a settlement that is not stored yet.
     pub fn from_terms(terms: &SettlementTerms, call: CallDescription) -> Option<Self> {
         let Purpose::Purchase(purchase) = &terms.purpose else {
             return None;
@@ -82,7 +80,7 @@ impl RecordedDecision {
         })
     }
 
-    /// Creates the decision for a block or an escalation that is about to be stored, on the deployment's network.
+    /// Creates the decision of a block or an escalation before it is stored, on the deployment's network.
     pub fn from_record(record: &DecisionRecord, network: Network) -> Self {
         Self {
             result: record.reason.result(),
@@ -99,7 +97,7 @@ impl RecordedDecision {
         }
     }
 
-    /// Creates the decision for a logged block or escalation, on the deployment's network.
+    /// Creates the decision of a logged block or escalation, on the deployment's network.
     pub fn from_denial(refusal: LoggedDenial, network: Network) -> Self {
         Self {
             result: refusal.result,
@@ -125,7 +123,7 @@ impl RecordedDecision {
         self.checks.iter().find(|check| check.name == name)
     }
 
-    /// Returns whether the reason names this rule.
+    /// Returns whether the reason contains this rule's id.
     fn names_rule(&self, rule: RuleId) -> bool {
         self.reason.ends_with(&rule.to_string())
     }
@@ -139,61 +137,61 @@ impl RecordedDecision {
 /// The inputs of a decision, in the recorded versions.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayInputs<'a> {
-    /// The agent's record in the version [`InputVersions::agent`].
+    /// The agent's record, in version [`InputVersions::agent`].
     pub agent: &'a Agent,
-    /// The catalog's service in the version [`InputVersions::service`].
+    /// The catalog service, in version [`InputVersions::service`].
     pub service: &'a Service,
-    /// The policy in the version [`RecordedDecision::policy_version`].
+    /// The policy, in version [`RecordedDecision::policy_version`].
     pub enabled: Option<&'a EnabledService>,
 }
 
 /// A difference between a recorded decision and its replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayDifference {
-    /// What differs: `result`, `reason` or the name of a check.
+    /// The field that differs: `result`, `reason` or the name of a check.
     pub what: &'static str,
-    /// The recorded value. For a check, this is the outcome and the numbers.
+    /// The recorded value; for a check, the outcome and the numbers.
     pub recorded: String,
     /// The replayed value.
     pub replayed: String,
 }
 
-/// Replays a recorded decision and returns the differences. An empty list means the same decision.
+/// Replays a recorded decision and returns the differences. An empty list means that the replay made the same decision.
 pub fn replay_decision(decision: &RecordedDecision, inputs: &ReplayInputs<'_>) -> Vec<ReplayDifference> {
     let (_, replayed) = RecordedInputs::replay_with_recorded_limits(decision, inputs);
     replayed.differences_from(decision)
 }
 
-/// The limits for the replay of a decision.
+/// The limits with which a decision is replayed.
 pub(super) struct Limits<'a> {
     /// The agent, with the status and the rules.
     pub(super) agent: &'a Agent,
     /// The policy for the service.
     pub(super) enabled: Option<&'a EnabledService>,
-    /// How much of the daily cap was used.
+    /// The used part of the daily cap.
     pub(super) day: Amount,
-    /// How much of each counting rule was used.
+    /// The used part of each counting rule's limit.
     pub(super) windows: &'a [(RuleId, Amount)],
-    /// What the rules remember of recent payments. `None` means the recorded memory.
+    /// The recent payments; `None` for the recorded recent payments.
     pub(super) recent: Option<&'a ReplayedRecentPayments>,
 }
 
-/// What the rules remember of recent payments, as far as a decision needs it.
+/// The recent payments that a decision needs.
 #[derive(Default)]
 pub(super) struct ReplayedRecentPayments {
     /// The remembered payments.
     pub(super) payments: RecentPayments,
-    /// Whether the prices are the recorded prices, which are known for a single rule about a median only.
+    /// Whether the prices are the recorded prices. Recorded prices are known only for a single rule about a median.
     pub(super) has_recorded_prices: bool,
 }
 
-/// The inputs of a recorded decision that do not depend on the agent's limits.
+/// The inputs of a recorded decision, without the agent's limits.
 pub(super) struct RecordedInputs<'a> {
     decision: &'a RecordedDecision,
     service: &'a Service,
     /// The agent's rules at the time of the decision.
     recorded: &'a [Rule],
-    /// What the rules remembered of recent payments, as far as it was recorded.
+    /// The recorded part of the recent payments.
     recent: RecentPayments,
     intent: Intent,
     operation: Option<&'a Operation>,
@@ -240,7 +238,7 @@ impl<'a> RecordedInputs<'a> {
             recent: None,
         };
         let judged = facts.evaluate_under(&limits);
-        // Only the delay for a new payee explains that the vendor check failed.
+        // The vendor check failed, and only the delay for a new payee explains the failure.
         if decision.has_failed(CheckName::Vendor) && !judged.has_failed(CheckName::Vendor) {
             facts.payee_from = Some(Timestamp::MAX);
             let judged = facts.evaluate_under(&limits);
@@ -277,25 +275,26 @@ impl<'a> RecordedInputs<'a> {
         recorded.any(|known| known.id == rule.id && known.kind == rule.kind)
     }
 
-    /// Records that the payment used an approval. No check shows this if the recorded limits required no approval.
+    /// Records that the payment used an approval. The checks do not show this if the recorded limits required no
+    /// approval.
     pub(super) const fn set_approved(&mut self) {
         self.is_approved = true;
     }
 
-    /// Returns what the rules remembered of recent payments, as far as it was recorded.
+    /// Returns the recorded part of the recent payments.
     pub(super) const fn recorded_recent_payments(&self) -> &RecentPayments {
         &self.recent
     }
 
-    /// Returns the digest of the call, or `None` if the service lists no operation for the call.
+    /// Returns the digest of the call; `None` if the service lists no operation for the call.
     pub(super) fn call_digest(&self) -> Option<CallDigest> {
         let operation = self.operation?;
         Some(CallDigest::from_intent(&self.intent, &operation.slug))
     }
 
-    /// Returns whether a rule can be evaluated. From recorded data, a rule that depends on earlier payments, other than
-    /// a budget, can be evaluated only if the agent had the rule with the same parameters. Of the rules about a median,
-    /// only the rule with the recorded median can be evaluated.
+    /// Returns whether a rule can be evaluated from recorded data. A budget can always be evaluated. Any other rule
+    /// that depends on earlier payments can be evaluated only if the agent had the rule with the same parameters. If
+    /// there are several rules about a median, only the rule with the recorded median can be evaluated.
     fn can_evaluate(&self, rule: &Rule, recent: Option<&ReplayedRecentPayments>) -> bool {
         let is_median = matches!(
             rule.kind,
@@ -366,7 +365,7 @@ impl<'a> RecordedInputs<'a> {
             at: decision.at,
             eviction: Eviction::Needed,
         };
-        // The approval did not waive the limits whose check failed.
+        // The approval did not waive limits whose check failed.
         let is_approved = |limit: &AskingLimit| self.is_approved && !decision.has_failed(limit.kind.check());
         let asking: Vec<AskingLimit> = limits::asking(&facts).filter(is_approved).collect();
         let approval = self.is_approved.then(|| GivenApproval {
@@ -396,9 +395,10 @@ impl<'a> RecordedInputs<'a> {
     }
 }
 
-/// The result of an evaluation, in the form in which it would be recorded.
+/// The result of an evaluation, as it would be recorded.
 pub(super) struct EvaluationResult {
-    /// The result. `None` if the request lacks a target that the policy needs, which is rejected without a record.
+    /// The result; `None` if the request lacks a target that the policy needs. Such a request is rejected without a
+    /// record.
     pub(super) result: Option<DecisionResult>,
     /// The reason.
     pub(super) reason: String,
@@ -411,7 +411,7 @@ impl EvaluationResult {
         self.result == Some(decision.result) && self.reason == decision.reason
     }
 
-    /// Returns the first check that failed, which determined the decision's reason.
+    /// Returns the first failed check, which determines the reason.
     pub(super) fn first_failed_check(&self) -> Option<CheckName> {
         let mut checks = self.checks.iter();
         let failed = checks.find(|check| check.outcome == CheckOutcome::Failed)?;
@@ -449,8 +449,8 @@ impl EvaluationResult {
     }
 }
 
-/// Returns the reason as it would be recorded. An escalation is recorded as a block if too many approval requests are
-/// pending, because that limit is checked after the evaluation.
+/// Returns the reason as it would be recorded. If too many approval requests are pending, an escalation is recorded as
+/// a block, because that limit is checked after the evaluation.
 fn keep_recorded_approval_limit(decision: &RecordedDecision, reason: Reason) -> Reason {
     let too_many = Reason::PolicyBlocked(Block::TooManyApprovals { limit: 0 });
     if reason.result() == DecisionResult::Escalate && decision.reason == too_many.reason_text() {
@@ -502,14 +502,14 @@ fn recorded_freeze(decision: &RecordedDecision, agent: &Agent) -> Option<Freeze>
     }
 }
 
-/// The numbers of the rule with the least remaining.
+/// The recorded numbers of the rule with the least remaining amount.
 #[derive(Clone, Copy)]
 pub(super) struct Tightest {
     /// The rule.
     pub(super) rule: RuleId,
     /// The rule's limit.
     pub(super) limit: Amount,
-    /// How much of the limit was used.
+    /// The used part of the limit.
     pub(super) used: Amount,
 }
 
@@ -532,8 +532,8 @@ pub(super) fn rules_of_check<'a>(
     rules.filter(move |rule| check_of_rule(&rule.rule.kind) == name && rule.applies_to(&service.slug))
 }
 
-/// Returns the rule whose numbers a check recorded. Of several rules with the recorded limit, this is the rule that the
-/// reason names, or else the first rule.
+/// Returns the rule whose numbers a check recorded. If several rules have the recorded limit, returns the rule in the
+/// reason, or else the first rule.
 pub(super) fn recorded_tightest_rule(
     decision: &RecordedDecision,
     agent: &Agent,
@@ -548,8 +548,8 @@ pub(super) fn recorded_tightest_rule(
     Some(Tightest { rule, limit, used })
 }
 
-/// Returns how much of each counting rule was used: the recorded use for the rule with the least remaining of each
-/// kind, and zero for the other rules.
+/// Returns the used part of each counting rule: the recorded part for the rule of each kind with the least remaining
+/// amount, and zero for the other rules.
 fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &Service) -> Vec<(RuleId, Amount)> {
     let used = |rule: CountingRule<'_>| {
         let tightest = recorded_tightest_rule(decision, agent, service, check_of_rule(&rule.rule.kind));
@@ -560,8 +560,7 @@ fn recorded_window_usage(decision: &RecordedDecision, agent: &Agent, service: &S
 }
 
 /// Returns the rule about an operation's median price that has the recorded limit, and the median that results in this
-/// limit. Of several rules with the limit, this is the rule that the reason names, or else a rule that requires
-/// approval.
+/// limit. If several rules have the limit, returns the rule in the reason, or else a rule that requires approval.
 fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Service) -> Option<(RuleId, u8, Amount)> {
     let most = decision.find_check(CheckName::Price)?.limit?;
     let operation = decision.operation.as_ref();
@@ -588,7 +587,7 @@ fn recorded_median(decision: &RecordedDecision, rules: &[Rule], service: &Servic
     median.map(|(prices, median)| (rule, prices, median))
 }
 
-/// Returns what the rules remembered of the agent's recent payments to the service, as far as it was recorded.
+/// Returns the agent's recent payments to the service, as far as they were recorded.
 fn rebuild_recent_payments(
     decision: &RecordedDecision,
     agent: &Agent,

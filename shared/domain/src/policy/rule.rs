@@ -11,7 +11,8 @@ use crate::{
 pub struct Rule {
     /// The rule's UUID.
     pub id: RuleId,
-    /// The number of updates of this rule. If the rule counts payments, reservations are conditional on this number.
+    /// The version of the rule, which each update increments. If the rule counts payments, reservations are conditional
+    /// on the version.
     pub version: u64,
     /// The rule's kind and parameters.
     pub kind: RuleKind,
@@ -30,77 +31,77 @@ pub enum RuleKind {
         /// The vendors.
         vendors: Vec<Vendor>,
     },
-    /// Payments of at most `limit` within every duration `window`, across all services.
+    /// Limits the payments within every period of `window` to the amount `limit`, across all services.
     BudgetLimit {
         /// The maximum amount.
         limit: Amount,
-        /// How long an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The time for which an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
-    /// A payment needs an approval if it matches every condition that is set. Without conditions, every payment needs
-    /// an approval.
+    /// A payment needs an approval if it meets every condition that is set. Without conditions, every payment needs an
+    /// approval.
     ApprovalRequired {
-        /// Matches payments to these services.
+        /// The payment is to one of these services.
         services: Option<Vec<ServiceSlug>>,
-        /// Matches payments in these categories.
+        /// The payment is in one of these categories.
         categories: Option<Vec<Category>>,
-        /// Matches payments above this amount.
+        /// The payment is above this amount.
         above: Option<Amount>,
     },
-    /// At most `count` payments within every duration `window`.
+    /// Limits the payments within every period of `window` to the number `count`.
     CountLimit {
-        /// The services that the rule applies to. `None` means all services, also in the kinds below.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The maximum number of payments: 1 to [`COUNT_MAX`].
         count: u32,
-        /// How long an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        /// The time for which an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
         window: Duration,
     },
     /// No payment within `interval` after the previous payment.
     MinimumInterval {
-        /// The services that the rule applies to.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The minimum time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
         interval: Duration,
     },
     /// The same call to a service ([`crate::CallDigest`]) is not paid again within a duration.
     DuplicateGuard {
-        /// The services that the rule applies to.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The duration since the last authorization of the same call: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
         within: Duration,
-        /// What the rule does with a repeated call.
+        /// The action for a repeated call.
         action: LimitAction,
     },
     /// A payment needs an approval if the agent has not paid the payee at this service before.
     NewPayee {
-        /// The services that the rule applies to.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
     },
     /// A price more than `percent` percent above the operation's usual price is denied or needs an approval.
     PriceAboveUsual {
-        /// The services that the rule applies to.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
-        /// How far a price may exceed the usual price, in percent: 0 to [`PERCENT_MAX`].
+        /// The percentage by which a price may exceed the usual price: 0 to [`PERCENT_MAX`].
         percent: u32,
-        /// How the usual price is determined.
+        /// The source of the usual price.
         over: UsualPrice,
-        /// What the rule does with a higher price.
+        /// The action for a higher price.
         action: LimitAction,
     },
-    /// Payments are allowed only at certain times.
+    /// Payments are allowed only at these times.
     Schedule {
-        /// The services that the rule applies to.
+        /// The services to which the rule applies; `None` for all services.
         services: Option<Vec<ServiceSlug>>,
         /// The times at which payments are allowed.
         schedule: Schedule,
     },
-    /// The agent is frozen after an unusually busy hour. The rule does not affect the decision about a payment.
+    /// The agent is frozen after an unusually busy hour. The rule does not affect decisions about payments.
     AnomalyBrake(AutomaticFreeze),
 }
 
 named! {
-    /// What a rule does with a payment beyond a limit.
+    /// The action of a rule for a payment beyond the limit.
     LimitAction {
         /// The payment is denied.
         Block = "block",
@@ -109,13 +110,13 @@ named! {
     }
 }
 
-/// The price that a payment's price is compared with.
+/// The usual price of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsualPrice {
     /// The operation's price in the catalog.
     Catalog,
-    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MAX_RECENT_PRICES`]. The
-    /// rule has no effect until that many prices were paid.
+    /// The median of this number of the operation's last paid prices: [`MEDIAN_MIN`] to [`MAX_RECENT_PRICES`]. The rule
+    /// has no effect before this number of prices was paid.
     Median(u8),
 }
 
@@ -133,7 +134,7 @@ impl UsualPrice {
         }
     }
 
-    /// Returns the number of prices of a median.
+    /// Returns the number of prices in a median; `None` for the catalog's price.
     pub const fn price_count(self) -> Option<u8> {
         match self {
             Self::Catalog => None,
@@ -151,7 +152,7 @@ impl UsualPrice {
     }
 }
 
-/// The minimum number of prices of a median.
+/// The minimum number of prices in a median.
 pub const MEDIAN_MIN: u8 = 3;
 
 /// The maximum percentage above the usual price.
@@ -172,17 +173,17 @@ pub const BUDGET_WINDOW_MIN: Duration = Duration::from_secs_u32(3_600);
 /// The maximum window of a rule: 31 days.
 pub const BUDGET_WINDOW_MAX: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// What a rule counts in its window.
+/// The unit in which a window counts payments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WindowMeasure {
     /// The amounts of the payments.
     Amounts,
-    /// The number of payments: each payment adds one unit to the window.
+    /// The number of payments. Each payment adds one unit to the window.
     Payments,
 }
 
 impl WindowMeasure {
-    /// Returns the number of units that a payment of `amount` adds to the window.
+    /// Returns the units that a payment of `amount` adds to the window.
     pub const fn to_units(self, amount: Amount) -> Amount {
         match self {
             Self::Amounts => amount,
@@ -191,14 +192,14 @@ impl WindowMeasure {
     }
 }
 
-/// A rule that counts payments in a window of its own.
+/// A rule that counts payments in its own window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountingRule<'a> {
     /// The rule.
     pub rule: &'a Rule,
-    /// What the rule counts.
+    /// The unit in which the rule counts.
     pub counted: WindowMeasure,
-    /// The maximum content of the rule's window, in units of what the rule counts.
+    /// The maximum content of the rule's window, in the rule's unit.
     pub limit: Amount,
     /// The duration of the rule's window.
     pub length: Duration,
@@ -213,20 +214,20 @@ impl CountingRule<'_> {
         }
     }
 
-    /// Returns the rule's window among `windows`. If the window is missing, no payment is allowed.
+    /// Returns the rule's window among `windows`. If the window is missing, the rule allows no payment.
     pub fn find_window<'w>(&self, windows: &'w [(RuleId, Window)]) -> Option<&'w Window> {
         let (_, window) = windows.iter().find(|(rule, _)| *rule == self.rule.id)?;
         Some(window)
     }
 
-    /// Returns a fingerprint of which payments the rule counts: the duration of the window and the services. With
-    /// another fingerprint, the stored window may lack payments.
+    /// Returns a fingerprint of the payments that the rule counts: the duration of the window and the services. If the
+    /// fingerprint changes, the stored window may lack payments.
     pub fn coverage(&self) -> Fingerprint {
         let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
             services.join(",")
         });
-        // No slug is `*`.
+        // `*` is not a valid slug.
         let services = services.as_deref().unwrap_or("*");
         Fingerprint::for_text(&format!("{} {services}", self.length.secs()))
     }
@@ -265,7 +266,7 @@ impl Vendor {
 }
 
 impl RuleKind {
-    /// The maximum number of services, wallets or categories in one rule. The number is limited because every payment
+    /// The maximum number of services, wallets or categories in a rule. The number is limited, because every payment
     /// reads the agent's record.
     pub const MAX_NAMED: usize = 50;
 
@@ -309,8 +310,7 @@ impl RuleKind {
         }
     }
 
-    /// Returns what the rule counts, the limit, and the duration of the window. `None` if the rule does not count
-    /// payments.
+    /// Returns the unit, the limit, and the duration of the window; `None` if the rule does not count payments.
     pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, Duration)> {
         match *self {
             Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, limit, window)),
@@ -356,12 +356,12 @@ impl RuleKind {
         }
     }
 
-    /// Returns whether the rule needs the memory of an agent's recent payments to a service.
+    /// Returns whether the rule needs an agent's recent payments to a service.
     pub const fn needs_recent_payments(&self) -> bool {
         self.depends_on_earlier_payments() && !matches!(self, Self::CountLimit { .. } | Self::MinimumInterval { .. })
     }
 
-    /// Returns the services that the rule applies to. `None` if the rule applies to all services.
+    /// Returns the services to which the rule applies; `None` for all services.
     pub fn service_slugs(&self) -> Option<&[ServiceSlug]> {
         match self {
             Self::CategoryBlock { .. }
@@ -383,12 +383,12 @@ impl RuleKind {
         self.service_slugs().is_none_or(|services| services.contains(service))
     }
 
-    /// Checks that a budget may have a window of this duration. The error describes the valid durations.
+    /// Checks whether a budget's window may have this duration. The error describes valid durations.
     pub fn check_window(window: Duration) -> Result<(), String> {
         Self::check_duration(window, BUDGET_WINDOW_MIN)
     }
 
-    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
+    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes valid
     /// durations.
     pub fn check_duration(length: Duration, least: Duration) -> Result<(), String> {
         if (least..=BUDGET_WINDOW_MAX).contains(&length) {
@@ -405,7 +405,8 @@ impl RuleKind {
             let known = catalog
                 .find_by_reference(slug.as_str())
                 .is_some_and(|service| service.slug == *slug);
-            // The message does not repeat the slug, because a key that was pasted here by mistake looks like a slug.
+            // The message does not repeat the slug. If a user pasted a key here by mistake, the key looks like a slug
+            // and would be displayed.
             (!known).then(|| "is not the slug of a service in the catalog".to_owned())
         };
         match self {
@@ -575,7 +576,7 @@ pub enum RuleRejection {
     TooManyBudgets,
     /// The agent already has an automatic freeze rule.
     SecondBrake,
-    /// The rule has a different kind. A rule's kind can't change, because the stored window belongs to the kind.
+    /// The rule has another kind. A rule's kind can't change, because the stored window depends on the kind.
     OtherKind,
 }
 
@@ -583,7 +584,7 @@ impl Agent {
     /// The maximum number of an agent's rules.
     pub const MAX_RULES: usize = 50;
     /// The maximum number of an agent's rules that count payments: budgets, count limits and minimum intervals. Each
-    /// adds one window to the transaction of every authorization.
+    /// such rule adds a window to the transaction of every authorization.
     pub const MAX_BUDGETS: usize = 10;
 
     /// Returns the agent's rules that count payments, in the order in which they were added.
@@ -606,7 +607,7 @@ impl Agent {
     }
 
     /// Adds a rule. If a rule with this id exists, an earlier attempt whose response was lost added the rule, and the
-    /// agent is unchanged.
+    /// agent stays unchanged.
     pub fn with_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         if self.rules.iter().any(|rule| rule.id == id) {
             return Ok(self);
@@ -624,7 +625,7 @@ impl Agent {
         Ok(self)
     }
 
-    /// Changes a rule. An update with the same content keeps the version.
+    /// Changes a rule. An update without a change keeps the version.
     pub fn with_changed_rule(mut self, id: RuleId, kind: RuleKind) -> Result<Self, RuleRejection> {
         let rule = self
             .rules
@@ -724,7 +725,7 @@ pub(crate) mod tests {
         found.map(|problem| problem.path).collect()
     }
 
-    /// Tests each number at both ends of its range and just outside the range.
+    /// Tests each number at both ends of the range, and just outside the range.
     #[test]
     fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
@@ -858,7 +859,7 @@ pub(crate) mod tests {
         assert!(agent.without_rule(id(1)).unwrap().with_rule(id(2), brake(3)).is_ok());
     }
 
-    /// An update can't change the kind. An update with the same content keeps the version.
+    /// An update can't change the kind. An update without a change keeps the version.
     #[test]
     fn rule_updates_increment_the_agent_version() {
         let agent = agent()

@@ -1,7 +1,7 @@
-//! The days and hours in which payments are allowed, in a time zone with daylight saving time.
+//! The days and hours at which payments are allowed, in a time zone with daylight saving time.
 //!
 //! A schedule follows the wall clock: a payment is allowed while the zone's clock shows a time in an allowed period.
-//! Therefore, when the clock is put back, the repeated hour is allowed twice. When the clock is put forward, a period
+//! When the clock is put back, the repeated hour is therefore allowed twice. When the clock is put forward, a period
 //! within the skipped hour does not exist on that day.
 
 use crate::{Timestamp, catalog::service::named};
@@ -29,7 +29,7 @@ named! {
     }
 }
 
-/// A time zone in the IANA database.
+/// A time zone from the IANA database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneName(Tz);
 
@@ -37,12 +37,12 @@ impl ZoneName {
     /// Coordinated Universal Time.
     pub const UTC: Self = Self(Tz::UTC);
 
-    /// Parses a zone name such as `Europe/Berlin`. Upper and lower case matter.
+    /// Parses a zone name, for example `Europe/Berlin`. Names are case-sensitive.
     pub fn parse(text: &str) -> Option<Self> {
         Tz::from_str(text).ok().map(Self)
     }
 
-    /// Returns the zone's UTC offset in seconds.
+    /// Returns the zone's UTC offset at this time, in seconds.
     fn utc_offset(self, secs: i64) -> i64 {
         let instant = DateTime::from_timestamp(secs, 0).unwrap_or_default();
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
@@ -92,7 +92,8 @@ impl fmt::Display for TimeOfDay {
     }
 }
 
-/// An allowed period on certain days of the week. A period whose end is before its start ends on the following day.
+/// The allowed periods: the same period on certain days of the week. If the end is before the start, the period ends on
+/// the following day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The time zone of `from` and `to`.
@@ -107,8 +108,8 @@ pub struct Schedule {
 
 const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 60 * MINUTE;
-/// How many days the search for the next period looks ahead: two weeks, because a period that daylight saving time
-/// skips exists again a week later.
+/// The number of days in which the next period is searched. In two weeks, a period that daylight saving time skips
+/// occurs again.
 const SEARCHED_DAYS: u8 = 15;
 
 impl Schedule {
@@ -118,7 +119,7 @@ impl Schedule {
         self.is_open_at_wall_time(secs.saturating_add(self.zone.utc_offset(secs)))
     }
 
-    /// Returns the first time at or after `at` at which payments are allowed, or `None` if there is no such time.
+    /// Returns the first time at or after `at` at which payments are allowed; `None` if there is no such time.
     pub fn next_opening(&self, at: Timestamp) -> Option<Timestamp> {
         if self.is_open(at) {
             return Some(at);
@@ -137,15 +138,15 @@ impl Schedule {
         None
     }
 
-    /// Returns whether this schedule allows payments whenever `other` does. Returns `false` for different time zones.
+    /// Returns whether this schedule allows payments whenever `other` does. Returns `false` if the time zones differ.
     pub fn covers(&self, other: &Self) -> bool {
-        // All minutes of one week without daylight saving time, starting at the epoch.
+        // All minutes of a week without daylight saving time, from the epoch.
         let mut minutes = (0..7 * DAY).step_by(60);
         self.zone == other.zone
             && minutes.all(|wall| self.is_open_at_wall_time(wall) || !other.is_open_at_wall_time(wall))
     }
 
-    /// Returns whether a clock that shows this time, in seconds since the epoch, is in an allowed period.
+    /// Returns whether a clock with this time, in seconds since the epoch, is in an allowed period.
     fn is_open_at_wall_time(&self, wall: i64) -> bool {
         let (day, minute) = (wall.div_euclid(DAY), wall.rem_euclid(DAY).div_euclid(MINUTE));
         let (from, to) = (i64::from(self.from.0), i64::from(self.to.0));
@@ -156,7 +157,7 @@ impl Schedule {
         }
     }
 
-    /// Returns whether a period starts on this day, given in days since the epoch.
+    /// Returns whether a period starts on this day, in days since the epoch.
     fn starts_on_day(&self, day: i64) -> bool {
         // The epoch was a Thursday.
         let index = usize::try_from(day.saturating_add(3).rem_euclid(7)).ok();
@@ -164,7 +165,7 @@ impl Schedule {
         weekday.is_some_and(|weekday| self.days.contains(weekday))
     }
 
-    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in that range.
+    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in the range.
     fn first_opening_between(&self, from: i64, to: i64) -> Option<i64> {
         let offset = self.zone.utc_offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
@@ -285,7 +286,7 @@ mod tests {
         use Weekday::{Friday, Monday, Sunday};
         let berlin = |days: &[Weekday], from, to| schedule("Europe/Berlin", days, from, to);
         let rows = [
-            // Before, within and at the end of the period. 09:00 is 08:00 UTC in winter and 07:00 UTC in summer.
+            // Before, in and at the end of the period. 09:00 is 08:00 UTC in winter and 07:00 UTC in summer.
             (
                 berlin(&[Monday], "09:00", "17:00"),
                 "2026-03-23T07:59:59Z",
@@ -312,7 +313,7 @@ mod tests {
                 "2026-03-29T00:59:00Z",
                 "2026-04-05T00:15:00Z",
             ),
-            // The clock skips the start of the period, so the period begins when the clock jumps.
+            // The clock skips the start of the period, so the period starts when the clock jumps.
             (
                 berlin(&[Sunday], "02:30", "04:00"),
                 "2026-03-29T00:30:00Z",
@@ -376,14 +377,14 @@ mod tests {
     }
 
     proptest! {
-        /// The next opening equals the first allowed minute of a linear search.
+        /// The next opening is the first allowed minute in a linear search.
         #[test]
         fn the_next_opening_of_a_schedule_is_its_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
                 "Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns", "Africa/Casablanca"]),
             days in prop::sample::subsequence(Weekday::ALL.to_vec(), 1..=7),
             (from, to) in (0_u16..1_440, 0_u16..=1_440).prop_filter("not empty", |(from, to)| from != to),
-            // The years 2026 and 2027, so that clock changes are included.
+            // The years 2026 and 2027, which include clock changes.
             minute in 29_454_240_u64..30_505_440,
         ) {
             let schedule = Schedule {

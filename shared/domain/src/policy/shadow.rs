@@ -1,7 +1,7 @@
-//! A shadow policy: proposed limits that are evaluated for an agent's decisions, without effect on payments.
+//! A shadow policy: proposed limits that are evaluated for an agent's decisions without an effect on payments.
 //!
 //! Nothing is computed when a decision is made. When somebody views a shadow policy, a [`crate::Backtest`] evaluates
-//! the decisions since the shadow policy was attached. Therefore repeated or late records change nothing.
+//! the decisions since the shadow policy was attached. Repeated or late records therefore change nothing.
 
 use crate::{AgentId, Duration, EnabledService, ProposedLimits, TestedLimits, Timestamp, UserId};
 
@@ -12,16 +12,16 @@ pub struct Shadow {
     pub owner: UserId,
     /// The agent.
     pub agent: AgentId,
-    /// The time from which decisions are evaluated.
+    /// The time of the attachment. Decisions from this time on are evaluated.
     pub attached_at: Timestamp,
     /// The proposed limits.
     pub terms: TestedLimits,
-    /// The [`Shadow::count_updates`] when the shadow policy was attached.
+    /// The result of [`Shadow::count_updates`] when the shadow policy was attached.
     pub edits_before: u64,
 }
 
 impl Shadow {
-    /// How long a shadow policy stays attached.
+    /// The duration for which a shadow policy stays attached.
     pub const LASTS: Duration = Duration::from_secs_u32(31 * 86_400);
     /// The maximum number of evaluated decisions. The earliest decisions are evaluated.
     pub const MAX_DECISIONS: usize = 20_000;
@@ -31,8 +31,8 @@ impl Shadow {
         now.since(self.attached_at) >= Self::LASTS
     }
 
-    /// Returns the number of updates of the limits that the shadow policy would replace: of the agent's record and of
-    /// the policies for the listed services.
+    /// Returns the number of updates of the limits that the shadow policy would replace. These are the limits in the
+    /// agent's record and in the policies for the listed services.
     pub fn count_updates(terms: &TestedLimits, agent_version: u64, present: &[EnabledService]) -> u64 {
         let named = present
             .iter()
@@ -40,7 +40,7 @@ impl Shadow {
         named.fold(agent_version, |sum, policy| sum.saturating_add(policy.version))
     }
 
-    /// Returns a version that covers the shadow policy and the limits it would replace. The version grows with each
+    /// Returns a version of the shadow policy and of the limits that it would replace. The version grows with each
     /// update and each attachment, so an equal version means that nothing has changed.
     pub fn combined_version(&self, edits: u64) -> u64 {
         u64::try_from(self.attached_at.micros())
@@ -50,7 +50,7 @@ impl Shadow {
 }
 
 impl ProposedLimits {
-    /// Returns an agent's policies, with the proposed policies replacing the current policies for the same services.
+    /// Returns an agent's policies, in which the proposed policies replace the current policies for the same services.
     pub fn replace_policies(&self, present: &[EnabledService]) -> Vec<EnabledService> {
         let others = present
             .iter()
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// An update of the agent or of a listed service, and a new attachment, each change the version. An update for
+    /// An update of the agent or of a listed service changes the version, and so does a new attachment. An update of
     /// another service does not.
     #[test]
     fn the_shadow_policy_version_changes_with_the_limits() {

@@ -11,7 +11,7 @@ pub struct SpendPolicy {
     pub max_per_day: Amount,
     /// The approval threshold: calls above this amount need an approval.
     pub require_approval_above: Amount,
-    /// The operations that the agent may call. `None` means every operation of the service.
+    /// The operations that the agent may call; `None` for every operation of the service.
     pub enabled_operations: Option<Vec<OperationSlug>>,
     /// The hosts that scrape and crawl operations may fetch.
     pub allowed_domains: Vec<DomainPattern>,
@@ -81,8 +81,8 @@ impl SpendPolicy {
             && self.require_approval_above >= no_limit.require_approval_above
     }
 
-    /// Returns the caps for an agent of this owner at `at`: the policy's caps, or the caps of an active limit increase
-    /// where they are higher.
+    /// Returns the caps of an agent of this owner at `at`: the policy's caps, or an active limit increase's caps where
+    /// they are higher.
     pub fn caps(&self, owner: &str, at: Timestamp) -> Caps {
         let raise = self.raise.as_ref().filter(|raise| raise.applies_at(owner, at));
         let raised = |cap: Amount, to: Option<Amount>| to.map_or(cap, |to| cap.max(to));
@@ -92,7 +92,7 @@ impl SpendPolicy {
         }
     }
 
-    /// Applies an update. A change of a cap ends a temporary limit increase, so that the caps that the user sets apply.
+    /// Applies an update. A change of a cap ends a temporary limit increase, so that the user's new caps apply.
     #[must_use]
     pub fn apply(self, edit: &PolicyUpdate) -> Self {
         let keeps = |edit: Option<Amount>, cap: Amount| edit.is_none_or(|edit| edit == cap);
@@ -118,27 +118,27 @@ impl SpendPolicy {
             .is_none_or(|enabled| enabled.contains(operation))
     }
 
-    /// Returns whether every target is allowed, so that a call does not need to name the target.
+    /// Returns whether every target is allowed, so that a call need not contain a target.
     pub fn allows_any_domain(&self) -> bool {
         self.allowed_domains.iter().any(DomainPattern::is_any)
     }
 }
 
-/// An agent's record for one service: the policy and the version.
+/// An agent's record for one service, with the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnabledService {
     /// The service.
     pub service: ServiceId,
-    /// The number of updates. Every reservation is conditional on the version that the decision was based on.
+    /// The version, which each update increments. Every reservation is conditional on the version that was evaluated.
     pub version: u64,
-    /// Whether the service is enabled. A disabled record retains the policy, and every call is denied.
+    /// Whether the service is enabled. A disabled record keeps its policy, but every call is denied.
     pub enabled: bool,
     /// The caps and scopes.
     pub policy: SpendPolicy,
 }
 
 impl EnabledService {
-    /// Returns the first record for a service that was enabled when the agent was created.
+    /// Returns the first record of a service that was enabled when the agent was created.
     pub fn pre_enabled(service: ServiceId) -> Self {
         Self {
             service,
@@ -149,7 +149,7 @@ impl EnabledService {
     }
 }
 
-/// New values for some fields of a policy. The other fields are unchanged.
+/// New values for some fields of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyUpdate {
     /// The per-call cap.
@@ -173,8 +173,8 @@ pub enum OperationScope {
     Only(Vec<OperationSlug>),
 }
 
-/// Removes and returns the operations that the service does not list, so that an old list of operations can't be rejected,
-/// nor allow more than before. A service that left the catalog lists none.
+/// Removes and returns the operations that the service does not list. Without this step, an old list of operations
+/// could be rejected, or could allow more than before. A service that left the catalog lists no operations.
 pub(super) fn take_unlisted(operations: &mut Vec<OperationSlug>, service: Option<&Service>) -> Vec<OperationSlug> {
     let is_unlisted = |slug: &OperationSlug| service.is_none_or(|service| service.find_operation(slug).is_none());
     let (unlisted, listed) = std::mem::take(operations).into_iter().partition(is_unlisted);
@@ -191,11 +191,11 @@ impl PolicyUpdate {
         }
     }
 
-    /// The maximum number of hosts in `allowed_domains`. The number is limited because every payment reads the policy.
+    /// The maximum number of hosts in `allowed_domains`. The number is limited, because every payment reads the policy.
     pub const MAX_DOMAINS: usize = 100;
 
-    /// Returns the validation errors for the service. If the service left the catalog (`None`), no operation can be
-    /// listed.
+    /// Returns the validation errors for the service. If the service left the catalog (`None`), every listed operation
+    /// is an error.
     pub fn validation_errors(&self, service: Option<&Service>) -> Vec<ValidationError> {
         let mut problems = Vec::new();
         if let Some(OperationScope::Only(slugs)) = &self.enabled_operations {

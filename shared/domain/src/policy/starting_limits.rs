@@ -1,4 +1,4 @@
-//! The presets for the limits of a new agent.
+//! Presets of a new agent's limits.
 
 use crate::{
     Amount, Duration, LimitAction, RuleKind, StartingCaps, UsualPrice, catalog::service::named,
@@ -6,7 +6,7 @@ use crate::{
 };
 
 named! {
-    /// A preset for the limits of a new agent.
+    /// A preset of a new agent's limits.
     StartingLimits {
         /// No limits: every default service has the permissive policy (`docs/spec.md` §2.6).
         Unlimited = "none",
@@ -16,8 +16,8 @@ named! {
 }
 
 impl RuleKind {
-    /// Returns whether the agent's rule `own` replaces this preset rule, because both have the same kind and, for
-    /// budgets, the same window.
+    /// Returns whether the agent's rule `own` replaces this rule of the preset. It does if both have the same kind and,
+    /// for budgets, the same window.
     pub fn is_replaced_by(&self, own: &Self) -> bool {
         match (self, own) {
             (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => window == own,
@@ -27,7 +27,7 @@ impl RuleKind {
 }
 
 impl StartingLimits {
-    /// Returns the caps for each default service, or `None` for the permissive policy.
+    /// Returns the caps for each default service; `None` for the permissive policy.
     pub const fn to_caps(self) -> Option<StartingCaps> {
         match self {
             Self::Unlimited => None,

@@ -1,4 +1,4 @@
-//! The default services, which an agent has since it was created.
+//! The default services of an agent, which are enabled since the agent was created.
 
 use crate::{
     Amount, EnabledService, Fingerprint, PolicyChange, ServiceId, SpendPolicy, policy::template::change_value,
@@ -7,14 +7,14 @@ use serde_json::json;
 use uuid::Uuid;
 
 /// The default services of an agent: the services that were open when the agent was created (`docs/spec.md` §2.6).
-/// Until the agent has a policy row for a service of the set, the permissive policy applies as version 1, with the caps
-/// of the set. Agents that were created with the same catalog and the same limits share one set.
+/// Until the agent has a policy row for one of these services, the permissive policy applies as version 1, with the
+/// caps of the set. Agents that were created with the same catalog and the same limits share one set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DefaultServices {
     /// The services, sorted and without duplicates.
     services: Vec<ServiceId>,
     caps: Option<StartingCaps>,
-    /// The limits from a policy template, each with the sorted services that they apply to.
+    /// The limits from a policy template, each with its sorted services.
     changes: Vec<(PolicyChange, Vec<ServiceId>)>,
 }
 
@@ -48,7 +48,7 @@ impl DefaultServices {
         Self { caps, ..self }
     }
 
-    /// Sets the limits of some services. No service may be listed twice.
+    /// Sets the limits of some services. A service may be listed only once.
     #[must_use]
     pub fn with_changes(self, mut changes: Vec<(PolicyChange, Vec<ServiceId>)>) -> Self {
         for (_, services) in &mut changes {
@@ -57,17 +57,17 @@ impl DefaultServices {
         Self { changes, ..self }
     }
 
-    /// Returns the limits that apply to some services of the set.
+    /// Returns the limits of some services in the set.
     pub fn policy_changes(&self) -> &[(PolicyChange, Vec<ServiceId>)] {
         &self.changes
     }
 
-    /// Returns the caps, or `None` if the set has no caps.
+    /// Returns the caps; `None` if the set has no caps.
     pub const fn starting_caps(&self) -> Option<StartingCaps> {
         self.caps
     }
 
-    /// Returns the record that applies to a service without a policy row, or `None` for a service outside the set.
+    /// Returns the record of a service without a policy row; `None` if the set does not contain the service.
     pub fn default_policy(&self, service: ServiceId) -> Option<EnabledService> {
         let record = EnabledService::pre_enabled(service);
         let record = match self.caps {
@@ -105,11 +105,11 @@ impl DefaultServices {
         self.services.binary_search(&service).is_ok()
     }
 
-    /// Returns the set's key in storage: the hash of the content, so that the set with a key never changes.
+    /// Returns the set's storage key, which is the hash of the content. The set under a key therefore never changes.
     pub fn digest(&self) -> Fingerprint {
         let mut bytes = self.to_bytes();
         if let Some(caps) = self.caps {
-            // The caps take 24 bytes, which is not a multiple of 16 (a UUID), so no set without caps has the same
+            // The caps take 24 bytes. This is not a multiple of a UUID's 16 bytes, so no set without caps has the same
             // bytes.
             let amounts = [caps.max_per_call, caps.max_per_day, caps.require_approval_above];
             bytes.extend(amounts.into_iter().flat_map(|amount| amount.units().to_be_bytes()));
@@ -121,7 +121,7 @@ impl DefaultServices {
             });
             let text = json!([alloy_primitives::hex::encode(&bytes), changes.collect::<Vec<_>>()]).to_string();
             bytes = text.into_bytes();
-            // The length becomes one more than a multiple of eight, which no set without changes has.
+            // The length becomes a multiple of eight plus one, which no set without changes has.
             bytes.resize(bytes.len().next_multiple_of(8).saturating_add(1), b' ');
         }
         Fingerprint::for_service_set(&bytes)
@@ -133,7 +133,7 @@ impl DefaultServices {
         uuids.collect()
     }
 
-    /// Parses a set without caps. Returns `None` if the bytes are not a valid set.
+    /// Parses a set without caps; `None` if the bytes are not a valid set.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (uuids, rest) = bytes.as_chunks::<16>();
         let set = Self::new(uuids.iter().map(|uuid| ServiceId::from_uuid(Uuid::from_bytes(*uuid))));

@@ -3,8 +3,7 @@
 use std::fmt;
 use url::{Host, Url};
 
-/// The page to fetch: `metadata.target_url`, with the host in normal form: ASCII (IDNA), lower case, without a trailing
-/// dot.
+/// The page to fetch: `metadata.target_url`, with a normalized host: ASCII (IDNA), lower case, without a trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -14,7 +13,7 @@ pub struct Target {
 
 impl Target {
     /// Parses an http or https URL as browsers do, so that userinfo, ports, percent-encoding and non-ASCII letters
-    /// can't make one host look like another host.
+    /// can't make one host look like another.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be an http or https URL with a host name";
         let url = parse_web_url(text).ok_or(WRONG)?;
@@ -29,8 +28,8 @@ impl Target {
         }
     }
 
-    /// Parses a call parameter that names the page. The scheme may be missing, because providers also fetch pages
-    /// without a scheme.
+    /// Parses the call parameter with the page. The scheme may be missing, because providers also fetch pages without a
+    /// scheme.
     pub fn parse_parameter(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let begins_with = |start: &str| {
@@ -57,10 +56,10 @@ impl Target {
     }
 }
 
-/// Parses an http or https URL that every URL parser reads in the same way. Returns `None` for any other text.
+/// Parses an http or https URL on which all URL parsers agree. Returns `None` for any other text.
 ///
-/// Parsers disagree about backslashes and white space: in `https://example.com\@evil.test/` browsers see the host
-/// `example.com`, but other parsers see `evil.test`.
+/// Parsers disagree about backslashes and white space: for `https://example.com\@evil.test/`, browsers use the host
+/// `example.com`, but other parsers use `evil.test`.
 pub fn parse_web_url(text: &str) -> Option<Url> {
     if text.contains(|c: char| c == '\\' || c.is_whitespace() || c.is_control()) {
         return None;
@@ -70,7 +69,7 @@ pub fn parse_web_url(text: &str) -> Option<Url> {
         .filter(|url| matches!(url.scheme(), "http" | "https"))
 }
 
-/// One pattern of `allowed_domains`.
+/// A pattern in `allowed_domains`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainPattern {
     text: String,
@@ -83,8 +82,8 @@ enum Shape {
     Any,
     /// `example.com` matches the domain and all its subdomains.
     Domain,
-    /// `*.example.com` or `api-*.example.com` is compared label by label and matches only hosts with the same number of
-    /// labels.
+    /// `*.example.com` or `api-*.example.com` is compared label by label, and matches only hosts with the same number
+    /// of labels.
     Glob,
     /// An IP literal matches only this address.
     Ip,
@@ -99,14 +98,14 @@ impl DomainPattern {
         }
     }
 
-    /// Parses one pattern. Host names may be in Unicode and in any case, and are stored in normal form.
+    /// Parses a pattern. Host names may be in Unicode and in any case, and are stored in normalized form.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         const WRONG: &str = "must be `*`, a host name, or a host name in whose labels `*` stands for part of one label";
         if text == "*" {
             return Ok(Self::any_domain());
         }
         if let Ok(target) = Target::parse(&format!("http://{text}/")) {
-            // The text must be only a host: `example.com/path` and `a@example.com` are invalid.
+            // The text must be a host and nothing else: `example.com/path` and `a@example.com` are invalid.
             if !text.contains(['/', '@', '?', '#', '\\', '*']) && (target.is_ip || !text.contains(':')) {
                 let shape = if target.is_ip { Shape::Ip } else { Shape::Domain };
                 return Ok(Self {
@@ -121,7 +120,7 @@ impl DomainPattern {
         Err(WRONG)
     }
 
-    /// Parses a pattern with `*`. IDNA rejects `*`, so only the labels without `*` are normalized, one by one.
+    /// Parses a pattern with `*`. IDNA rejects `*`, so each label without `*` is normalized separately.
     fn parse_glob(text: &str) -> Option<Self> {
         let text = text.strip_suffix('.').unwrap_or(text);
         let labels: Option<Vec<String>> = text
@@ -136,7 +135,7 @@ impl DomainPattern {
             })
             .collect();
         let labels = labels?;
-        // A single label can't be a pattern (`*` alone was handled before), and the last label must be literal.
+        // A single label can't be a pattern (a single `*` was handled before), and the last label must not contain `*`.
         // Otherwise a pattern could match whole top-level domains.
         let ends_literally = labels.len() > 1 && labels.last().is_some_and(|last| !last.contains('*'));
         let text = labels.join(".");
@@ -164,8 +163,8 @@ impl DomainPattern {
         }
     }
 
-    /// Returns whether the pattern certainly matches every target that `other` matches. Only the two texts are
-    /// compared, so `false` can mean unknown.
+    /// Returns whether the pattern certainly matches every target that `other` matches. Compares only the two texts, so
+    /// `false` may mean unknown.
     pub fn covers(&self, other: &Self) -> bool {
         self == other
             || match self.shape {
@@ -188,14 +187,14 @@ impl DomainPattern {
     }
 }
 
-/// Writes the pattern in normal form.
+/// Writes the pattern in normalized form.
 impl fmt::Display for DomainPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Returns whether a label matches a pattern in which each `*` matches any number of characters.
+/// Returns whether a label matches a pattern in which each `*` stands for any number of characters.
 fn label_matches(label: &str, pattern: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return label == pattern;
@@ -204,7 +203,7 @@ fn label_matches(label: &str, pattern: &str) -> bool {
         return false;
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
-    // The leftmost match of each middle part leaves the longest rest for the following parts.
+    // The leftmost match of each middle part leaves the longest rest for the next parts.
     for part in middle.split('*') {
         match remaining.split_once(part) {
             Some((_, after)) => remaining = after,
@@ -227,7 +226,7 @@ fn is_label(label: &str, star: bool) -> bool {
         && label
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || (star && b == b'*'))
-        // `**` would match the same labels as `*`, but looks as if it matched several labels.
+        // `**` would match the same labels as `*`, but looks as if it matches several labels.
         && !label.contains("**")
 }
 

@@ -1,10 +1,10 @@
-//! Policy templates: named limits of an owner, for services and rules, that agents can follow.
+//! Policy templates: an owner's named limits for services and rules, which agents can follow.
 //!
-//! Applying a template to an agent is a three-way merge. The base is what the agent has from the template: the version
-//! that was last applied, or the policies that the agent started with. A limit that still has the base's value takes
-//! the new value. Any other limit was set by a user and counts as an override, which the caller decides to keep or to
-//! overwrite. Therefore a repeated merge changes nothing, and a merge that was interrupted between two writes can be
-//! continued.
+//! Applying a template to an agent is a three-way merge. The base is the part of the agent's limits that came from the
+//! template: the version that was last applied, or the policies that the agent started with. A limit that still has the
+//! base's value gets the new value. Any other limit was set by a user and counts as an override, which the caller
+//! decides to keep or to overwrite. A repeated merge therefore changes nothing, and a merge that was interrupted
+//! between two writes can be continued.
 
 use crate::{
     Agent, Catalog, Category, EnabledService, OperationScope, OperationSlug, PolicyChange, PolicyUpdate, Rule, RuleId,
@@ -15,14 +15,14 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The name of a policy template, unique for the owner.
+/// The name of a policy template. Names are unique per owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TemplateName(String);
 
 impl TemplateName {
     /// The maximum length, in characters.
     pub const MAX: usize = 50;
-    /// What [`TemplateName::parse`] requires, for validation errors.
+    /// The requirements of [`TemplateName::parse`], for validation errors.
     pub const FORM: &'static str =
         "must be 1 to 50 lower-case letters, digits, `-` and `_`, of which the first is a letter or a digit";
 
@@ -47,8 +47,8 @@ impl fmt::Display for TemplateName {
     }
 }
 
-/// The services that limits apply to. The order of the variants is the precedence: if several keys match a service, the
-/// first key that has a field decides the field.
+/// The services to which limits apply. Several keys can match a service. For each field, the first key that sets the
+/// field decides; the order of the variants is the precedence.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TemplateKey {
     /// One service, even if it is disabled.
@@ -63,7 +63,7 @@ impl TemplateKey {
     const CATEGORY: &'static str = "category:";
     const EVERY: &'static str = "*";
 
-    /// Parses the stored form. Returns `None` for any other text.
+    /// Parses the stored form; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category).map(Self::Category),
@@ -72,7 +72,7 @@ impl TemplateKey {
         }
     }
 
-    /// Parses a key that a user wrote: the slug or id of a service in the catalog, `category:` and a category, or `*`.
+    /// Parses a key from a user: the slug or id of a catalog service, `category:` and a category, or `*`.
     pub fn from_text(text: &str, catalog: &Catalog) -> Result<Self, String> {
         match text.strip_prefix(Self::CATEGORY) {
             Some(category) => Category::from_name(category)
@@ -89,7 +89,7 @@ impl TemplateKey {
         }
     }
 
-    /// Returns the key for display: a service in the catalog is shown by slug.
+    /// Returns the key for display. A catalog service is displayed as its slug.
     pub fn describe(&self, catalog: &Catalog) -> String {
         match self {
             Self::Service(id) => catalog
@@ -111,7 +111,7 @@ impl fmt::Display for TemplateKey {
     }
 }
 
-/// The limits of a template. A field that is `None` or absent leaves the agent's limits unchanged.
+/// The limits in a template. If a field is `None` or absent, the agent's limit does not change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateTerms {
     /// The limits for services.
@@ -125,7 +125,7 @@ pub struct TemplateTerms {
 pub struct PolicyTemplate {
     /// The template's name.
     pub name: TemplateName,
-    /// The template's version. No other version of any template of the owner has the same number.
+    /// The template's version. Version numbers are unique among all templates of the owner.
     pub version: u64,
     /// The time of the last update.
     pub edited_at: Timestamp,
@@ -133,25 +133,25 @@ pub struct PolicyTemplate {
     pub terms: TemplateTerms,
 }
 
-/// The template that an agent follows, and which versions of the template were applied.
+/// The template that an agent follows, and the versions that were applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowedTemplate {
     /// The template's name.
     pub name: TemplateName,
-    /// The version whose limits for services were applied last. `None` if no version was applied.
+    /// The version whose service limits were applied last; `None` if no version was applied.
     pub applied: Option<u64>,
     /// The version whose rules were applied last.
     pub rules: Option<u64>,
-    /// The versions that began to be applied since then and have not been completed. Some services may have their
-    /// limits. The newest version is last.
+    /// The versions whose application began later and is not complete, newest last. Some services may already have
+    /// their limits.
     pub begun: Vec<u64>,
 }
 
 impl FollowedTemplate {
-    /// The maximum number of versions in `pending`.
+    /// The maximum number of versions in `begun`.
     const MAX_BEGUN: usize = 4;
 
-    /// Creates the record for a template that has not been applied.
+    /// Creates the record of a template that was not applied yet.
     pub const fn new(name: TemplateName) -> Self {
         Self {
             name,
@@ -161,7 +161,7 @@ impl FollowedTemplate {
         }
     }
 
-    /// Creates the record for a template of which this version is fully applied.
+    /// Creates the record of a template with a fully applied version.
     pub const fn fully_applied(name: TemplateName, version: u64) -> Self {
         Self {
             name,
@@ -171,7 +171,7 @@ impl FollowedTemplate {
         }
     }
 
-    /// Returns the version that is fully applied, apart from overrides. `None` while a version is being applied.
+    /// Returns the version that is fully applied, apart from overrides; `None` while a version is being applied.
     pub fn version(&self) -> Option<u64> {
         self.applied
             .filter(|applied| self.begun.is_empty() && self.rules == Some(*applied))
@@ -185,7 +185,7 @@ impl FollowedTemplate {
             .chain(self.begun.iter().copied())
     }
 
-    /// Creates the record for a template that begins to be applied to an agent that follows `before`.
+    /// Creates the record for the start of applying a template to an agent that follows `before`.
     #[must_use]
     pub fn begin_applying(template: &PolicyTemplate, before: Option<&Self>) -> Self {
         let mut begun = before.map(|before| before.begun.clone()).unwrap_or_default();
@@ -206,10 +206,10 @@ impl FollowedTemplate {
 /// An owner's templates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TemplateList {
-    /// The number of updates of all templates, which is also the newest version of a template. Zero if the owner never
-    /// had a template.
+    /// The version of the list, which each update of a template increments. It is also the newest version of a
+    /// template. Zero if the owner never had a template.
     pub version: u64,
-    /// The default template, which new agents follow if their creator specifies no limits.
+    /// The default template. New agents follow it if no limits are specified.
     pub default: Option<TemplateName>,
     /// The templates, by name.
     pub entries: BTreeMap<TemplateName, TemplateEntry>,
@@ -228,8 +228,8 @@ impl TemplateList {
     /// The maximum number of an owner's templates.
     pub const MAX: usize = 50;
 
-    /// Returns the list after an update of a template or with a new template, or `None` if there would be too many
-    /// templates. `default` sets whether the template is the default; `None` leaves the default unchanged.
+    /// Returns the list after a template was updated or added; `None` if there would be too many templates. `default`
+    /// sets whether the template is the default; `None` leaves the default unchanged.
     pub fn with_template(
         &self,
         name: &TemplateName,
@@ -255,7 +255,7 @@ impl TemplateList {
         })
     }
 
-    /// Returns the list without a template.
+    /// Returns the list without this template.
     #[must_use]
     pub fn without_template(&self, name: &TemplateName) -> Self {
         let mut entries = self.entries.clone();
@@ -269,7 +269,7 @@ impl TemplateList {
 }
 
 named! {
-    /// What applying a template does with limits that a user set.
+    /// How applying a template treats limits that a user set.
     Overrides {
         /// The user's limits are kept.
         Keep = "keep",
@@ -281,11 +281,10 @@ named! {
 impl TemplateTerms {
     /// The maximum number of keys for services.
     pub const MAX_KEYS: usize = 200;
-    /// The maximum length of the limits as JSON, in bytes, because a DynamoDB item may have 400 KB.
+    /// The maximum length of the limits as JSON, in bytes. A DynamoDB item may have 400 KB.
     pub const MAX_BYTES: usize = 100_000;
 
-    /// Creates a template from an agent's limits. The limits that most enabled services have in common apply to every
-    /// service.
+    /// Creates a template from an agent's limits. The most common limits of enabled services apply to every service.
     pub fn from_agent(policies: &[EnabledService], rules: &[Rule]) -> Self {
         let whole = |policy: &SpendPolicy| PolicyUpdate {
             max_per_call: Some(policy.max_per_call),
@@ -322,9 +321,9 @@ impl TemplateTerms {
         }
     }
 
-    /// Returns the limits for a service: the fields of all matching keys. The key of the service overrides the category,
-    /// and the category overrides `*`. Both match only a service that is enabled, or that its own key enables. A service
-    /// that left the catalog has no category.
+    /// Returns the limits for a service: the fields of all matching keys. The service's key overrides the category, and
+    /// the category overrides `*`. The category and `*` match only a service that is enabled, or that the service's key
+    /// enables. A service that left the catalog has no category.
     pub fn limits_for_service(
         &self,
         id: ServiceId,
@@ -339,8 +338,8 @@ impl TemplateTerms {
         own.into_iter().chain(general).cloned().reduce(PolicyChange::or)
     }
 
-    /// Returns the operations that left the catalog since the template was updated, by service. Applying the template leaves
-    /// these operations out.
+    /// Returns the operations that left the catalog after the template was updated, by service. Applying the template
+    /// skips these operations.
     pub fn unlisted_operations(&self, catalog: &Catalog) -> BTreeMap<ServiceId, Vec<OperationSlug>> {
         let services = self.services.iter().filter_map(|(key, change)| match key {
             TemplateKey::Service(id) => {
@@ -352,8 +351,7 @@ impl TemplateTerms {
         services.collect()
     }
 
-    /// Returns the limits for these enabled services that differ from the permissive policy, each with the services
-    /// that they apply to.
+    /// Returns the limits for these enabled services that differ from the permissive policy, each with its services.
     pub fn default_service_changes<'a>(
         &self,
         services: impl IntoIterator<Item = &'a Service>,
@@ -372,7 +370,7 @@ impl TemplateTerms {
         changes
     }
 
-    /// Returns the validation errors for the limits of one key, each with a JSON Pointer.
+    /// Returns the validation errors of one key's limits, each with a JSON Pointer.
     pub fn limit_errors(key: &TemplateKey, change: &PolicyChange, catalog: &Catalog) -> Vec<ValidationError> {
         let service = match key {
             TemplateKey::Service(id) => catalog.find_by_id(*id),
@@ -386,7 +384,7 @@ impl TemplateTerms {
         problems
     }
 
-    /// Returns the fields for the audit log. The size of the limits is measured in the same form.
+    /// Returns the fields for the audit log. The size of the limits is also measured in this form.
     pub fn audit_fields(&self) -> Vec<(String, Value)> {
         let services = self
             .services
@@ -400,10 +398,10 @@ impl TemplateTerms {
     }
 }
 
-/// The template versions that an agent's limits come from.
+/// The template versions from which an agent's limits come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateBases<'a> {
-    /// Which versions the agent has.
+    /// The versions that were applied to the agent.
     pub followed: Option<&'a FollowedTemplate>,
     /// The limits of these versions.
     pub terms: Option<&'a BTreeMap<u64, TemplateTerms>>,
@@ -442,22 +440,22 @@ const MEMBERS: [&str; 6] = [
 /// A policy field or a rule that differs from the template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitDifference {
-    /// The name of the policy field. For a rule, the rule's kind.
+    /// The name of the policy field, or the rule's kind.
     pub member: &'static str,
-    /// The template's value. Null for a rule that the template does not have.
+    /// The template's value; null if the template does not have the rule.
     pub template: Value,
-    /// The agent's value. Null for a rule that the agent does not have, or if the agent has no policy.
+    /// The agent's value; null if the agent does not have the rule or has no policy.
     pub agent: Value,
     /// Whether a user set the agent's value.
     pub is_override: bool,
 }
 
-/// How an agent's policy for one service differs from a template, and what a merge would change.
+/// The differences between an agent's policy for one service and a template, and the changes of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceMerge {
     /// The service.
     pub service: ServiceId,
-    /// The current record. `None` if the agent never had the service.
+    /// The current record; `None` if the agent never had the service.
     pub present: Option<EnabledService>,
     /// The fields that the merge changes.
     pub change: PolicyChange,
@@ -466,7 +464,7 @@ pub struct ServiceMerge {
 }
 
 impl ServiceMerge {
-    /// Returns the record after the merge, or `None` if the merge changes nothing.
+    /// Returns the record after the merge; `None` if the merge changes nothing.
     pub fn merged_policy(&self) -> Option<EnabledService> {
         if self.change == PolicyChange::default() {
             return None;
@@ -491,8 +489,9 @@ fn listed_part(change: &PolicyChange, service: Option<&Service>) -> PolicyChange
     change
 }
 
-/// Merges a template's limits into an agent's policies and returns the services that differ. `starting` returns the
-/// policy that the agent started with. Operations that left the catalog are left out of all limits, and make no override.
+/// Merges a template's limits into an agent's policies, and returns the services that differ. `starting` returns the
+/// policy with which the agent started. Operations that left the catalog are removed from all limits, and do not count
+/// as overrides.
 pub fn merge_services(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -586,12 +585,12 @@ pub fn merge_services(
     merges
 }
 
-/// Merges a template's rules into an agent's rules and returns the agent and the rules that differed. A template
-/// without rules changes no rule.
+/// Merges a template's rules into an agent's rules. Returns the agent, and the rules that differed. A template without
+/// rules changes no rule.
 ///
-/// A rule of the base corresponds to the equal rule of the template, or else to the template's next rule of the same
-/// kind. That rule replaces the old rule in place, so that the rule's window is kept. `ids` are for new rules; at most
-/// as many are used as the template has rules.
+/// A rule in the base corresponds to the equal rule in the template, or else to the template's next rule of the same
+/// kind. That rule replaces the old rule in place, so that the rule's window is kept. `ids` are for new rules. At most
+/// as many ids are used as the template has rules.
 pub fn merge_rules(
     template: &TemplateTerms,
     bases: TemplateBases<'_>,
@@ -604,9 +603,9 @@ pub fn merge_rules(
     };
     let mut own: Vec<(RuleId, RuleKind)> = agent.rules.iter().map(|rule| (rule.id, rule.kind.clone())).collect();
     let mut new: Vec<RuleKind> = rules.clone();
-    // Rules that equal the template's rules need no change.
+    // Rules that are equal to the template's rules need no change.
     own.retain(|(_, kind)| take_first_match(&mut new, |other| other == kind).is_none());
-    // The remaining rules of the base were changed or removed, by the template or by a user.
+    // The template or a user changed or removed the remaining rules of the base.
     let mut base: Vec<RuleKind> = bases.current_rules().unwrap_or_default().to_vec();
     for kind in rules {
         if !new.contains(kind) {
@@ -661,8 +660,8 @@ pub fn merge_rules(
         }
     }
     for next in new {
-        // A weaker rule of the agent does not replace the template's rule, so the agent gets both. An agent has at most
-        // one automatic freeze.
+        // If the agent's rule is weaker, it does not replace the template's rule, and the agent gets both. An agent has
+        // at most one automatic freeze.
         let theirs = take_first_match(&mut own, |(_, own)| match overrides {
             Overrides::Keep if !matches!(own, RuleKind::AnomalyBrake(_)) => own.is_as_strict_as(&next),
             Overrides::Keep | Overrides::Overwrite => next.is_replaced_by(own),
@@ -696,7 +695,7 @@ struct RuleUpdates {
 }
 
 impl RuleUpdates {
-    /// Applies the changes. Rules are removed first, so that the maximum number of rules is respected at each step.
+    /// Applies the changes. Rules are removed first, so that the number of rules never exceeds the maximum.
     fn apply_to_agent(self, mut agent: Agent, ids: impl IntoIterator<Item = RuleId>) -> Result<Agent, RuleRejection> {
         for id in self.removed {
             agent = agent.without_rule(id)?;
@@ -767,7 +766,7 @@ fn sorted_texts<T: ToString>(items: &[T]) -> Value {
     json!(texts)
 }
 
-/// Returns a policy update with only the fields for which `taken` is true, in the order of [`MEMBERS`].
+/// Returns a policy update with only those fields for which `taken` is `true`. `taken` is in the order of [`MEMBERS`].
 fn select_fields(change: &PolicyChange, taken: [bool; 6]) -> PolicyChange {
     let [enabled, per_call, per_day, above, operations, domains] = taken;
     let PolicyChange {

@@ -1,21 +1,21 @@
-//! An agent's wallet: the key, and the attestation that the wallet belongs to the agent.
+//! An agent's wallet: the key, the address, and the attestation that the wallet belongs to the agent.
 
 use crate::Address;
 use std::fmt;
 use uuid::Uuid;
 
-/// An agent's wallet. The address is always attested.
+/// An agent's wallet. Its key has attested the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wallet {
     /// The key that signs for the wallet.
     pub key: WalletKey,
-    /// The key's address. The address is stored so that a wrong key is detected before it signs.
+    /// The key's address. With the stored address, a wrong key is detected before it signs.
     pub address: Address,
     /// The key's signature over the agent's id and the address.
     pub attestation: WalletAttestation,
 }
 
-/// A wallet's key, by type of custody.
+/// A wallet's key, by custody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalletKey {
     /// A key that is derived from the wallet seed.
@@ -50,13 +50,13 @@ impl fmt::Display for KmsKeyId {
     }
 }
 
-/// A compressed secp256k1 point (SEC 1, §2.3.3) of 33 bytes. Code that computes with the point must check that it is on
-/// the curve.
+/// A compressed secp256k1 point (SEC 1, §2.3.3) of 33 bytes. Code that uses the point must check that it is on the
+/// curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 33]);
 
 impl PublicKey {
-    /// Creates a public key from the bytes, without a check.
+    /// Creates a public key from its bytes without checking them.
     pub const fn from_bytes(bytes: [u8; 33]) -> Self {
         Self(bytes)
     }
@@ -67,7 +67,7 @@ impl PublicKey {
     }
 }
 
-/// The wallet key's signature over the agent's id and the wallet's address: r, s, and v as 27 or 28. `shared/chain`
+/// The wallet key's signature over the agent's id and the wallet's address: r, s, and v (27 or 28). `shared/chain`
 /// verifies the signature.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WalletAttestation([u8; 65]);
@@ -84,7 +84,7 @@ impl WalletAttestation {
     }
 }
 
-/// Does not print the signature, because debug output may reach a log.
+/// Omits the signature, because debug output may be logged.
 impl fmt::Debug for WalletAttestation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WalletAttestation(..)")

@@ -1,4 +1,4 @@
-//! Whether a wallet's balance is low, and the balance when that last changed.
+//! Whether a wallet's balance is low, and the balance at the last change.
 //!
 //! Invariants: the result of [`WalletLevel::next_level`] differs from the previous level, is for a later block, and is
 //! published once. A wallet that never had a balance has no level, because the owner of a new agent knows that the
@@ -8,14 +8,14 @@
 
 use crate::{Amount, FinalBlock, Network, Timestamp};
 
-/// Whether a wallet's balance is low, and since which block.
+/// Whether a wallet's balance is low, and the block of the last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalletLevel {
     /// Whether the balance is low.
     pub is_low: bool,
-    /// The balance in that block.
+    /// The balance at that block.
     pub balance: Amount,
-    /// The threshold that the balance was compared with.
+    /// The threshold with which the balance was compared.
     pub below: Amount,
     /// The block's number.
     pub block: u64,
@@ -25,13 +25,13 @@ pub struct WalletLevel {
     pub network: Network,
 }
 
-/// The divisor that determines the margin above the threshold: a low wallet recovers at a fifth above the threshold.
-/// Without the margin, a wallet with a balance around the threshold would be reported again and again.
+/// The divisor of the threshold for the recovery margin: a low wallet recovers at a fifth above the threshold. Without
+/// the margin, a balance around the threshold would be reported again and again.
 const MORE: u64 = 5;
 
 impl WalletLevel {
-    /// Returns the next level for a wallet's balance in a block, or `None` if the level does not change. No balance is
-    /// below a threshold of zero.
+    /// Returns the next level for a wallet's balance at a block; `None` if the level does not change. With a threshold
+    /// of zero, no balance is low.
     pub fn next_level(
         before: Option<&Self>,
         balance: Amount,
@@ -89,7 +89,7 @@ mod tests {
         WalletLevel::next_level(before, units(balance), units(BELOW), &block(number), network)
     }
 
-    /// A wallet has recovered when its balance is 20 percent above the threshold.
+    /// A wallet recovers when the balance is 20 percent above the threshold.
     #[test]
     fn a_low_balance_is_reported_once_until_it_recovers() {
         let held = [

@@ -1,5 +1,5 @@
-//! Whether an update widens the limits, that is, may allow a request that the previous version denied. A widening
-//! update requires a recent sign-in. An update that only narrows the limits does not.
+//! Whether an update widens the limits, which means that the new version may allow a request that the old version
+//! denied. A widening update requires a recent sign-in. An update that only narrows the limits does not.
 //!
 //! An update that can't be classified counts as widening. `shared/store/src/people/agent.rs` decides whether an update
 //! narrows, because a narrowing update must invalidate decisions that are based on the old version.
@@ -8,7 +8,7 @@ use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction,
 
 impl Agent {
     /// Returns whether this version may allow a request that `before` denied: the agent was unfrozen, has a new key or
-    /// a key with a different scope, or a rule is less strict or removed.
+    /// a key with a different scope, or a rule is less strict or was removed.
     pub fn widens(&self, before: &Self) -> bool {
         let unfrozen = before.is_frozen() && !self.is_frozen();
         let is_new = |key: &AgentKey| before.find_key(key.id).is_none_or(|old| old.scope != key.scope);
@@ -22,8 +22,8 @@ impl Agent {
 }
 
 impl EnabledService {
-    /// Returns whether this version may allow a request that `before` (or the absence of a record) denied. The policy
-    /// of a disabled record is compared too, because the policy applies once the service is enabled again.
+    /// Returns whether this version may allow a request that `before` denied. `None` means that there was no record.
+    /// The policy of a disabled record is also compared, because the policy applies when the service is enabled again.
     pub fn widens(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| (self.enabled && !before.enabled) || self.policy.widens(&before.policy))
     }
@@ -51,7 +51,7 @@ impl SpendPolicy {
 }
 
 impl RuleKind {
-    /// Returns whether the rule denies, escalates or freezes the agent after every payment for which `before` did.
+    /// Returns whether the rule denies, escalates or freezes the agent in every case in which `before` did.
     pub fn is_as_strict_as(&self, before: &Self) -> bool {
         let covers_services = covers_all(before.service_slugs(), self.service_slugs());
         match (before, self) {
@@ -138,7 +138,7 @@ impl RuleKind {
 }
 
 impl LimitAction {
-    /// Returns whether this action is at least as strict as `before`: denying is stricter than requiring an approval.
+    /// Returns whether this action is at least as strict as `before`. Denying is stricter than requiring an approval.
     const fn is_as_strict_as(self, before: Self) -> bool {
         matches!((before, self), (Self::Ask, _) | (Self::Block, Self::Block))
     }
@@ -154,7 +154,7 @@ fn covers_all<T: PartialEq>(before: Option<&[T]>, now: Option<&[T]>) -> bool {
     }
 }
 
-/// Returns the sort key of a threshold. Without a threshold, the rule applies to every amount.
+/// Returns a threshold's sort key. A rule without a threshold applies to every amount.
 const fn threshold_sort_key(above: Option<Amount>) -> (bool, Amount) {
     match above {
         None => (false, Amount::ZERO),

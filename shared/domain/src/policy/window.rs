@@ -1,18 +1,19 @@
-//! Rolling windows: the amounts authorized recently, and whether another amount fits.
+//! Rolling windows: the recently authorized amounts, and whether another amount fits.
 //!
-//! A window consists of a running total and one entry per counted authorization (`docs/data-model.md`). Invariant: the
-//! total is the sum of the stored entries. An entry counts while it is younger than the window's duration. After that,
-//! a later authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::spent_at`]
-//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest_record_time`] prevents a worker
-//! with a slow clock from using a window from which a worker with a faster clock has already evicted entries.
+//! A window consists of a running total and one counted payment per authorization (`docs/data-model.md`). Invariant:
+//! the total is the sum of the stored counted payments. A payment counts while it is younger than the window's
+//! duration. After that, a later authorization evicts the payment. Until the eviction, the total still includes the
+//! payment, and [`Window::spent_at`] subtracts it. Times in this module are recorded times, not clock readings.
+//! [`Window::earliest_record_time`] prevents a worker with a slow clock from using a window from which a worker with a
+//! faster clock has already evicted payments.
 
 use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
 
-/// The number of entries that a denial reads to compute when the amount fits: about 40 read units
+/// The number of counted payments that a denial reads to compute when the amount fits: about 40 read units
 /// (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
-/// Which payments a window counts.
+/// The payments that a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
     /// The window for `max_per_day_units`: payments of one agent to one service within 24 hours.
@@ -22,8 +23,7 @@ pub enum WindowScope {
         /// The service.
         service: ServiceId,
     },
-    /// The window of a rule that counts amounts or payments ([`crate::CountingRule`]): payments of one agent within the
-    /// rule's duration.
+    /// The window of a counting rule ([`crate::CountingRule`]): payments of one agent within the rule's duration.
     Budget {
         /// The agent.
         agent: AgentId,
@@ -42,7 +42,7 @@ impl WindowScope {
     }
 }
 
-/// One authorization that a window counts.
+/// A counted payment: one authorization in a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The `authorized_at` of the settlement.
@@ -53,33 +53,33 @@ pub struct Entry {
     pub settlement: SettlementId,
 }
 
-/// A window as it was read from the store.
+/// A window, as it was read from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The scope.
     pub scope: WindowScope,
-    /// How long an entry counts.
+    /// The time for which a payment counts.
     pub length: Duration,
-    /// The sum of the stored entries.
+    /// The sum of the stored counted payments.
     pub total: Amount,
-    /// Changes with every write of entries. If version and stamp are unchanged, no write happened in between.
+    /// Changes with every write of counted payments. If version and stamp are unchanged, there was no write.
     pub version: u64,
-    /// The version of the policy or rule at its last update. Zero if the window was never written.
+    /// The version of the policy or rule, as it was last written to the window. Zero if the window was never written.
     pub stamp: u64,
-    /// The eviction watermark: the time of the newest evicted entry.
+    /// The eviction watermark: the time of the newest evicted payment.
     pub horizon: Timestamp,
-    /// The oldest entries, oldest first.
+    /// The oldest counted payments, oldest first.
     pub oldest: Vec<Entry>,
-    /// Whether `oldest` contains all entries.
+    /// Whether `oldest` contains all counted payments.
     pub complete: bool,
 }
 
-/// How much of a window is used, as far as the entries were read.
+/// The used part of a window, according to the counted payments that were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spend {
     /// The used amount, or an upper bound.
     pub amount: Amount,
-    /// Whether the amount is exact. The amount is an upper bound if unread entries may have expired too.
+    /// Whether the amount is exact. It is an upper bound if unread payments may also have expired.
     pub is_exact: bool,
 }
 
@@ -90,7 +90,7 @@ impl Spend {
         is_exact: true,
     };
 
-    /// Adds two uses. The result is an upper bound if either is an upper bound.
+    /// Adds two amounts. The result is an upper bound if either amount is.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -100,23 +100,23 @@ impl Spend {
     }
 }
 
-/// When an amount that does not fit now will fit.
+/// The time at which an amount will fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RetryAt {
-    /// At this time, if no other payment is authorized before.
+    /// At this time, unless another payment is authorized before.
     At(Timestamp),
     /// Never, because the amount alone exceeds the cap.
     Never,
-    /// Not before this time. The exact time is unknown, because not all entries were read.
+    /// Not before this time. The exact time is unknown, because some counted payments were not read.
     NotBefore(Timestamp),
 }
 
-/// An amount to add to a window, with the conditions of the write.
+/// An amount to add to a window, and the conditions of the write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
     /// The window.
     pub scope: WindowScope,
-    /// How long an entry counts.
+    /// The time for which the payment counts.
     pub length: Duration,
     /// The amount to add.
     pub amount: Amount,
@@ -124,17 +124,17 @@ pub struct Charge<'a> {
     pub cap: Amount,
     /// The window's total when it was read.
     pub total: Amount,
-    /// The version of the policy or rule that the decision was based on.
+    /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
-    /// The recorded time minus the window's duration. The write fails if an entry newer than this time was evicted.
+    /// The recorded time minus the window's duration. The write fails if a payment after this time was evicted.
     pub horizon: Timestamp,
-    /// The expired entries that the write evicts.
+    /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
     /// The sum of `evict`.
     pub evicted: Amount,
-    /// The window's eviction watermark when it was read. An eviction never lowers the watermark. An evicted entry can
-    /// be older than the watermark, if a worker with a very slow clock added the entry while another worker evicted the
-    /// entries that it had read.
+    /// The window's eviction watermark, as read. An eviction never lowers the watermark. An evicted payment can be
+    /// older than the watermark, if a worker with a very slow clock added the payment while another worker evicted the
+    /// payments that it had read.
     pub cleared: Timestamp,
 }
 
@@ -146,25 +146,25 @@ impl Charge<'_> {
     }
 }
 
-/// Which expired entries a write evicts.
+/// Which expired payments a write evicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// All expired entries that were read. This is the default, so that expired entries don't accumulate.
+    /// All expired payments that were read. This is the default, so that expired payments don't accumulate.
     Eager,
-    /// Only as many as necessary for the amount to fit. Retries use this mode, because each deletion adds a possible
+    /// Only as many as necessary for the amount to fit. Retries use this variant, because each deletion adds a possible
     /// conflict.
     Needed,
 }
 
 impl Window {
     /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
-    /// clock has already evicted an entry.
+    /// clock has already evicted a payment.
     pub fn earliest_record_time(&self, now: Timestamp) -> Timestamp {
         now.max(self.horizon.after(self.length))
     }
 
-    /// Returns the read entries that no longer count at `at`. An entry counts while its age is less than the window's
-    /// duration.
+    /// Returns the payments that were read and no longer count at `at`. A payment counts while its age is less than the
+    /// window's duration.
     pub fn list_expired(&self, at: Timestamp) -> &[Entry] {
         let cut = at.before(self.length);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
@@ -176,8 +176,8 @@ impl Window {
         self.total.saturating_minus(sum_entries(self.list_expired(at)))
     }
 
-    /// Returns whether all read entries have expired and unread entries remain, so that [`Window::spent_at`] may be too
-    /// high.
+    /// Returns whether all payments that were read have expired and unread payments remain, so that
+    /// [`Window::spent_at`] may be too high.
     pub fn may_overstate_spend(&self, at: Timestamp) -> bool {
         !self.complete && self.list_expired(at).len() == self.oldest.len()
     }
@@ -190,9 +190,9 @@ impl Window {
         }
     }
 
-    /// Removes the read entries that no longer count at `at`, so that a long window can be summed page by page. The
-    /// result is only for display. Nothing may be reserved based on it, because the stored total still contains the
-    /// entries.
+    /// Removes the payments that were read and no longer count at `at`, so that a long window can be summed page by
+    /// page. The result is only for display. No amount may be reserved based on it, because the stored total still
+    /// contains these payments.
     pub fn forget_expired(&mut self, at: Timestamp) {
         let expired = self.list_expired(at);
         let (count, amount) = (expired.len(), sum_entries(expired));
@@ -200,12 +200,12 @@ impl Window {
         self.oldest.drain(..count);
     }
 
-    /// Returns how much remains under `cap` at `at`.
+    /// Returns the remaining part of `cap` at `at`.
     pub fn remaining_at(&self, cap: Amount, at: Timestamp) -> Amount {
         cap.saturating_minus(self.spent_at(at))
     }
 
-    /// Returns the time from which `amount` fits under `cap`, if no other payment is authorized.
+    /// Returns the time from which `amount` fits into `cap`, if no other payment is authorized.
     pub fn first_fitting_time(&self, amount: Amount, cap: Amount, at: Timestamp) -> RetryAt {
         let Some(room) = cap.minus(amount) else {
             return RetryAt::Never;
@@ -229,13 +229,13 @@ impl Window {
         }
     }
 
-    /// Returns whether more entries should be read to compute when an amount fits. A denial stops reading after about
-    /// [`LOOKED_AT`] entries, even if more entries must expire before the amount fits.
+    /// Returns whether more payments should be read to compute when an amount fits. A denial stops reading after about
+    /// [`LOOKED_AT`] payments, even if more payments must expire before the amount fits.
     pub fn needs_more_entries(&self, fits: RetryAt) -> bool {
         matches!(fits, RetryAt::NotBefore(_)) && !self.complete && self.oldest.len() < LOOKED_AT
     }
 
-    /// Creates the charge of `amount` at `at`, which may be written if it [fits](Charge::is_within_cap).
+    /// Creates the charge of `amount` at `at`. The charge may be written if it [fits](Charge::is_within_cap).
     pub fn charge(&self, amount: Amount, cap: Amount, at: Timestamp, eviction: Eviction) -> Charge<'_> {
         let expired = self.list_expired(at);
         let evict = match eviction {
@@ -260,8 +260,7 @@ impl Window {
     }
 }
 
-/// Returns the shortest prefix of the entries with a sum of at least `wanted`, or all entries if the sum of all is
-/// less.
+/// Returns the shortest prefix of the payments with a sum of at least `wanted`; all payments if their sum is less.
 fn shortest_prefix_with_sum(entries: &[Entry], wanted: Amount) -> &[Entry] {
     let mut held = Amount::ZERO;
     let count = entries.iter().take_while(|entry| {
@@ -361,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// The counted amount equals the plain definition: the sum of the entries that are younger than the window's
+        /// The counted amount matches the plain definition: the sum of the payments that are younger than the window's
         /// duration.
         #[test]
         fn the_spent_amount_is_the_sum_of_unexpired_payments(
@@ -375,7 +374,7 @@ mod tests {
             prop_assert_eq!(window(entries, 100).spent_at(at).units(), plain);
         }
 
-        /// `fits` returns the first possible time: the amount fits at that time and not a microsecond earlier.
+        /// The result is the first possible time: the amount fits at that time and not a microsecond earlier.
         #[test]
         fn the_first_time_at_which_an_amount_fits_is_exact(
             entries in prop::collection::vec((0..LENGTH.micros(), 1_u64..100), 1..12),
@@ -393,7 +392,7 @@ mod tests {
             }
         }
 
-        /// Removing expired entries page by page changes neither the counted amount nor what fits.
+        /// Removing expired payments page by page changes neither the counted amount nor which amounts fit.
         #[test]
         fn forgotten_payments_had_already_expired(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -409,7 +408,7 @@ mod tests {
             prop_assert_eq!(kept.first_fitting_time(amount(wanted), cap, at), read.first_fitting_time(amount(wanted), cap, at));
         }
 
-        /// If only the oldest entries were read, an amount never fits earlier than if all were read.
+        /// If only the oldest payments were read, an amount never fits earlier than if all payments were read.
         #[test]
         fn a_partially_read_window_never_understates_spending(
             entries in prop::collection::vec((0..3 * LENGTH.micros(), 1_u64..100), 0..20),
@@ -421,7 +420,7 @@ mod tests {
         }
     }
 
-    /// If all read entries have expired and there are unread entries, the sum may be too high.
+    /// If all payments that were read have expired and there are unread payments, the sum may be too high.
     #[test]
     fn unread_payments_make_a_window_sum_inexact() {
         let at = Timestamp::from_micros(2).unwrap().after(LENGTH);
@@ -435,7 +434,7 @@ mod tests {
         assert!(window(entries(), 2).spend_at(early).is_exact);
     }
 
-    /// More entries are read if they determine when an amount fits, up to a maximum number.
+    /// More payments are read if they determine when an amount fits, up to a maximum number.
     #[test]
     fn more_payments_are_read_to_compute_the_retry_time() {
         let not_before = RetryAt::NotBefore(Timestamp::EPOCH);
