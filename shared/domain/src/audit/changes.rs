@@ -1,7 +1,7 @@
-//! The fields that an update changed, with the values before and after, as the audit log stores them.
+//! The changed fields of an update, with the old and new values, for the audit log.
 //!
-//! Each object is written as a list of named JSON values. All lists are in this module, so that the content of the
-//! audit log is defined in one file. No list contains a key's digest.
+//! Each object is written as a list of named JSON values. All of these lists are in this module, so that the content of
+//! the audit log is defined in one file. No list contains a key's digest.
 
 use crate::{
     Agent, AgentKey, Amount, BacktestRun, CatalogPayment, EnabledService, LimitIncrease, Operation, RuleKind, Service,
@@ -9,15 +9,15 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// An object's fields, the most important first, because [`AuditChanges`] truncates at the end.
+/// An object's fields. The most important fields come first, because [`AuditChanges`] truncates at the end.
 pub type AuditFields = Vec<(String, Value)>;
 
-/// The fields that an act changed. An added field is only in `after`, and a removed field is only in `before`.
+/// The fields that an action changed. An added field is only in `after`, and a removed field is only in `before`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditChanges {
-    /// The values before.
+    /// The old values.
     pub before: Map<String, Value>,
-    /// The values after.
+    /// The new values.
     pub after: Map<String, Value>,
 }
 
@@ -29,7 +29,7 @@ const MAX_BYTES: usize = 60_000;
 const MORE: &str = "more";
 
 impl AuditChanges {
-    /// Returns the fields that differ. `None` stands for an object that does not exist.
+    /// Returns the fields that differ. `None` means that the object does not exist.
     pub fn between(before: Option<AuditFields>, after: Option<AuditFields>) -> Self {
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let differing = |these: &AuditFields, those: &AuditFields| {
@@ -42,7 +42,7 @@ impl AuditChanges {
         }
     }
 
-    /// Returns the change of a single field.
+    /// Returns the change of one field.
     pub fn single(name: &str, before: impl Into<Value>, after: impl Into<Value>) -> Self {
         let side = |value: Value| Some(vec![(name.to_owned(), value)]);
         Self::between(side(before.into()), side(after.into()))
@@ -78,7 +78,7 @@ fn to_json_texts<T: ToString>(items: &[T]) -> Value {
 }
 
 impl Agent {
-    /// Returns the fields of an agent for the audit log. A key has the fields that the owner can see.
+    /// Returns an agent's fields for the audit log. Keys have only the fields that the owner can see.
     pub fn audit_members(&self) -> AuditFields {
         let mut members = vec![
             ("name".to_owned(), json!(self.name)),
@@ -120,7 +120,7 @@ fn key_audit_value(key: &AgentKey) -> Value {
     })
 }
 
-/// Returns a rule's kind and parameters as the audit log stores them.
+/// Returns a rule's kind and parameters for the audit log.
 pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
     let mut value = rule_parameters(kind);
     if let Some(members) = value.as_object_mut() {
@@ -130,10 +130,10 @@ pub fn rule_kind_audit_value(kind: &RuleKind) -> Value {
 }
 
 impl BacktestRun {
-    /// Returns the fields of a backtest for the audit log. The agents are split into several lists because the length
-    /// of a value is bounded.
+    /// Returns a backtest's fields for the audit log. The agents are split into several lists, because the length of a
+    /// value is limited.
     pub fn audit_members(&self) -> AuditFields {
-        /// The number of agents in one list. Each agent takes 39 bytes.
+        /// The number of agents per list. Each agent takes 39 bytes.
         const AGENTS: usize = 50;
         let mut members = vec![
             ("from".to_owned(), json!(self.from.to_string())),
@@ -170,7 +170,7 @@ impl EnabledService {
 }
 
 impl LimitIncrease {
-    /// Returns a temporary limit increase as the audit log stores it.
+    /// Returns a temporary limit increase for the audit log.
     fn audit_value(&self) -> Value {
         json!({
             "max_per_call_units": self.caps.max_per_call.map(Amount::units),
@@ -181,7 +181,7 @@ impl LimitIncrease {
 }
 
 impl WithdrawalRecord {
-    /// Returns the fields of an agent's payout address for the audit log.
+    /// Returns the fields of an agent's withdrawal address for the audit log.
     pub fn audit_members(&self) -> AuditFields {
         let named = self.address.as_ref();
         let members = named.map(|named| {
@@ -196,7 +196,7 @@ impl WithdrawalRecord {
 }
 
 impl WithdrawalGrant {
-    /// Returns the fields of a withdrawal for the audit log.
+    /// Returns a withdrawal's fields for the audit log.
     pub fn audit_members(&self) -> AuditFields {
         let members = [
             ("amount_units", json!(self.amount().units())),
@@ -207,8 +207,7 @@ impl WithdrawalGrant {
 }
 
 impl Service {
-    /// Returns the fields of a service for the audit log. Payees and prices come first, so that they are never
-    /// truncated.
+    /// Returns a service's fields for the audit log. Payees and prices come first, so that they are never truncated.
     pub fn audit_members(&self) -> AuditFields {
         let payments = self.operations.iter().map(|operation| {
             let payment = operation.payment.as_ref().map(payment_audit_value);

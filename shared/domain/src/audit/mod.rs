@@ -1,4 +1,4 @@
-//! The audit log: who did each act, from where, and which fields it changed.
+//! The audit log: the actor of each action, the source of the request, and the changed fields.
 
 pub(crate) mod changes;
 pub(crate) mod reason;

@@ -1,8 +1,8 @@
-//! One row of the audit log: an update, a session, a rejected act, or an outflow that no settlement explains.
+//! A row of the audit log: an update, a session, a rejected action, or an outflow without a settlement.
 //!
-//! Invariants: a row belongs to one user, to the operators, or to reconcile. The row of a freeze by a rule belongs to
-//! the agent's owner. All texts in a row are truncated, so that the row stays far below the maximum size of a DynamoDB
-//! item. A row contains no secret, no digest of a secret, and no request body.
+//! Invariants: a row belongs to one user, to the operators, or to reconcile. The row about a freeze by a rule belongs
+//! to the agent's owner. All texts in a row are truncated, so that the row stays far below the maximum size of a
+//! DynamoDB item. A row contains no secret, no digest of a secret, and no request body.
 
 use crate::{
     AgentId, AuditChanges, AuditId, EditReason, OperatorName, ServiceId, SessionId, Timestamp, UserId,
@@ -11,7 +11,7 @@ use crate::{
 use std::fmt;
 
 named! {
-    /// The kind of an act. A rejected sign-in is recorded as a rejected `session_started`.
+    /// The kind of an action. A rejected sign-in is recorded as a rejected `session_started`.
     AuditKind {
         /// An agent was created.
         AgentCreated = "agent_created",
@@ -29,7 +29,7 @@ named! {
         AgentLabelsEdited = "agent_labels_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
-        /// A new agent key replaced an agent key.
+        /// An agent key was replaced by a new key.
         KeyRotated = "key_rotated",
         /// An agent key was revoked.
         KeyRevoked = "key_revoked",
@@ -45,11 +45,11 @@ named! {
         RuleReplaced = "rule_replaced",
         /// A rule was removed.
         RuleRemoved = "rule_removed",
-        /// An agent's payout address was set.
+        /// An agent's withdrawal address was set.
         PayoutAddressNamed = "payout_address_named",
-        /// An agent's payout address was removed.
+        /// An agent's withdrawal address was removed.
         PayoutAddressRemoved = "payout_address_removed",
-        /// An agent's money was withdrawn to the payout address.
+        /// Money was withdrawn from an agent's wallet to the withdrawal address.
         PaidOut = "paid_out",
         /// An approval request was approved.
         ApprovalApproved = "approval_approved",
@@ -91,11 +91,11 @@ named! {
         SessionEnded = "session_ended",
         /// All sessions of a user were ended.
         SessionsEnded = "sessions_ended",
-        /// A catalog entry was created or replaced.
+        /// A catalog service was created or replaced.
         CatalogEdited = "catalog_edited",
         /// An operation's payment was set to the payment that a probe found.
         PaymentPinned = "payment_pinned",
-        /// A change of a payee or price that another operator had requested was accepted.
+        /// A second operator accepted a change of a payee or price.
         PaymentChangeAccepted = "payment_change_accepted",
         /// A delayed change of a payee or price was withdrawn.
         PaymentChangeWithdrawn = "payment_change_withdrawn",
@@ -111,7 +111,7 @@ named! {
         FreezeSet = "freeze_set",
         /// A freeze by operators was ended.
         FreezeEnded = "freeze_ended",
-        /// An operator requested in a browser that a second operator ends a freeze.
+        /// An operator in a browser requested that a second operator ends a freeze.
         FreezeEndRequested = "freeze_end_requested",
         /// An agent was offered to another owner.
         HandoverOffered = "handover_offered",
@@ -119,24 +119,23 @@ named! {
         HandoverTakenBack = "handover_taken_back",
         /// An offered agent was accepted by its new owner.
         HandoverAccepted = "handover_accepted",
-        /// Money left an agent's wallet, but no settlement explains the transfer.
+        /// Money left an agent's wallet in a transfer without a settlement.
         OutflowFound = "outflow_found",
     }
 }
 
-/// A partition of the audit log. The IAM role of a function allows writes only to the partitions that the function
-/// needs.
+/// A part of the audit log. A function's IAM role allows writes only to the parts that the function needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditScope {
-    /// The acts of this user, and the acts of operators and findings of reconcile that concern the user's agents.
+    /// The actions of this user, and the operators' actions and reconcile's findings about the user's agents.
     Person(UserId),
-    /// The acts of operators.
+    /// The actions of operators.
     Operators,
     /// The outflows that reconcile found.
     Outflows,
 }
 
-/// The actor of an act.
+/// The actor of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// A user.
@@ -148,9 +147,9 @@ pub enum Actor {
     },
     /// An operator.
     Operator(OperatorName),
-    /// Unknown: reconcile found the act on chain.
+    /// Unknown. Reconcile found a transfer on chain.
     Reconcile,
-    /// Purser itself, because a rule of one of this owner's agents froze the agent.
+    /// This service, because a rule of the owner's agent froze the agent.
     Rule {
         /// The agent's owner.
         owner: UserId,
@@ -169,7 +168,7 @@ impl fmt::Display for Actor {
     }
 }
 
-/// Who acts, and where the request came from.
+/// The actor, and the source of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acting {
     /// The actor.
@@ -179,7 +178,7 @@ pub struct Acting {
 }
 
 impl Acting {
-    /// Creates the audit row for this act. `random` distinguishes rows with the same time in microseconds.
+    /// Creates the audit row of this action. `random` distinguishes rows that have the same time in microseconds.
     pub fn audit_record(&self, at: Timestamp, random: [u8; 8], act: &Act, outcome: AuditOutcome) -> AuditRecord {
         AuditRecord {
             id: AuditId::new_at(at, random),
@@ -192,14 +191,14 @@ impl Acting {
     }
 }
 
-/// Where a request came from, and the caller's reason for the update.
+/// The source of a request, and the caller's reason for the update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSource {
     /// The caller's IP address according to the gateway.
     pub address: Option<String>,
     /// The caller's user agent.
     pub user_agent: Option<String>,
-    /// The request id, which is also in the response and in the log lines.
+    /// The request id. The response and the log lines contain the same id.
     pub request_id: String,
     /// The caller's reason for an update of limits.
     pub reason: Option<EditReason>,
@@ -209,7 +208,7 @@ impl RequestSource {
     /// The maximum length of a stored text from the caller, in characters.
     const LONGEST: usize = 200;
 
-    /// Creates a source without a reason. Longer texts are truncated.
+    /// Creates a source without a reason. Truncates texts that are too long.
     pub fn new(address: Option<String>, user_agent: Option<&str>, request_id: &str) -> Self {
         let bounded = |text: &str| text.chars().take(Self::LONGEST).collect();
         Self {
@@ -221,21 +220,21 @@ impl RequestSource {
     }
 }
 
-/// An act and its object.
+/// An action: its kind, and the objects that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Act {
-    /// The kind of the act.
+    /// The kind of the action.
     pub kind: AuditKind,
-    /// The agent that the act concerns.
+    /// The agent that the action concerns.
     pub agent: Option<AgentId>,
-    /// The service that the act concerns.
+    /// The service that the action concerns.
     pub service: Option<ServiceId>,
-    /// The public id of the key, rule, approval, session or settlement that the act concerns, or the transfer.
+    /// The public id of the key, rule, approval, session or settlement that the action concerns, or the transfer.
     pub object: Option<String>,
 }
 
 impl Act {
-    /// Creates an act without an agent, service or object.
+    /// Creates an action without an agent, a service or an object.
     pub const fn new(kind: AuditKind) -> Self {
         Self {
             kind,
@@ -245,7 +244,7 @@ impl Act {
         }
     }
 
-    /// Sets the agent that the act concerns.
+    /// Sets the agent that the action concerns.
     #[must_use]
     pub fn on_agent(self, agent: AgentId) -> Self {
         Self {
@@ -254,7 +253,7 @@ impl Act {
         }
     }
 
-    /// Sets the service that the act concerns.
+    /// Sets the service that the action concerns.
     #[must_use]
     pub fn about_service(self, service: ServiceId) -> Self {
         Self {
@@ -263,7 +262,7 @@ impl Act {
         }
     }
 
-    /// Sets the public id of the object that the act concerns.
+    /// Sets the object that the action concerns, by its public id.
     #[must_use]
     pub fn with_object(self, object: &impl ToString) -> Self {
         Self {
@@ -273,16 +272,16 @@ impl Act {
     }
 }
 
-/// The result of an act.
+/// The result of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditOutcome {
-    /// The act succeeded and made these changes.
+    /// The action succeeded and made these changes.
     Done(AuditChanges),
-    /// The act was rejected and changed nothing.
+    /// The action was rejected and changed nothing.
     Refused(AuditRejection),
 }
 
-/// Why an act was rejected.
+/// Why an action was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRejection {
     /// The `error` slug of the response.
@@ -295,7 +294,7 @@ impl AuditRejection {
     /// The maximum length of a reason, in characters.
     const LONGEST: usize = 500;
 
-    /// Creates a rejection. A longer reason is truncated.
+    /// Creates a rejection. Truncates a reason that is too long.
     pub fn new(error: impl Into<String>, reason: &str) -> Self {
         Self {
             error: error.into(),
@@ -304,24 +303,24 @@ impl AuditRejection {
     }
 }
 
-/// One row of the audit log.
+/// A row of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRecord {
     /// The row's id. Ids sort by time.
     pub id: AuditId,
-    /// The time of the act.
+    /// The time of the action.
     pub at: Timestamp,
     /// The actor.
     pub actor: Actor,
     /// The source of the request.
     pub source: RequestSource,
-    /// The act and its object.
+    /// The action and its object.
     pub act: Act,
-    /// The outcome of the act.
+    /// The outcome of the action.
     pub outcome: AuditOutcome,
 }
 
-/// A filter for the rows of one audit log partition.
+/// A filter for the rows in one part of the audit log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Only rows that concern this agent.
@@ -332,7 +331,7 @@ pub struct AuditFilter {
     pub from: Option<Timestamp>,
     /// Only rows before this time.
     pub to: Option<Timestamp>,
-    /// Whether to return only rejected acts.
+    /// Whether to return only rejected actions.
     pub refused: bool,
 }
 

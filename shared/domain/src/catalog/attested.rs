@@ -1,50 +1,50 @@
-//! Verified payees: which payee and maximum price each call may have, and from which time, as a second function
-//! verified them independently of the catalog's writer.
+//! Verified payees: the payee and maximum price of each call, and the time from which they may be paid. The function
+//! `events` determines these values independently of `internal`, which writes the catalog.
 //!
 //! `internal` writes the catalog's rows and applies the delay for new payees ([`Edit::apply`](crate::Edit::apply)).
 //! `events` applies the same delay independently, based on the stream records that it received, and `payments` pays
 //! only what both allow. Therefore a compromised `internal` can't shorten the delay.
 //!
-//! The rule, in [`PayeeVerification::verify_service`]:
-//!
-//! - The first attestation of a service that opens takes effect at once. The exceptions: another attested service lists
-//!   or listed the same call with a different payee or a lower price, or another attested service lost a call within
+//! The rules, in [`PayeeVerification::verify_service`]:
+//! - The first verification of a new service takes effect at once, with two exceptions: another verified service lists
+//!   or listed the same call with a different payee or a lower price, or another verified service lost a call within
 //!   the delay.
-//! - A payee that is already attested for the same operation, method and address keeps the start time, even if the
-//!   price is lowered.
-//! - If the catalog puts a delayed payee into effect before its start time, then a second operator accepted the payee.
-//!   The payee may be paid after the shorter delay for accepted payees.
-//! - A delayed payee without a start time in the catalog ([`NextPricing::effective_from`](crate::NextPricing::effective_from))
-//!   waits until a second operator accepts the payee, without a time limit.
+//! - If a payee is already verified for the same operation, method and address, its start time stays the same, even if
+//!   the price is lowered.
+//! - If the catalog puts a delayed payee into effect before its start time, a second operator has accepted the payee.
+//!   The payee may then be paid after the shorter delay for accepted payees.
+//! - A delayed payee without a start time in the catalog
+//!   ([`NextPricing::effective_from`](crate::NextPricing::effective_from)) waits until a second operator accepts the
+//!   payee, without a time limit.
 //! - Every other payee waits for the whole delay.
 //! - A payee that the catalog no longer lists is removed. A call that the catalog no longer lists becomes a former
 //!   call, with the payees that could be paid at that time. Therefore a call that is removed and added again does not
 //!   count as new.
 //!
-//! The rule depends only on the current catalog and the previous attestation. Therefore repeated or reordered stream
+//! The result depends only on the current catalog and the previous verification. Therefore repeated or reordered stream
 //! records change nothing.
 
 use crate::{
     Address, Amount, Duration, Endpoint, Network, Operation, OperationUuid, Pricing, Service, ServiceId, Timestamp,
 };
 
-/// The attested calls of one service that is or was open.
+/// The verified calls of a service that is or was available to agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedService {
     /// The service.
     pub service: ServiceId,
-    /// The version of the attestation, which each write increments.
+    /// The version, which each write increments.
     pub version: u64,
     /// The service's calls, in the order of the catalog.
     pub calls: Vec<VerifiedCall>,
-    /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`].
+    /// The calls that the service no longer lists, oldest first: at most [`MAX_FORMER_CALLS`] calls.
     pub former: Vec<VerifiedCall>,
-    /// The time at which a method and address were last removed from the service. [`Timestamp::MAX`] if a former call
-    /// was dropped from the list: then every service that opens waits.
+    /// The time at which a call was last removed from the service. [`Timestamp::MAX`] if the list of former calls was
+    /// too long and a call was dropped; every new service then waits.
     pub left_at: Option<Timestamp>,
 }
 
-/// One operation, with its method and address.
+/// An operation, with its method and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedCall {
     /// The operation.
@@ -53,7 +53,7 @@ pub struct VerifiedCall {
     pub method: String,
     /// The operation's address.
     pub endpoint: Endpoint,
-    /// The operation's current payee and the delayed payee. Empty if the operation has no payment.
+    /// The operation's current payee and its delayed payee. Empty if the operation has no payment.
     pub payees: Vec<VerifiedPayee>,
 }
 
@@ -66,42 +66,42 @@ pub struct VerifiedPayee {
     pub pay_to: Address,
     /// The maximum price.
     pub most: Amount,
-    /// The time from which the payee may be paid. `None` if there was no delay.
+    /// The time from which the payee may be paid; `None` if there was no delay.
     pub from: Option<Timestamp>,
     /// Whether the catalog lists this payee as the operation's next payee.
     pub is_next: bool,
 }
 
-/// Since when, or from when, an operation's payee and price may be paid.
+/// Whether an operation's payee and price may be paid, or from when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayeeAge {
     /// The payee and price may be paid now.
     Old,
     /// The payee and price may be paid from this time.
     Young(Timestamp),
-    /// The payee and price are not attested yet.
+    /// The payee and price are not verified yet.
     Unattested,
 }
 
-/// The inputs of an attestation, apart from the service.
+/// The inputs of a verification, except the service.
 #[derive(Clone, Copy, Debug)]
 pub struct PayeeVerification<'a> {
-    /// The time of the attestation.
+    /// The time of the verification.
     pub at: Timestamp,
-    /// The delay of a new payee or a raised price.
+    /// The delay of a new payee or a higher price.
     pub delay: Duration,
-    /// The delay once a second operator has accepted the payee or price.
+    /// The delay after a second operator has accepted the payee or price.
     pub accepted_delay: Duration,
-    /// All attested services. They are needed for the first attestation of a service.
+    /// All verified services, which the first verification of a service needs.
     pub others: &'a [VerifiedService],
 }
 
-/// The maximum number of a service's former calls. With addresses of 2,048 bytes the former calls take a third of the
-/// 400 KB of a DynamoDB item.
+/// The maximum number of a service's former calls. With addresses of 2,048 bytes, this number of calls takes a third of
+/// the 400 KB of a DynamoDB item.
 pub const MAX_FORMER_CALLS: usize = 64;
 
-/// How much earlier than the attestation the catalog may put a payee into effect: the usual delay of a stream record,
-/// plus a difference between clocks.
+/// The maximum time by which the catalog may put a payee into effect before the verification's own start time: the
+/// usual delay of a stream record, plus a clock difference.
 const TOLERANCE: Duration = Duration::from_secs_u32(60);
 
 impl VerifiedPayee {
@@ -125,7 +125,7 @@ impl VerifiedPayee {
         self.network == other.network && self.pay_to == other.pay_to && other.most == self.most
     }
 
-    /// Returns whether the payee waits for a second operator without a time limit.
+    /// Returns whether the payee waits for a second operator, without a time limit.
     fn awaits_second(&self) -> bool {
         self.from == Some(Timestamp::MAX)
     }
@@ -159,7 +159,7 @@ impl VerifiedCall {
 }
 
 impl VerifiedService {
-    /// Creates an attestation that takes effect at once. A delayed payee keeps the start time of the catalog.
+    /// Creates a verification that takes effect at once. A delayed payee has the catalog's start time.
     pub fn effective_immediately(service: &Service, before: Option<&Self>, at: Timestamp) -> Self {
         let calls = service.operations.iter().map(|operation| {
             let next = operation.next.as_ref();
@@ -174,7 +174,7 @@ impl VerifiedService {
         }
     }
 
-    /// Creates the attestation with these calls that replaces the previous attestation.
+    /// Creates the next version of the verification, with these calls.
     fn replacing(before: Option<&Self>, service: ServiceId, calls: Vec<VerifiedCall>, at: Timestamp) -> Self {
         let is_listed = |known: &VerifiedCall| calls.iter().any(|call| call.has_same_call(known));
         let lost: Vec<VerifiedCall> = before
@@ -224,8 +224,8 @@ impl VerifiedService {
         }
     }
 
-    /// Returns the payees that this attestation adds or whose start time it changes, compared with the previous
-    /// attestation. For a service that opens for the first time, payees that may be paid at once are left out.
+    /// Returns the payees that this verification adds, or whose start time it changes. If the service is new, payees
+    /// that may be paid at once are omitted.
     pub fn changes_since<'a>(
         &'a self,
         before: Option<&'a Self>,
@@ -244,7 +244,7 @@ impl VerifiedService {
         })
     }
 
-    /// Returns whether the attestation differs from the previous attestation in more than the version.
+    /// Returns whether the verification differs from the previous verification, ignoring the version.
     pub fn differs_from(&self, before: Option<&Self>) -> bool {
         before.is_none_or(|before| {
             (&before.calls, &before.former, before.left_at) != (&self.calls, &self.former, self.left_at)
@@ -258,7 +258,7 @@ impl VerifiedService {
 }
 
 impl PayeeVerification<'_> {
-    /// Attests the service as the catalog lists it. Returns `None` if the service was never open.
+    /// Verifies the service as listed in the catalog. Returns `None` if the service was never available to agents.
     pub fn verify_service(&self, before: Option<&VerifiedService>, service: &Service) -> Option<VerifiedService> {
         if before.is_none() && !service.was_ever_open() {
             return None;
@@ -274,7 +274,7 @@ impl PayeeVerification<'_> {
         Some(VerifiedService::replacing(before, service.id, calls.collect(), self.at))
     }
 
-    /// Attests a service that was removed from the catalog.
+    /// Verifies a service that was removed from the catalog.
     pub fn verify_removed_service(&self, before: &VerifiedService) -> VerifiedService {
         VerifiedService::replacing(Some(before), before.service, Vec::new(), self.at)
     }
@@ -288,8 +288,8 @@ impl PayeeVerification<'_> {
     ) -> VerifiedPayee {
         let known = || before.into_iter().flat_map(|before| before.operation_payees(operation));
         let same = known().find(|known| known.is_same_payment(&wanted));
-        // The payee waited for a second operator and now has a start time, because an operator requested the payee
-        // again.
+        // An operator requested the payee again while it waited for a second operator, so the payee now has a start
+        // time.
         let is_requested_anew =
             |same: &VerifiedPayee| same.awaits_second() && wanted.is_next && !wanted.awaits_second();
         let from = if let Some(same) = same.filter(|same| !is_requested_anew(same)) {
@@ -310,7 +310,7 @@ impl PayeeVerification<'_> {
         } else {
             let own = self.end_of_delay(self.delay);
             match wanted.from {
-                // The catalog's start time applies, unless it is earlier than our own start time by more than the
+                // The catalog's start time applies, unless it is before this verification's start time by more than the
                 // tolerance.
                 Some(said) => own.map(|own| if own <= said.after(TOLERANCE) { said } else { own }),
                 None => own,
@@ -319,13 +319,13 @@ impl PayeeVerification<'_> {
         VerifiedPayee { from, ..wanted }
     }
 
-    /// Returns the time at which this delay ends. `None` if there is no delay.
+    /// Returns the end of this delay; `None` if the delay is zero.
     fn end_of_delay(&self, delay: Duration) -> Option<Timestamp> {
         (delay.micros() > 0).then(|| self.at.after(delay))
     }
 
-    /// Returns whether another service lists or listed a call of this operation but has no payee in effect with the same
-    /// wallet and at least this price, or whether another service recently lost a call.
+    /// Returns whether another service lists or listed a call of this operation without paying the same wallet at least
+    /// this price, or whether another service recently lost a call.
     fn is_listed_elsewhere(&self, service: &Service, operation: &Operation, wanted: &VerifiedPayee) -> bool {
         let mut others = self.others.iter().filter(|other| other.service != service.id);
         others.any(|other| {
@@ -352,7 +352,7 @@ fn verified_call(operation: &Operation, payees: Vec<VerifiedPayee>) -> VerifiedC
     }
 }
 
-/// Returns whether the service opens for the first time, so that no agent can have it enabled yet.
+/// Returns whether the service is new: no agent can have the service enabled yet.
 fn opens_first_time(before: Option<&VerifiedService>, service: &Service) -> bool {
     before.is_none() && !service.history.was_open
 }
@@ -384,7 +384,7 @@ mod tests {
             service = next(Some(&service), n, at);
         }
         assert_eq!((service.former.len(), service.left_at), (MAX_FORMER_CALLS, Some(at)));
-        // A call that is listed again is no longer a former call.
+        // If the call is listed again, it is no longer a former call.
         let again = next(Some(&service), 0, at);
         assert_eq!((again.former.len(), again.left_at), (MAX_FORMER_CALLS, Some(at)));
         for n in [MAX_FORMER_CALLS + 1, MAX_FORMER_CALLS + 2] {

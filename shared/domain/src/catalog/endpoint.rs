@@ -1,5 +1,5 @@
-//! The address of an operation, and which calls match the address. The address is a URL. Whole segments of the URL's
-//! path may be parameters (RFC 6570 level 1).
+//! An operation's address, and the calls that match the address. The address is a URL. Whole path segments may be
+//! parameters (RFC 6570 level 1).
 //!
 //! Invariants: an [`Endpoint`] without parameters matches one address. The value of a parameter is one path segment
 //! that is not empty and contains no encoded slash. Queries and fragments are not compared.
@@ -12,15 +12,15 @@ use url::{Host, Position, Url};
 /// An http or https address with optional path parameters: `https://api.example/v1/companies/{id}`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The URL. The braces of parameters are percent-encoded, as the URL standard writes braces in a path.
+    /// The URL. The braces of parameters are percent-encoded, because the URL standard encodes braces in paths.
     url: Url,
-    /// The address as it was written.
+    /// The address as the operator wrote it.
     text: String,
     parameters: Parameters,
 }
 
-/// Which path segments are parameters. The highest bit stands for the first segment. Therefore, of two values with the
-/// same number of parameters, the smaller value has the later first parameter.
+/// The path segments that are parameters, as bits. The highest bit stands for the first segment. Therefore, if two
+/// values have the same number of parameters, the smaller value has the later first parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameters(u64);
 
@@ -28,7 +28,8 @@ impl Parameters {
     /// No parameters.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Returns a sort key that puts the most literal endpoint first: fewer parameters, then a later first parameter.
+    /// Returns a sort key that sorts endpoints by the number of parameters, and then by the position of the first
+    /// parameter, latest first.
     pub(crate) const fn literalness(self) -> (u32, u64) {
         (self.0.count_ones(), self.0)
     }
@@ -38,25 +39,25 @@ impl Parameters {
     }
 }
 
-/// Returns the bit of a segment, or `None` for a segment beyond [`MAX_SEGMENTS`].
+/// Returns the bit of a segment; `None` for a segment beyond [`MAX_SEGMENTS`].
 fn segment_bit(segment: usize) -> Option<u64> {
     let place = u32::try_from(segment).ok()?;
     HIGHEST.checked_shr(place)
 }
 
 const HIGHEST: u64 = 1 << 63;
-/// The maximum number of segments of a path with parameters.
+/// The maximum number of path segments of an endpoint with parameters.
 const MAX_SEGMENTS: usize = 64;
 
 impl Endpoint {
-    /// What [`Endpoint::parse`] requires, for validation errors.
+    /// The requirements of [`Endpoint::parse`], for validation errors.
     pub const FORM: &'static str = "must be an http or https address; a path parameter is one whole segment, `{name}`, \
                                     and each name stands once";
 
-    /// Parses an address. Braces in the path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2), which
+    /// Parses an address. Braces in the path must enclose the name of a whole segment (RFC 6570 §2.3, §3.2.2). A name
     /// consists of letters, digits and `_`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
-        // The URL standard allows braces in a host name, but a reader would take them for a parameter.
+        // The URL standard allows braces in a host name, but a reader would mistake them for a parameter.
         let url = parse_web_url(text).filter(|url| !url.host_str().is_some_and(has_brace))?;
         let mut parameters = Parameters::NONE;
         let mut written = Vec::new();
@@ -77,7 +78,7 @@ impl Endpoint {
         Some(Self { url, text, parameters })
     }
 
-    /// Returns the address as it was written, with braces.
+    /// Returns the address as the operator wrote it, with braces.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -87,7 +88,7 @@ impl Endpoint {
         (self.parameters == Parameters::NONE).then_some(&self.url)
     }
 
-    /// Returns a URL that matches the endpoint: each parameter has the value `x`.
+    /// Returns a URL that matches the endpoint. Each parameter has the value `x`.
     pub(crate) fn example(&self) -> Url {
         let mut url = self.url.clone();
         let written = segments(&self.url).enumerate().map(|(index, segment)| {
@@ -102,8 +103,8 @@ impl Endpoint {
         url
     }
 
-    /// Returns whether calls of this endpoint may be paid on this network: the endpoint uses https, or the network is a
-    /// test network.
+    /// Returns whether calls of this endpoint may be paid on this network. They may if the endpoint uses https or the
+    /// network is a test network.
     pub fn may_be_paid_on(&self, network: Network) -> bool {
         network.is_testnet() || self.scheme() == "https"
     }
@@ -127,7 +128,7 @@ impl Endpoint {
     /// the same segments except at parameters.
     ///
     /// A segment with an encoded slash or backslash does not match a parameter, because some servers decode the segment
-    /// into two.
+    /// into two segments.
     pub fn is_called_at(&self, url: &Url) -> bool {
         let same_place = self.url.scheme() == url.scheme()
             && self.url.host() == url.host()
@@ -146,14 +147,14 @@ impl Endpoint {
         same_place && same_path && theirs.next().is_none()
     }
 
-    /// Returns the segment of a called URL that is the value of this path parameter, percent-encoded as it was sent.
+    /// Returns the segment of a called URL that is the value of this path parameter. Percent-encoding is preserved.
     pub(crate) fn parameter_value<'u>(&self, name: &str, url: &'u Url) -> Option<&'u str> {
         let mut both = segments(&self.url).zip(segments(url));
         both.find_map(|(ours, theirs)| (parameter_name(ours) == Some(name)).then_some(theirs))
     }
 
-    /// Returns whether some call could match both endpoints, because all segments that differ are a parameter in one of
-    /// the endpoints.
+    /// Returns whether some call could match both endpoints: in every segment that differs, one of the endpoints has a
+    /// parameter.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let same_place = self.url.scheme() == other.url.scheme()
             && self.url.host() == other.url.host()
@@ -170,18 +171,18 @@ impl Endpoint {
         self.parameters
     }
 
-    /// Returns the digest that all addresses that match the endpoint have in common: see [`address_digest`].
+    /// Returns a digest that is equal for all addresses that match the endpoint. See [`address_digest`].
     pub(crate) fn digest(&self) -> u64 {
         address_digest(&self.url, self.parameters)
     }
 
-    /// Returns the digest of the endpoint's scheme, host, port and number of segments: see [`url_length_digest`].
+    /// Returns the digest of the endpoint's scheme, host, port and number of segments. See [`url_length_digest`].
     pub(crate) fn length_digest(&self) -> u64 {
         url_length_digest(&self.url)
     }
 }
 
-/// Returns a digest that is equal for two URLs that differ only in these parameters ([`Endpoint::is_called_at`]), and
+/// Returns a digest that is equal for URLs that differ only in these parameters ([`Endpoint::is_called_at`]), and
 /// rarely equal for other URLs.
 pub(crate) fn address_digest(url: &Url, parameters: Parameters) -> u64 {
     let mut digest = url_hasher(url);
@@ -202,7 +203,7 @@ pub(crate) fn url_length_digest(url: &Url) -> u64 {
     digest.finish()
 }
 
-/// Returns a digest that is equal for all URLs of one host, whatever the scheme and port.
+/// Returns a digest that is equal for all URLs with the same host. Scheme and port are ignored.
 pub(crate) fn host_digest(host: Option<&Host<&str>>) -> u64 {
     let mut digest = DefaultHasher::new();
     host.hash(&mut digest);
@@ -238,7 +239,7 @@ fn contains_percent_encoded(segment: &str, digits: [u8; 2]) -> bool {
         .any(|three| matches!(three, [b'%', a, b] if a.eq_ignore_ascii_case(&high) && b.eq_ignore_ascii_case(&low)))
 }
 
-/// Returns the name in `%7Bname%7D`, which is how the URL standard writes `{name}` in a path. `None` for other segments.
+/// Returns the name in `%7Bname%7D`, the encoded form of `{name}` in a path; `None` for other segments.
 fn parameter_name(segment: &str) -> Option<&str> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -358,8 +359,8 @@ mod tests {
         }
     }
 
-    /// Endpoints with fewer parameters come first. Among equal numbers, the endpoint with the later first parameter
-    /// comes first.
+    /// Endpoints with fewer parameters come first. If the numbers are equal, the endpoint whose first parameter is
+    /// later comes first.
     #[test]
     fn literal_endpoints_precede_parameterized_ones() {
         let of = |text: &str| endpoint(&format!("https://a.example{text}")).parameters().literalness();

@@ -5,8 +5,7 @@
 //! ([`NextPricing`]) until the delay is over or a second operator accepts the change. The pricing is a function of the
 //! operation and the time ([`Operation::pricing_at`]), so no job has to run when the delay ends.
 //!
-//! The rule, which only [`Edit::apply`] implements:
-//!
+//! The rules, which only [`Edit::apply`] implements:
 //! - A pricing takes effect at once if it allows no payment, or if the same operation (id, method and address) already
 //!   pays the same payee at least as much. Every other pricing is delayed. Therefore an operation that is removed and
 //!   added again, moved, listed twice or given a new id counts as new and is delayed.
@@ -14,7 +13,8 @@
 //!   two exceptions. A call is delayed if another service that is or was open lists the same call and does not pay the
 //!   same payee as much. The whole service is delayed if another service that is or was open lost a call within the
 //!   delay.
-//! - A delayed pricing that is written again keeps its start time. Any other pricing replaces the delayed pricing.
+//! - If a delayed pricing is written again unchanged, its start time stays the same. Any other pricing replaces the
+//!   delayed pricing.
 //! - A change in a browser may have to wait for a second operator instead of the delay ([`Edit::awaits_second`]).
 
 use crate::{
@@ -22,50 +22,50 @@ use crate::{
     Timestamp,
 };
 
-/// The payee of a call and its price.
+/// The payee and the price of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pricing<'a> {
-    /// The same as [`Operation::price_model`].
+    /// See [`Operation::price_model`].
     pub price_model: &'a str,
-    /// The same as [`Operation::max_price`].
+    /// See [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// The same as [`Operation::payment`].
+    /// See [`Operation::payment`].
     pub payment: Option<&'a CatalogPayment>,
 }
 
-/// The delayed pricing of an operation.
+/// An operation's delayed pricing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextPricing {
-    /// The same as [`Operation::price_model`].
+    /// See [`Operation::price_model`].
     pub price_model: String,
-    /// The same as [`Operation::max_price`].
+    /// See [`Operation::max_price`].
     pub max_price: Option<Amount>,
-    /// The same as [`Operation::payment`]. A pricing without a payment is never delayed.
+    /// See [`Operation::payment`]. A pricing without a payment is never delayed.
     pub payment: CatalogPayment,
-    /// The time from which the pricing is in effect. [`Timestamp::MAX`] if the pricing waits for a second operator
+    /// The time from which the pricing is in effect; [`Timestamp::MAX`] if the pricing waits for a second operator
     /// without a time limit.
     pub from: Timestamp,
     /// The operator who requested the pricing.
     pub by: OperatorName,
 }
 
-/// The history of a service that the delay rule needs.
+/// The part of a service's history that determines delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListingHistory {
-    /// Whether the service was open in the past. Only relevant while the service is not open.
+    /// Whether the service was open in the past. Only used while the service is not open.
     pub was_open: bool,
-    /// The time at which a method and address were last removed from the service after the service first opened.
+    /// The time at which a call was last removed from the service, after the service first opened.
     pub removed_at: Option<Timestamp>,
 }
 
 impl Pricing<'_> {
-    /// Returns the maximum price of a call. `None` if the catalog has no maximum and the price is not fixed.
+    /// Returns the maximum price of a call; `None` if the catalog has no maximum and the price is not fixed.
     pub fn max_price(self) -> Option<Amount> {
         let fixed = self.payment.filter(|_| self.price_model == FIXED_PRICE);
         self.max_price.or(fixed.map(|payment| payment.amount))
     }
 
-    /// Returns the allowed payment and the network, or `None` if no payment is allowed.
+    /// Returns the allowed payment and its network; `None` if no payment is allowed.
     fn payable_payment(self) -> Option<(Network, Payable)> {
         let payment = self.payment?;
         let payable = Payable {
@@ -97,8 +97,7 @@ impl NextPricing {
         }
     }
 
-    /// Returns the time from which the pricing is in effect, or `None` if only a second operator can put it into
-    /// effect.
+    /// Returns the time from which the pricing is in effect; `None` if only a second operator can put it into effect.
     pub fn effective_from(&self) -> Option<Timestamp> {
         Some(self.from).filter(|from| *from < Timestamp::MAX)
     }
@@ -122,8 +121,8 @@ impl Operation {
         self.next.as_ref().filter(|next| at < next.from)
     }
 
-    /// Returns the operation as it is at this time. A delayed pricing that has taken effect replaces the operation's
-    /// own pricing.
+    /// Returns the operation at this time. If a delayed pricing has taken effect, it replaces the operation's own
+    /// pricing.
     #[must_use]
     pub fn at_time(&self, at: Timestamp) -> Self {
         let mut operation = self.clone();
@@ -137,14 +136,14 @@ impl Operation {
         operation
     }
 
-    /// Returns whether both are the same operation with the same method and address.
+    /// Returns whether both are the same operation, with the same method and address.
     fn is_same_operation(&self, other: &Self) -> bool {
         self.id == other.id && self.probe_target() == other.probe_target()
     }
 }
 
 impl Service {
-    /// Returns the service as it is at this time: see [`Operation::at_time`].
+    /// Returns the service at this time. See [`Operation::at_time`].
     #[must_use]
     pub fn at_time(&self, at: Timestamp) -> Self {
         Self {
@@ -164,7 +163,7 @@ impl Service {
         operations.filter_map(|one| Some(one.delayed_pricing(at)?.from)).min()
     }
 
-    /// Puts an operation's delayed pricing into effect. `by` must not be the operator who requested the pricing.
+    /// Puts an operation's delayed pricing into effect. Fails if `by` is the operator who requested the pricing.
     pub fn accept_delayed_pricing(
         &self,
         operation: OperationUuid,
@@ -183,7 +182,7 @@ impl Service {
     }
 }
 
-/// The reason that a pricing was not accepted.
+/// Why a pricing was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAccepted {
     /// The operation has no delayed pricing.
@@ -201,20 +200,21 @@ pub struct Edit<'a> {
     pub at: Timestamp,
     /// The delay of a new pricing.
     pub delay: Duration,
-    /// Whether a new pricing waits for a second operator, without a time limit, instead of the delay.
+    /// Whether a new pricing waits for a second operator, without a time limit, instead of for the delay.
     pub awaits_second: bool,
-    /// All services of the catalog, which are needed if the service [opens for the first time](Edit::opens_service). Without
-    /// the catalog the whole service is delayed.
+    /// All services in the catalog, which are needed if the service [opens for the first time](Edit::opens_service).
+    /// Without the catalog, the whole service is delayed.
     pub catalog: Option<&'a [Service]>,
 }
 
 impl Edit<'_> {
-    /// Returns whether this update opens the service: agents may enable it afterwards and could not before.
+    /// Returns whether this update opens the service, so that agents can enable the service for the first time or
+    /// again.
     pub fn opens_service(before: Option<&Service>, written: &Service) -> bool {
         written.is_open() && !before.is_some_and(Service::was_ever_open)
     }
 
-    /// Returns the service to store. `before` is the stored service. A next pricing in `written` is stored too.
+    /// Returns the service to store. `before` is the stored service. A delayed pricing in `written` is also stored.
     pub fn apply(self, before: Option<&Service>, written: Service) -> Service {
         let was_open = before.is_some_and(Service::was_ever_open);
         let opens = Self::opens_service(before, &written);
@@ -235,8 +235,8 @@ impl Edit<'_> {
             }
             let same = same.filter(|_| was_open);
             let waiting = same.and_then(|same| same.next.clone());
-            // If an operator writes a pricing that waits for a second operator, the pricing is requested again, with a
-            // delay. An update that only keeps the pricing does not request it again.
+            // If an operator writes a pricing that waits for a second operator, this is a new request, with a delay. An
+            // update that only keeps the pricing is no new request.
             let keeps =
                 |next: &NextPricing| operation.next.is_some() || self.awaits_second || next.effective_from().is_some();
             let next = waiting.filter(|next| next.as_pricing() == wanted && keeps(next));

@@ -1,10 +1,9 @@
-//! What live probes found about the catalog's operations.
+//! The results of live probes of the catalog's operations.
 //!
 //! A probe calls a provider without paying and reads the 402 response. The response may come from the provider or from
 //! an impersonator: a thief of the provider's keys, the next owner of the domain, or an attacker on the network path.
-//! Authorize signs only for the payee and price that the catalog lists, so a probe never changes the catalog. The
-//! result is stored separately ([`ProbeRecord`]) and shown to operators, who set every payment, including the first
-//! payment.
+//! Authorize signs only for the payee and price in the catalog, so a probe never changes the catalog. The result is
+//! stored separately ([`ProbeRecord`]) and shown to operators, who set every payment, including the first payment.
 //!
 //! Two labels are derived from the probes when the catalog is read: an operation's availability, and the trust status
 //! `probe_passed`. Neither affects payments.
@@ -20,7 +19,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a provider charges for a call.
+/// The price that a provider asks for a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quote {
     /// The provider requires this payment, which Purser can make.
@@ -29,15 +28,15 @@ pub enum Quote {
     Free,
 }
 
-/// The result of one probe of an operation: the price, or the reason that the price is unknown.
+/// The result of one probe of an operation: the price, or the reason why the price is unknown.
 pub type ProbeResult = Result<Quote, Obstacle>;
 
-/// The reason that a probe could not read an operation's price. Each reason has a name for operators and for storage.
+/// Why a probe could not read an operation's price. Each reason has a name, which is shown to operators and stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Obstacle {
-    /// The method is not safe to send.
+    /// The method may have side effects, so a probe does not send it.
     MethodNotProbed,
-    /// The address has parameters, for which a probe has no values.
+    /// The address has parameters, and a probe has no values for them.
     PathParameters,
     /// The address, or the target of a redirect, is not on the public internet.
     BlockedAddress,
@@ -45,13 +44,13 @@ pub enum Obstacle {
     UnknownHost,
     /// The connection failed or was closed early.
     Unreachable,
-    /// The provider did not respond in time.
+    /// The provider did not respond before the timeout.
     Timeout,
-    /// A redirect to an address that is not http or https, or from https to http.
+    /// The provider redirected to an address that is not http or https, or from https to http.
     BadRedirect,
     /// The provider sent more redirects than a probe follows.
     TooManyRedirects,
-    /// The response is longer than a probe reads.
+    /// The response is longer than the maximum that a probe reads.
     TooLarge,
     /// The response has a status other than success or 402.
     Status(u16),
@@ -85,7 +84,7 @@ impl Obstacle {
         (Self::NotPayable, "not_payable"),
     ];
 
-    /// Parses the name of an obstacle as [`fmt::Display`] writes it.
+    /// Parses an obstacle's name, as [`fmt::Display`] writes it.
     pub fn from_word(word: &str) -> Option<Self> {
         if let Some(status) = word.strip_prefix("status_") {
             let status = status.parse().ok().map(Self::Status)?;
@@ -98,7 +97,7 @@ impl Obstacle {
     }
 }
 
-/// Returns the payment that authorize would choose and sign for this 402 response ([`Offer::choose_cheapest`]).
+/// Returns the payment that authorize would choose for this 402 response ([`Offer::choose_cheapest`]).
 pub fn parse_requirements(requirement: &Value, network: Network) -> ProbeResult {
     match Offer::choose_cheapest(requirement, network) {
         Ok(offer) => Ok(Quote::Paid(CatalogPayment::from_requirements(&offer, network))),
@@ -118,7 +117,7 @@ impl From<NoOfferReason> for Obstacle {
     }
 }
 
-/// Writes the name, such as `timeout` or `status_500`.
+/// Writes the name, for example `timeout` or `status_500`.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Status(status) = self {
@@ -129,36 +128,35 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The latest probe of one operation, and the last response of any probe.
+/// The latest probe of an operation, and the last response of any probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// The called address: [`Operation::probe_target`]. A result for one address does not apply to another address.
+    /// The called address ([`Operation::probe_target`]). A result applies only to this address.
     pub target: Fingerprint,
     /// The time of the probe.
     pub at: Timestamp,
     /// The result of the probe.
     pub seen: ProbeResult,
-    /// The last price that a probe read, in this probe or an earlier probe, so that an outage does not hide a changed
-    /// price.
+    /// The last price that any probe read, so that an outage does not hide a changed price.
     pub answer: Option<Answer>,
 }
 
-/// The price in a provider's response, and since when the price is the same.
+/// The price in a provider's response, and the time since which the price is the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The price.
     pub quote: Quote,
-    /// The time of the first of the consecutive equal responses.
+    /// The time of the first of the latest consecutive equal responses.
     pub since: Timestamp,
 }
 
-/// The probe results of a service. The results are stored apart from the service, so that a probe without a change
-/// neither increments the catalog's version nor reloads a cache.
+/// A service's probe results. The results are stored apart from the service, so that a probe neither increments the
+/// catalog's version nor reloads a cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProbeRecord {
-    /// The number of recorded probe runs. Every write of a record is conditional on this number.
+    /// The version, which each recorded run increments. Every write of the record is conditional on the version.
     pub version: u64,
-    /// The time of an operator's latest request for a probe.
+    /// The time of the latest request for a probe by an operator.
     pub requested_at: Option<Timestamp>,
     /// The latest probe of each operation.
     pub operations: BTreeMap<OperationUuid, Probe>,
@@ -186,8 +184,8 @@ impl ProbeRecord {
         self.is_requested(operation) || !self.latest_probe(operation).is_some_and(seen_lately)
     }
 
-    /// Returns the price that an operation's provider charges, if it differs from the catalog's payment at this time,
-    /// and since when. Returns `None` if both agree or no price is known.
+    /// Returns the provider's price for an operation if it differs from the catalog's payment at this time, and the
+    /// time since which it differs. Returns `None` if both agree or no price is known.
     pub fn changed_payment(&self, operation: &Operation, at: Timestamp) -> Option<&Answer> {
         let answer = self.latest_probe(operation)?.answer.as_ref()?;
         let same = match (operation.pricing_at(at).payment, &answer.quote) {
@@ -225,7 +223,7 @@ impl Probe {
 
 impl ProbeRecord {
     /// Returns the record after a run of probes that began at `at`. Results of operations that the service no longer
-    /// has are dropped.
+    /// has are removed.
     #[must_use]
     pub fn with_results(
         &self,
@@ -266,20 +264,20 @@ impl ProbeRecord {
         }
     }
 
-    /// Returns the availability label of an operation, based on the operation's latest probe.
+    /// Returns an operation's availability label, from its latest probe.
     pub fn availability(&self, operation: &Operation) -> Availability {
         self.latest_probe(operation)
             .map_or(Availability::Unverified, Probe::availability)
     }
 
-    /// Returns whether a probe has read a price for every operation of the service, including that the operation is
-    /// free. Later failures change only the availability.
+    /// Returns whether probes have read a price for every operation of the service. A free operation counts. Later
+    /// failures change only the availability.
     pub fn has_passed(&self, service: &Service) -> bool {
         let answered = |operation| self.latest_probe(operation).is_some_and(|probe| probe.answer.is_some());
         !service.operations.is_empty() && service.operations.iter().all(answered)
     }
 
-    /// Returns the service with its probe results added, as API responses show it.
+    /// Returns the service with its probe results, as API responses show it.
     pub fn with_probe_labels(&self, service: &Service) -> Service {
         let mut shown = service.clone();
         for operation in &mut shown.operations {
@@ -293,7 +291,8 @@ impl ProbeRecord {
 }
 
 impl TrustStatus {
-    /// Returns the trust status of a service that passed the probes. A status that an operator set does not change.
+    /// Returns a service's trust status after the service passed its probes. A status that an operator set does not
+    /// change.
     #[must_use]
     pub const fn after_passed_probe(self) -> Self {
         match self {
@@ -388,7 +387,7 @@ mod tests {
         service(TrustStatus::Listed, vec![operation(1, endpoint, payment)])
     }
 
-    /// A price difference persists while the provider is down.
+    /// A difference is still reported while the provider is down.
     #[test]
     fn differing_probed_payments_are_reported_with_their_start_time() {
         let rows: [(&[ProbeResult], Option<u64>); 8] = [
@@ -495,7 +494,7 @@ mod tests {
         }
     }
 
-    /// If no payment requirements can be paid, the obstacle of the most suitable requirements is reported.
+    /// If no payment requirements can be paid, the obstacle of the best payment requirements is reported.
     #[test]
     fn probes_parse_payment_requirements_like_authorize() {
         let entry = |change: fn(&mut Value)| {

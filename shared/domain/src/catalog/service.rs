@@ -9,7 +9,7 @@ use crate::{
 use serde_json::Value;
 use url::Url;
 
-/// Declares enums for JSON, queries and storage. Each value of such an enum has one name.
+/// Declares enums with names. The same names are used in JSON, in queries and in storage.
 macro_rules! named {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:expr,)* })*) => {$(
         $(#[$doc])*
@@ -85,7 +85,7 @@ named! {
         Unverified = "unverified",
     }
 
-    /// The reason that no call of an operation can be paid.
+    /// Why no call of an operation can be paid.
     Unpayable {
         /// The catalog has no payment (payee, network and token) for the operation.
         NoPayment = "operation_has_no_payment",
@@ -93,8 +93,8 @@ named! {
         OtherNetwork = "operation_is_paid_on_another_network",
         /// The price is not fixed, and the catalog has no maximum price.
         NoMaximum = "operation_has_no_maximum_price",
-        /// The operation is called over plain HTTP on a main network, where anybody on the path could read and use the
-        /// payment.
+        /// The operation is called over plain HTTP on a main network, where anybody on the network path could read and
+        /// use the payment.
         PlainHttp = "operation_is_called_over_http",
     }
 }
@@ -104,7 +104,7 @@ named! {
 pub struct Service {
     /// The service's UUID.
     pub id: ServiceId,
-    /// The number of updates of this service. Every write is conditional on this number.
+    /// The version of the service, which each update increments. Every write is conditional on the version.
     pub version: u64,
     /// The slug, which is unique in the catalog and accepted instead of the UUID.
     pub slug: ServiceSlug,
@@ -118,17 +118,17 @@ pub struct Service {
     pub logo_url: Option<Url>,
     /// The subject of the service.
     pub category: Category,
-    /// Where the catalog got the service from.
+    /// The source from which the catalog got the service.
     pub source: String,
-    /// The stored trust status. API responses show `probe_passed` instead of a lower status once the service has passed
-    /// its probes ([`ProbeRecord`](crate::ProbeRecord)).
+    /// The stored trust status. If the service has passed its probes ([`ProbeRecord`](crate::ProbeRecord)), API
+    /// responses show `probe_passed` instead of a lower status.
     pub trust_status: TrustStatus,
-    /// Whether the service is in the curated set. Agents may use only services of this set (`docs/spec.md` §7,
-    /// `service_not_found`), and new agents start with the services of the set.
+    /// Whether the service is in the curated set. Agents may use only services in this set (`docs/spec.md` §7,
+    /// `service_not_found`), and new agents start with these services.
     pub curated: bool,
-    /// Its operations, in the order of the catalog.
+    /// The service's operations, in catalog order.
     pub operations: Vec<Operation>,
-    /// The history of the service that the delay rule for prices needs.
+    /// The part of the service's history that determines delays.
     pub history: ListingHistory,
 }
 
@@ -139,42 +139,41 @@ pub struct Operation {
     pub id: OperationUuid,
     /// The slug that agents send as `operation_id`; unique within the service.
     pub slug: OperationSlug,
-    /// The result of the latest live probe. The result is added when the catalog is read, and is not stored with the
-    /// operation.
+    /// The result of the latest live probe. It is not stored with the operation but added when the catalog is read.
     pub availability: Availability,
     /// The display name.
     pub label: String,
-    /// HTTP method of the provider endpoint.
+    /// The HTTP method of the call.
     pub method: String,
     /// The provider's address, which may have path parameters.
     pub endpoint: Endpoint,
-    /// The operation's category, like [`Service::category`].
+    /// The category of the operation. See [`Service::category`].
     pub category: Category,
     /// The type of execution, such as `sync`.
     pub execution: String,
-    /// The price model, such as [`FIXED_PRICE`]. `price_model`, `max_price` and `payment` apply until `next` takes
-    /// effect: see [`Operation::pricing_at`].
+    /// The price model, for example [`FIXED_PRICE`]. `price_model`, `max_price` and `payment` apply until `next` takes
+    /// effect. See [`Operation::pricing_at`].
     pub price_model: String,
     /// The expected price of a call. No check uses the estimate.
     pub estimated_price: Amount,
-    /// The maximum price of a call, which authorize enforces. Without a maximum, a fixed price is limited to the
+    /// The maximum price of a call, which authorize enforces. Without a maximum, the maximum of a fixed price is the
     /// payment's amount, and an operation with another price model can't be paid.
     pub max_price: Option<Amount>,
     /// The description of the parameters, as the provider publishes it.
     pub params: Value,
-    /// Whether the caller names the page to fetch, so that `allowed_domains` applies. If `None`, the category and the
+    /// Whether the caller chooses the page to fetch, so that `allowed_domains` applies. If `None`, the category and the
     /// slug decide ([`Operation::fetches_target`]).
     pub fetches_target: Option<bool>,
     /// The payment; `None` for operations that can't be paid.
     pub payment: Option<CatalogPayment>,
-    /// The delayed pricing that will replace the operation's own pricing.
+    /// The delayed pricing, which will replace the operation's own pricing.
     pub next: Option<NextPricing>,
 }
 
-/// The price model of operations whose calls all cost the same.
+/// The price model of operations with a fixed price per call.
 pub const FIXED_PRICE: &str = "fixed";
 
-/// An operation's payment in the catalog. Authorize signs for no other payee.
+/// An operation's payment in the catalog. Authorize pays no other payee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogPayment {
     /// The x402 scheme.
@@ -199,12 +198,12 @@ impl CatalogPayment {
     }
 }
 
-/// Counts of a service's operations, which the list shows instead of the operations.
+/// Numbers about a service's operations, which lists show instead of the operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aggregates {
     /// The number of operations.
     pub operations: usize,
-    /// The number of operations that have a payment, in the catalog or according to a probe.
+    /// The number of operations with a payment, in the catalog or according to a probe.
     pub paid: usize,
     /// The number of operations without a payment that served a probe for free.
     pub free: usize,
@@ -212,7 +211,7 @@ pub struct Aggregates {
     pub min_price: Amount,
 }
 
-/// The payee of an operation's call and its maximum price, according to the catalog.
+/// The payee and the maximum price of an operation's call, according to the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Payable {
     /// The only payee.
@@ -227,7 +226,7 @@ impl Service {
         self.curated && self.trust_status != TrustStatus::Disabled
     }
 
-    /// Returns the counts of operations at this time (`docs/spec.md` §2.1).
+    /// Returns the numbers about the operations at this time (`docs/spec.md` §2.1).
     pub fn aggregates(&self, at: Timestamp) -> Aggregates {
         let count = |paid: bool, seen: Availability| {
             let is_such = |one: &&Operation| match one.pricing_at(at).payment {
@@ -252,19 +251,18 @@ impl Service {
 }
 
 impl Operation {
-    /// Returns whether the operation has this method, in any case.
+    /// Returns whether the operation has this method, ignoring case.
     pub fn accepts_method(&self, method: &str) -> bool {
         self.method.eq_ignore_ascii_case(method)
     }
 
-    /// Returns the expected price of a call at this time: the payment's amount, or the estimate if there is no payment.
+    /// Returns the expected price of a call at this time: the payment's amount, or the estimate without a payment.
     pub fn expected_price(&self, at: Timestamp) -> Amount {
         let payment = self.pricing_at(at).payment;
         payment.map_or(self.estimated_price, |payment| payment.amount)
     }
 
-    /// Returns the payee and the maximum price of a call on this network at this time, or the reason that no call can
-    /// be paid.
+    /// Returns the payee and the maximum price of a call on this network at this time, or why no call can be paid.
     pub fn payable_limit(&self, network: Network, at: Timestamp) -> Result<Payable, Unpayable> {
         let pricing = self.pricing_at(at);
         let payment = pricing.payment.filter(|payment| payment.scheme == SCHEME);
@@ -281,7 +279,7 @@ impl Operation {
         })
     }
 
-    /// Returns the names of the parameters that name the page to fetch. Such a parameter has `"target": true` in its
+    /// Returns the names of the parameters that contain the page to fetch. Such a parameter has `"target": true` in its
     /// descriptor. The descriptors are an object by name, or a JSON schema with `properties`.
     pub fn target_parameters(&self) -> impl Iterator<Item = &str> {
         let by_name = [Some(&self.params), self.params.get("properties")];
@@ -291,9 +289,9 @@ impl Operation {
         })
     }
 
-    /// Returns whether the caller names the page to fetch, so that `allowed_domains` applies. The operator's setting
-    /// decides. Without a setting, the result is whether the operation or the service has the category `scrape`, or the
-    /// slug mentions scraping (`docs/decisions.md` §9).
+    /// Returns whether the caller chooses the page to fetch, so that `allowed_domains` applies. The operator's setting
+    /// decides. Without a setting, returns whether the operation or the service has the category `scrape`, or whether
+    /// the slug mentions scraping (`docs/decisions.md` §9).
     pub fn fetches_target(&self, service: Category) -> bool {
         self.fetches_target.unwrap_or_else(|| {
             service == Category::Scrape || self.category == Category::Scrape || self.slug.suggests_fetching()
@@ -301,23 +299,23 @@ impl Operation {
     }
 }
 
-/// The whole catalog, indexed by UUID, by slug and by address.
+/// The whole catalog, with indexes by UUID, slug and address.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The services, ordered by slug.
+    /// The services, sorted by slug.
     services: Vec<Service>,
-    /// The index of each service in `services`, ordered by id.
+    /// The index of each service in `services`, sorted by id.
     by_id: Vec<(ServiceId, usize)>,
-    /// The indexes of each operation and its service, ordered by the digest of the endpoint.
+    /// The index of each operation and of its service, sorted by the digest of the endpoint.
     by_endpoint: Vec<(u64, usize, usize)>,
-    /// The parameter positions of endpoints with parameters, ordered by length digest and then the most literal first.
+    /// The parameter positions of endpoints with parameters, sorted by length digest and then by literalness.
     templates: Vec<(u64, (u32, u64), Parameters)>,
-    /// The indexes of the services, ordered by the digest of the host.
+    /// The indexes of the services, sorted by the digest of the host.
     by_host: Vec<(u64, usize)>,
 }
 
 impl Catalog {
-    /// Creates a catalog of these services, ordered by slug.
+    /// Creates a catalog of these services.
     pub fn new(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.slug.cmp(&b.slug));
         let places = || services.iter().enumerate();
@@ -356,7 +354,7 @@ impl Catalog {
         }
     }
 
-    /// Returns all services, ordered by slug.
+    /// Returns all services, sorted by slug.
     pub fn services(&self) -> &[Service] {
         &self.services
     }
@@ -387,8 +385,8 @@ impl Catalog {
     }
 
     /// Returns the operations of open services that match a call with this method and address, each with its service,
-    /// in the order of the catalog. If endpoints with different parameters match, only the operations of the most
-    /// literal endpoint are returned.
+    /// in catalog order. If endpoints with different parameters match, only the operations with the fewest parameters
+    /// are returned.
     pub fn find_operations<'a>(
         &'a self,
         method: &'a str,
@@ -397,13 +395,13 @@ impl Catalog {
         self.operations_at(url, move |operation| operation.accepts_method(method))
     }
 
-    /// Like [`Catalog::find_operations`], but only for the operations that `is_asked_for` accepts.
+    /// Returns the operations like [`Catalog::find_operations`], but only those that `is_asked_for` accepts.
     fn operations_at<'a>(
         &'a self,
         url: &'a Url,
         is_asked_for: impl Fn(&Operation) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = (&'a Service, &'a Operation)> + Clone {
-        // A matching endpoint without parameters ends the search.
+        // If an endpoint without parameters matches, the search ends.
         let with_parameters = std::iter::once_with(|| self.parameter_patterns(url)).flatten();
         let mut forms = std::iter::once(Parameters::NONE).chain(with_parameters);
         let found = forms.find_map(|form| {
@@ -416,8 +414,8 @@ impl Catalog {
         found.into_iter().flatten()
     }
 
-    /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, the most
-    /// literal first.
+    /// Returns the parameter positions of the endpoints with this scheme, host, port and number of segments, fewest
+    /// parameters first.
     fn parameter_patterns(&self, url: &Url) -> impl Iterator<Item = Parameters> {
         let length = url_length_digest(url);
         let first = self.templates.partition_point(|(other, ..)| *other < length);
@@ -448,16 +446,15 @@ impl Catalog {
     }
 
     /// Returns the open service that a call without a matching operation probably belongs to: a service that lists the
-    /// address with another method, or else a service with an operation at the same host, on any port. Of several
-    /// services, the first service that has the named operation is returned, or else the first service in the order of
-    /// the catalog.
+    /// address with another method, or else a service with an operation at the same host, on any port. If there are
+    /// several such services, returns the first service that has the named operation, or else the first service in
+    /// catalog order.
     pub fn guess_service<'a>(&'a self, url: &'a Url, named: Option<&OperationSlug>) -> Option<&'a Service> {
         let at_address = self.operations_at(url, |_| true).map(|(service, _)| service);
         first_with_operation(at_address, named).or_else(|| first_with_operation(self.services_at_host(url), named))
     }
 
-    /// Returns the open services with an operation at the host of this address, on any port, in the order of the
-    /// catalog.
+    /// Returns the open services with an operation at this address's host, on any port, in catalog order.
     fn services_at_host(&self, url: &Url) -> impl Iterator<Item = &Service> {
         let digest = host_digest(url.host().as_ref());
         let first = self.by_host.partition_point(|(other, _)| *other < digest);
@@ -472,7 +469,7 @@ impl Catalog {
     }
 }
 
-/// Returns the first service that has the named operation, or else the first service.
+/// Returns the first service with the named operation, or else the first service.
 fn first_with_operation<'a>(
     services: impl Iterator<Item = &'a Service>,
     named: Option<&OperationSlug>,
@@ -564,8 +561,8 @@ mod tests {
     ];
 
     proptest! {
-        /// The index returns the same operations as a full search, in the same order: the most literal operations that
-        /// match the address.
+        /// The index returns the same operations as a full search, in the same order: the matching operations with the
+        /// fewest parameters.
         #[test]
         fn the_catalog_index_finds_the_same_operations_as_a_search(
             catalog in prop::collection::vec(addresses(ENDPOINTS), 0..8),
@@ -600,7 +597,7 @@ mod tests {
         }
     }
 
-    /// The service of the named operation is second, and the first service of the host is third.
+    /// The service with the named operation comes second, and the first service of the host third.
     #[test]
     fn unmatched_calls_are_attributed_to_a_service_by_address_first() {
         let slug = |text: &str| OperationSlug::parse(text).unwrap();
@@ -724,7 +721,7 @@ mod tests {
                 expected,
                 "{operation:?}"
             );
-            // On mainnets, operations over plain HTTP can't be paid.
+            // On main networks, operations over plain HTTP can't be paid.
             operation.endpoint = Endpoint::parse("http://a.example/").unwrap();
             let plain = operation.payable_limit(Network::Base, Timestamp::EPOCH);
             assert_eq!(
@@ -739,7 +736,7 @@ mod tests {
         }
     }
 
-    /// The setting is inferred from the categories and the slug.
+    /// Without a setting, the categories and the slug decide.
     #[test]
     fn target_fetching_is_declared_or_inferred() {
         let rows = [

@@ -1,4 +1,4 @@
-//! Builds and reads an event's data.
+//! The data of an event: builds and reads the fields.
 
 use crate::{Amount, Labels, Timestamp};
 use serde_json::{Map, Value};

@@ -7,8 +7,8 @@ use crate::{
 };
 
 named! {
-    /// The kind of an event. The kind's name is the `CloudEvents` `type`. The last part of the name is the version of
-    /// the data.
+    /// The kind of an event. The name of the kind is the `CloudEvents` `type`. The last part of the name is the version
+    /// of the data.
     EventKind {
         /// A payment was authorized and signed.
         PaymentAuthorized = "purser.payment.authorized.v1",
@@ -53,8 +53,8 @@ named! {
         AgentHandedOver = "purser.agent.handed_over.v1",
         /// A key was created.
         KeyCreated = "purser.key.created.v1",
-        /// A key was rotated or revoked. The key ends at once or after an overlap. A key that expires by its own scope
-        /// causes no event.
+        /// A key was rotated or revoked, and ends at once or after an overlap. A key that expires because of its scope
+        /// has no event.
         KeyEnded = "purser.key.ended.v1",
         /// A policy was created or updated.
         PolicyChanged = "purser.policy.changed.v1",
@@ -64,13 +64,13 @@ named! {
         RuleChanged = "purser.rule.changed.v1",
         /// A rule was removed.
         RuleRemoved = "purser.rule.removed.v1",
-        /// A payout address was set. The address can be used from `good_from` on.
+        /// A withdrawal address was set. The address can be used from `good_from` on.
         PayoutAddressNamed = "purser.payout_address.named.v1",
-        /// The payout address was removed.
+        /// The withdrawal address was removed.
         PayoutAddressRemoved = "purser.payout_address.removed.v1",
-        /// The wallet's balance fell below `below_units`. The event is repeated only after the balance has recovered.
+        /// The wallet's balance fell below `below_units`. The event occurs again only after the balance has recovered.
         WalletLow = "purser.wallet.low.v1",
-        /// Agents may now have the service enabled.
+        /// Agents may have the service enabled from now on.
         ServiceOpened = "purser.service.opened.v1",
         /// Agents may no longer have the service enabled.
         ServiceClosed = "purser.service.closed.v1",
@@ -78,8 +78,8 @@ named! {
         ServicePayeeChanged = "purser.service.payee_changed.v1",
         /// The price of an operation changed.
         ServicePriceChanged = "purser.service.price_changed.v1",
-        /// A change of an operation's payee or price was delayed until `from`. When the change takes effect, a further
-        /// event is published.
+        /// A change of an operation's payee or price was delayed until `from`. Another event is published when the
+        /// change takes effect.
         ServiceChangeDelayed = "purser.service.change_delayed.v1",
         /// A delayed change was withdrawn.
         ServiceChangeWithdrawn = "purser.service.change_withdrawn.v1",
@@ -93,11 +93,11 @@ named! {
         OwnerUnfrozen = "purser.owner.unfrozen.v1",
         /// A user requested a test event for a webhook.
         WebhookTest = "purser.webhook.test.v1",
-        /// The calls of a webhook fail. The event is only a notification and is never published.
+        /// The calls of a webhook fail. This event is only used for notifications and is never published.
         WebhookFailing = "purser.webhook.failing.v1",
     }
 
-    /// What an event's subject is.
+    /// The kind of an event's subject.
     EventTopic {
         /// An agent, identified by its id.
         Agent = "agent",
@@ -221,7 +221,7 @@ const FAILED_CALLS: &[Field] = &[
 ];
 
 impl EventKind {
-    /// Returns what the subject of events of this kind is.
+    /// Returns the kind of subject that events of this kind have.
     pub const fn topic(self) -> EventTopic {
         match self {
             Self::PaymentAuthorized
@@ -269,7 +269,7 @@ impl EventKind {
         self.topic().has_owner() && self != Self::WebhookFailing
     }
 
-    /// Returns every field of the event's data.
+    /// Returns all fields of the event's data.
     pub fn fields(self) -> impl Iterator<Item = &'static Field> {
         self.field_groups().iter().copied().flatten()
     }
@@ -312,7 +312,7 @@ impl EventKind {
 }
 
 impl EventTopic {
-    /// Returns whether events with this subject belong to one user, the owner.
+    /// Returns whether events with this kind of subject belong to one user, the owner.
     pub const fn has_owner(self) -> bool {
         match self {
             Self::Agent | Self::Person => true,

@@ -1,6 +1,6 @@
-//! Events for external programs in the `CloudEvents` 1.0 format: one event for each change.
+//! Events for external programs, in the `CloudEvents` 1.0 format: one event per change.
 //!
-//! Invariants: the same change always gets the same event id. An event has exactly the fields of its kind (`kind.rs`),
+//! Invariants: the same change always has the same event id. An event has exactly the fields of its kind (`kind.rs`),
 //! so it contains no secret and no text from a caller.
 //!
 //! `shared/store/src/stream` derives the events from stored changes. The functions decide who receives an event.

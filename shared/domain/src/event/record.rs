@@ -18,20 +18,20 @@ pub struct Event {
     data: EventData,
 }
 
-/// An event's id: a `UUIDv8` of the hash of the parts that identify the change. The same change always gets the same
+/// An event's id: a `UUIDv8` from the hash of the parts that identify the change. The same change always has the same
 /// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(Uuid);
 
 impl EventId {
-    /// Derives the event's id from the kind and from `parts`, which identify the change (such as the row's key and the
-    /// transition).
+    /// Derives the event's id from the kind and from `parts`. The parts identify the change, for example the row's key
+    /// and the transition.
     pub fn derive(kind: EventKind, parts: &[&dyn fmt::Display]) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/event/v1\0");
         hash.update(kind.name());
         for part in parts {
-            // No part contains a zero byte, so two lists of parts can't have the same input.
+            // No part contains a zero byte, so two different lists of parts give different inputs.
             hash.update([0]);
             hash.update(part.to_string());
         }
@@ -55,7 +55,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The deployment that publishes an event, as a URI: `purser:` and the deployment's name.
+/// The deployment that publishes an event, as a URI: `purser:` followed by the deployment's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventSource(String);
 
@@ -135,7 +135,7 @@ impl fmt::Display for EventSubject {
     }
 }
 
-/// Why an event is invalid: a field is missing, is unknown or has a wrong format.
+/// Why an event is invalid: a field is missing, unknown or malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is missing, unknown or wrong")]
 pub struct EventError {
@@ -195,7 +195,7 @@ impl Event {
         })
     }
 
-    /// Parses the JSON form. Fields that Purser does not publish are rejected.
+    /// Parses the JSON form. Rejects fields that this service does not publish.
     pub fn parse(bytes: &[u8]) -> Result<Self, EventError> {
         let members: Map<String, Value> = serde_json::from_slice(bytes).map_err(|_| EventError::at_field(""))?;
         let known = [
@@ -286,12 +286,12 @@ impl Event {
         &self.subject
     }
 
-    /// Returns the user whom the event belongs to. `None` if the event concerns a service or the deployment.
+    /// Returns the user who owns the event; `None` if the event concerns a service or the deployment.
     pub const fn owner(&self) -> Option<&UserId> {
         self.owner.as_ref()
     }
 
-    /// Returns the agent that the event concerns, if the subject is an agent.
+    /// Returns the agent that the event concerns; `None` if the subject is not an agent.
     pub const fn agent(&self) -> Option<AgentId> {
         match self.subject {
             EventSubject::Agent(agent) => Some(agent),

@@ -1,7 +1,7 @@
 //! The inputs of a decision as JSON documents, and the hashes of these documents.
 //!
-//! A hash is the SHA-256 of the document in RFC 8785 form. The documents contain no secrets. Of the agent's record they
-//! contain only what the evaluation uses: the status and the rules.
+//! A hash is the SHA-256 of the document in RFC 8785 form. The documents contain no secrets. From the agent's record,
+//! they contain only the parts that the evaluation uses: the status and the rules.
 
 use crate::{Agent, Amount, EnabledService, Operation, Pricing, ReplayInputs, RuleKind, Service, Timestamp, Vendor};
 use serde_json::{Value, json};
@@ -36,14 +36,14 @@ impl fmt::Display for DocumentHash {
 pub struct InputDocuments {
     /// The agent's status and rules.
     pub agent: Value,
-    /// The policy. `null` if the service was never enabled.
+    /// The policy; `null` if the service was never enabled.
     pub policy: Value,
-    /// The service and operation of the catalog, with the pricing at the time of the decision.
+    /// The service and the operation from the catalog, with the pricing at the time of the decision.
     pub service: Value,
 }
 
 impl InputDocuments {
-    /// Creates the documents for the inputs of a decision at this time.
+    /// Creates the documents of a decision's inputs at this time.
     pub fn new(inputs: &ReplayInputs<'_>, at: Timestamp) -> Self {
         Self {
             agent: agent_document(inputs.agent),
@@ -54,7 +54,7 @@ impl InputDocuments {
         }
     }
 
-    /// Returns the three documents as one JSON object.
+    /// Returns the three documents as a JSON object.
     pub fn to_json(&self) -> Value {
         json!({"agent": self.agent, "policy": self.policy, "service": self.service})
     }
@@ -83,7 +83,7 @@ fn agent_document(agent: &Agent) -> Value {
     })
 }
 
-/// Returns the parameters of a rule, without the kind.
+/// Returns a rule's parameters, without the kind.
 pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
     let slugs = |services: &Option<Vec<crate::ServiceSlug>>| {
         let services = services.as_ref();
@@ -163,7 +163,7 @@ fn policy_document(enabled: &EnabledService, agent: &Agent) -> Value {
         "enabled_operations": operations.map(|slugs| slugs.iter().map(ToString::to_string).collect::<Vec<_>>()),
         "allowed_domains": policy.allowed_domains.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    // A temporary limit increase by an earlier owner has no effect.
+    // A temporary limit increase that an earlier owner granted has no effect.
     let raise = policy.raise.as_ref().filter(|raise| raise.by == agent.owner);
     if let (Some(raise), Some(members)) = (raise, document.as_object_mut()) {
         let raise = json!({

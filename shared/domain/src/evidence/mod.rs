@@ -1,4 +1,4 @@
-//! Evidence of decisions and payments for readers without access to this deployment's data: JSON documents whose hashes
+//! Evidence of decisions and payments for readers who have no access to this deployment: JSON documents whose hashes
 //! any tool can recompute. Signatures and the log of statements are in `shared/evidence`.
 
 pub(crate) mod inputs;

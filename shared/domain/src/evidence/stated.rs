@@ -1,4 +1,4 @@
-//! Replays a decision from its signed statement and the documents of its inputs.
+//! Replays a decision from its signed statement and from the documents of its inputs.
 //!
 //! The statement and the documents are parsed into the types of the evaluation. Before the replay, both are serialized
 //! again and compared with the originals. If anything differs, the replay is rejected, because a field was skipped or
@@ -32,15 +32,15 @@ pub enum NoReplay {
     /// This version can't parse the documents.
     #[error("the documents of the inputs have members that this version does not read")]
     Documents,
-    /// The decision depends on call parameters or an estimated price, which the documents do not contain.
+    /// The decision depends on call parameters or on an estimated price, which the documents do not contain.
     #[error(
         "the decision depends on what the document of the catalog entry does not have: the parameter that names the target, or an estimated price"
     )]
     NotDocumented,
 }
 
-/// Replays the decision of a statement and returns the differences. An empty list means the same decision. `inputs` has
-/// the documents `agent`, `policy` and `service`. Signatures are not verified here.
+/// Replays the decision in a statement and returns the differences. An empty list means that the replay makes the same
+/// decision. `inputs` contains the documents `agent`, `policy` and `service`. The caller must verify the signatures.
 pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDifference>, NoReplay> {
     let hashes = Object(payload).object_field("inputs").ok_or(NoReplay::NoInputs)?;
     let document = |name| inputs.get(name).cloned().ok_or(NoReplay::NoInputs);
@@ -94,7 +94,7 @@ pub fn replay_stated(payload: &Value, inputs: &Value) -> Result<Vec<ReplayDiffer
     }
 }
 
-/// A JSON object of a document. Reading a field that is missing or has a wrong format returns `None`.
+/// A JSON object in a document. Reading a field that is missing or malformed returns `None`.
 #[derive(Clone, Copy)]
 struct Object<'a>(&'a Value);
 
@@ -138,7 +138,7 @@ impl<'a> Object<'a> {
         self.0.get(name)?.as_array()?.iter().map(Object).map(read).collect()
     }
 
-    /// Reads a field that may be null. `read` reads any other value.
+    /// Reads a field that may be null. `read` reads the value if it is not null.
     #[expect(clippy::option_option, reason = "a missing member is not null")]
     fn nullable_field<T>(self, name: &str, read: impl FnOnce(Self, &str) -> Option<T>) -> Option<Option<T>> {
         if self.0.get(name)?.is_null() {
@@ -199,8 +199,8 @@ fn parse_check(check: Object<'_>) -> Option<Check> {
     })
 }
 
-/// Parses the agent's document. The name and the owner are empty, as in the parsed [`LimitIncrease`], because the checks only
-/// compare the two owners.
+/// Parses the agent's document. The name and the owner are empty, also in the parsed [`LimitIncrease`], because the
+/// checks only compare the two owners.
 fn parse_agent(document: Object<'_>) -> Option<Agent> {
     let rule = |rule: Object<'_>| {
         Some(Rule {
@@ -231,7 +231,7 @@ fn parse_agent(document: Object<'_>) -> Option<Agent> {
     })
 }
 
-/// Parses a rule; the inverse of [`rule_parameters`](super::inputs::rule_parameters).
+/// Parses a rule. This is the inverse of [`rule_parameters`](super::inputs::rule_parameters).
 fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
     let slugs = |of: Object<'_>, name: &str| of.text_list_field(name, ServiceSlug::parse);
     let services = || rule.nullable_field("services", slugs);
@@ -348,7 +348,7 @@ fn parse_service(document: Object<'_>) -> Option<Service> {
     })
 }
 
-/// Parses an operation with the pricing of the document, which is the pricing at the time of the decision.
+/// Parses an operation. The document contains the pricing at the time of the decision.
 fn parse_operation(document: Object<'_>) -> Option<Operation> {
     let payment = |payment: Object<'_>| {
         Some(CatalogPayment {

@@ -1,7 +1,7 @@
-//! Statements about a decision or a payment: the payloads of documents that this deployment signs.
+//! Statements about a decision or a payment: the payloads of the documents that this deployment signs.
 //!
-//! A statement is a function of stored rows, so it is always the same for the same rows. A statement contains neither
-//! the agent's own statements about a call (`metadata`) nor the names of agents, users or labels.
+//! A statement is a function of stored rows, so the same rows always give the same statement. A statement does not
+//! contain the agent's own data about a call (`metadata`), the names of agents and users, or labels.
 
 use crate::{
     AgentId, Amount, Approval, ApprovalChange, ApprovalId, CallDescription, Check, ConfirmationReverted,
@@ -10,11 +10,11 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The kind of a statement about a decision, in the field `statement`.
+/// The value of `statement` in a statement about a decision.
 pub const DECISION_STATEMENT: &str = "purser.decision.v1";
-/// The kind of a statement about a receipt, in the field `statement`.
+/// The value of `statement` in a receipt.
 pub const RECEIPT_STATEMENT: &str = "purser.receipt.v1";
-/// The kind of a statement about a change, in the field `statement`.
+/// The value of `statement` in a statement about a change.
 pub const CHANGE_STATEMENT: &str = "purser.change.v1";
 
 /// The ids of a decision about a purchase.
@@ -35,7 +35,7 @@ pub struct DecisionIds {
 }
 
 impl DecisionIds {
-    /// Returns the ids of the decision that allowed this purchase, or `None` for a withdrawal.
+    /// Returns the ids of the decision that allowed this purchase; `None` for a withdrawal.
     pub fn from_settlement(settlement: &Settlement) -> Option<Self> {
         Self::from_terms(&settlement.terms)
     }
@@ -52,7 +52,7 @@ impl DecisionIds {
         })
     }
 
-    /// Returns the ids of a block or an escalation.
+    /// Returns the ids of a block or of an escalation.
     pub const fn from_denial(refusal: &LoggedDenial) -> Self {
         Self {
             transaction: refusal.transaction,
@@ -65,7 +65,7 @@ impl DecisionIds {
     }
 }
 
-/// Returns the `decision_hash` of an allowed purchase that is about to be stored, or `None` for a withdrawal.
+/// Returns the `decision_hash` of an allowed purchase before it is stored; `None` for a withdrawal.
 pub fn allow_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Option<DocumentHash> {
     let ids = DecisionIds::from_terms(terms)?;
     let decision = &RecordedDecision::from_terms(terms, call)?;
@@ -73,7 +73,7 @@ pub fn allow_decision_hash(terms: &SettlementTerms, call: CallDescription) -> Op
     Some(StatedDecision { ids, decision, inputs }.decision_hash())
 }
 
-/// Returns the `decision_hash` of a block or an escalation that is about to be stored, on the deployment's network.
+/// Returns the `decision_hash` of a block or an escalation before it is stored, on the deployment's network.
 pub fn rejection_decision_hash(record: &DecisionRecord, network: Network) -> DocumentHash {
     let ids = DecisionIds {
         transaction: record.transaction,
@@ -88,7 +88,7 @@ pub fn rejection_decision_hash(record: &DecisionRecord, network: Network) -> Doc
     StatedDecision { ids, decision, inputs }.decision_hash()
 }
 
-/// The content of a statement about a decision.
+/// The content of a decision's statement.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedDecision<'a> {
     /// The ids of the decision.
@@ -100,9 +100,9 @@ pub struct StatedDecision<'a> {
 }
 
 impl StatedDecision<'_> {
-    /// Returns the `decision_hash`, which the caller receives with the decision and the statement repeats: the hash of
-    /// the object with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does
-    /// not depend on the inputs.
+    /// Returns the `decision_hash`, which is in the response to the caller and in the statement: the hash of the object
+    /// with `transaction_id`, `settlement_id`, `approval_id`, `facts`, `result` and `reason`. The hash does not depend
+    /// on the inputs.
     pub fn decision_hash(&self) -> DocumentHash {
         DocumentHash::digest(&self.hash_input())
     }
@@ -189,8 +189,8 @@ fn check_json(check: &Check) -> Value {
     })
 }
 
-/// Returns the payload of the statement about a confirmed payment or withdrawal by this deployment. Returns `None` if
-/// the settlement is not confirmed.
+/// Returns the payload of this deployment's statement about a confirmed payment or withdrawal; `None` if the settlement
+/// is not confirmed.
 pub fn receipt_payload(settlement: &Settlement, issuer: &EventSource) -> Option<Value> {
     let SettlementState::Confirmed {
         tx_hash,
@@ -242,8 +242,8 @@ fn payment_json(terms: &SettlementTerms) -> Map<String, Value> {
         .collect()
 }
 
-/// Returns whether the logged statement about a payment's decision or receipt names a different payment than the
-/// record. For the receipt of an earlier confirmation, the transaction is not compared.
+/// Returns whether a logged statement (a decision or a receipt) contains a different payment than the record. The
+/// transaction is not compared if the receipt belongs to an earlier confirmation.
 pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
     let Some(stated) = payload.get("settlement").or_else(|| payload.get("facts")) else {
         return true;
@@ -260,10 +260,10 @@ pub fn names_other_payment(payload: &Value, settlement: &Settlement) -> bool {
     members.any(|(name, value)| stated.get(name).is_some_and(|stated| stated != value))
 }
 
-/// A later change to a payment that has a statement.
+/// A later change of a payment that has a statement.
 #[derive(Clone, Copy, Debug)]
 pub enum PaymentChange<'a> {
-    /// The confirmation was reverted. The receipt is the receipt of the reverted confirmation, if it is in the log.
+    /// The confirmation was reverted. Contains the receipt of the reverted confirmation, if the log contains it.
     Reversal(&'a ConfirmationReverted, Option<LoggedReceipt>),
     /// The payment expired, and the amount was released at this time.
     Release(Timestamp),
@@ -281,8 +281,8 @@ pub struct LoggedReceipt {
 }
 
 impl PaymentChange<'_> {
-    /// Returns the payload of the statement about this change by this deployment. `call` is the payment's call, because
-    /// the statement names the decision by its hash. A withdrawal has no call.
+    /// Returns the payload of this deployment's statement about the change. `call` is the payment's call, which is
+    /// needed to compute the decision's hash. A withdrawal has no call.
     pub fn to_json(self, terms: &SettlementTerms, call: Option<CallDescription>, issuer: &EventSource) -> Value {
         let (name, at, transaction, changed_receipt) = match self {
             Self::Reversal(reverted, receipt) => {
@@ -315,7 +315,7 @@ impl PaymentChange<'_> {
     }
 }
 
-/// The content of a statement about an approval request's change.
+/// The content of a statement about a change of an approval request.
 #[derive(Clone, Copy, Debug)]
 pub struct StatedApproval<'a> {
     /// The approval request.
@@ -329,7 +329,7 @@ pub struct StatedApproval<'a> {
 }
 
 impl StatedApproval<'_> {
-    /// Returns the payload of the statement by this deployment. The payload names no user, because only the agent's owner
+    /// Returns the payload of this deployment's statement. The payload contains no user, because only the agent's owner
     /// decides.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;

@@ -1,7 +1,7 @@
-//! An entry of the decision history: one decision about a payment, with the current state of the settlement.
+//! An entry of the decision history: one decision about a payment, with the settlement's current state.
 //!
 //! An entry is a pure function of the row that records the decision, so the entry can be recomputed from that row. An
-//! entry has the fields that lists show and filter by. The checks and the call are only in the row.
+//! entry has the fields that lists show and filter by. Only the row contains the checks and the call.
 
 use crate::{
     ALLOWED_REASON, Address, AgentId, Amount, ApprovalId, Check, CheckName, CheckOutcome, ConfirmationReverted, Day,
@@ -14,14 +14,14 @@ use uuid::Uuid;
 /// One decision: an allow, a block, an escalation, a reverted confirmation or a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryEntry {
-    /// The position in the decision history: a `UUIDv7` of the decision's time. The position is the settlement's id if
-    /// there is a settlement, and otherwise the decision's own id.
+    /// The position in the decision history: a `UUIDv7` with the decision's time. The position is the settlement's id
+    /// if the decision has a settlement, and otherwise the decision's own id.
     pub place: Uuid,
     /// The agent.
     pub agent: AgentId,
-    /// The agent's name when the entry was last written.
+    /// The agent's name at the last write of the entry.
     pub agent_name: String,
-    /// The agent's labels when the entry was last written.
+    /// The agent's labels at the last write of the entry.
     pub labels: Labels,
     /// The id of the decision.
     pub transaction: TransactionId,
@@ -33,21 +33,21 @@ pub struct HistoryEntry {
     pub key: Option<KeyId>,
     /// The service.
     pub service: Option<ServiceId>,
-    /// The operation, if it is known.
+    /// The operation, if known.
     pub operation: Option<OperationSlug>,
     /// The amount.
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// Why the decision was made: `x402_authorized`, the reason for a denial, `confirmation_vanished`, or `paid_out`.
+    /// The reason for the decision: `x402_authorized`, the reason for a denial, `confirmation_vanished`, or `paid_out`.
     pub reason: String,
-    /// The version of the policy that the decision was based on.
+    /// The version of the policy that was evaluated.
     pub policy_version: Option<u64>,
     /// The approval that this decision requested or used.
     pub approval: Option<ApprovalId>,
-    /// Details of a block or an escalation, otherwise `None`.
+    /// Details of a block or an escalation; `None` for other decisions.
     pub refusal: Option<HistoryDenial>,
-    /// Details of an allowed payment or a withdrawal, otherwise `None`.
+    /// Details of an allowed payment or a withdrawal; `None` for other decisions.
     pub payment: Option<HistoryPayment>,
     /// The settlement whose confirmation was reverted.
     pub reverted: Option<SettlementId>,
@@ -62,11 +62,11 @@ pub struct HistoryDenial {
     pub rule: String,
     /// The host that was not allowed.
     pub hostname: Option<String>,
-    /// The limit of the check that failed, if the check has a limit.
+    /// The limit of the failed check, if the check has a limit.
     pub limit: Option<Amount>,
-    /// How much of that limit earlier payments had used.
+    /// The part of that limit that earlier payments had used.
     pub used: Option<Amount>,
-    /// How long the decision took.
+    /// The duration of the decision, in milliseconds.
     pub latency_ms: u64,
 }
 
@@ -81,11 +81,11 @@ pub struct HistoryPayment {
     pub valid_before: Timestamp,
     /// The state of the settlement.
     pub state: SettlementState,
-    /// The daily cap or budget with the largest used share, including this payment. `None` for a withdrawal.
+    /// The daily cap or budget with the largest used share, including this payment; `None` for a withdrawal.
     pub nearest: Option<LimitUse>,
 }
 
-/// How much of a daily cap or a budget is used.
+/// The used part of a daily cap or a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     /// The used amount.
@@ -94,7 +94,7 @@ pub struct LimitUse {
     pub limit: Amount,
 }
 
-/// Compares the used shares, and the limits if the shares are equal.
+/// Compares the used shares; if they are equal, compares the limits.
 impl Ord for LimitUse {
     fn cmp(&self, other: &Self) -> Ordering {
         // Compares used / limit without a division.
@@ -111,7 +111,7 @@ impl PartialOrd for LimitUse {
 }
 
 impl LimitUse {
-    /// Returns the daily cap or budget with the largest used share, after a payment of this amount.
+    /// Returns the daily cap or budget with the largest used share after a payment of this amount.
     fn nearest_limit(checks: &[Check], amount: Amount) -> Option<Self> {
         let of = |check: &Check| {
             let is_window = matches!(check.name, CheckName::Day | CheckName::Budget);
@@ -217,25 +217,25 @@ impl HistoryEntry {
         }
     }
 
-    /// Returns the settlement that was authorized, withdrawn or reverted.
+    /// Returns the settlement that was authorized or reverted.
     pub fn settlement_id(&self) -> Option<SettlementId> {
         let own = self.payment.as_ref().map(|_| SettlementId::from_uuid(self.place));
         own.or(self.reverted)
     }
 
-    /// Returns the day whose sums include the entry: the day of the entry's position.
+    /// Returns the day whose sums include the entry, from the entry's position.
     pub fn day(&self) -> Day {
-        // Positions of all kinds have the same form.
+        // All positions have the form of a settlement id.
         Day::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// Returns the hour whose sum includes the entry: the hour of the entry's position.
+    /// Returns the hour whose sum includes the entry, from the entry's position.
     pub fn hour(&self) -> Hour {
         Hour::containing(SettlementId::from_uuid(self.place).authorized_at())
     }
 
-    /// Returns how much the entry adds to the sum of its hour: the amount of an allowed payment, until the payment is
-    /// released.
+    /// Returns the amount that the entry adds to the sum of its hour: the amount of an allowed payment until the
+    /// payment is released.
     pub fn amount_in_hour(&self) -> Amount {
         match (self.result, self.settlement_state()) {
             (DecisionResult::Allow, Some(SettlementState::Authorized | SettlementState::Confirmed { .. })) => {
@@ -250,7 +250,8 @@ impl HistoryEntry {
         self.payment.as_ref().map(|payment| &payment.state)
     }
 
-    /// Returns how much the entry adds to the sums of its day. A withdrawal adds nothing, because it is not a purchase.
+    /// Returns the amounts that the entry adds to the sums of its day. A withdrawal adds nothing, because it is not a
+    /// purchase.
     pub fn usage_sums(&self) -> UsageTotals {
         let none = UsageTotals::default();
         match (self.result, self.settlement_state()) {
@@ -283,7 +284,7 @@ impl HistoryEntry {
     }
 }
 
-/// Returns the check that denied or escalated a payment: the first check that failed.
+/// Returns the check that denied or escalated a payment, which is the first failed check.
 fn find_failed_check(refusal: &LoggedDenial) -> Option<&Check> {
     refusal
         .checks

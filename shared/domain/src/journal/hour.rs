@@ -3,7 +3,7 @@
 use crate::{Day, Timestamp};
 use std::fmt;
 
-/// An hour in UTC.
+/// An hour of a day in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hour(u32);
 
@@ -11,13 +11,13 @@ impl Hour {
     pub(crate) const SECONDS: u64 = 3_600;
     const OF_A_DAY: u32 = 24;
 
-    /// Returns the UTC hour of this time.
+    /// Returns the UTC hour that contains this time.
     pub fn containing(at: Timestamp) -> Self {
-        // The last possible hour is in the year 9999: 71 million hours.
+        // The last possible hour, in the year 9999, is about 71 million.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// Returns an hour of a day. `None` if `hour` is not between 0 and 23.
+    /// Returns an hour of a day; `None` if `hour` is above 23.
     pub fn new_in_day(day: Day, hour: u8) -> Option<Self> {
         let hour = u32::from(hour);
         let first = Self::containing(day.start_time());
@@ -29,7 +29,7 @@ impl Hour {
         Day::containing(self.start_time())
     }
 
-    /// Returns the hour's number within the day, from 0 to 23.
+    /// Returns the hour of the day, from 0 to 23.
     pub fn hour_of_day(self) -> u8 {
         // A remainder modulo 24 is at most 23.
         u8::try_from(self.0 % Self::OF_A_DAY).unwrap_or_default()
@@ -48,7 +48,7 @@ impl Hour {
     }
 }
 
-/// Writes the date and both ends of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
+/// Writes the date and the start and end of the hour: `2026-11-21, 14:00 to 15:00 UTC`.
 impl fmt::Display for Hour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hour = self.hour_of_day();

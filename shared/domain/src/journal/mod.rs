@@ -1,4 +1,4 @@
-//! The decision history: one entry for each decision about a payment, ordered by time, for the agent's owner.
+//! The decision history of an owner's agents: one entry per decision about a payment, in order of time.
 
 pub(crate) mod entry;
 pub(crate) mod hour;

@@ -1,7 +1,7 @@
 //! Sums over the entries of the decision history, and days.
 //!
-//! Invariant: an entry counts on the day of the decision, even if the state changed later. Therefore a day's authorized
-//! sum can be compared with the confirmed and released sums of the same day.
+//! Invariant: an entry counts on the day of the decision, even if the settlement's state changes later. Therefore a
+//! day's authorized sum can be compared with the confirmed and released sums of the same day.
 
 use crate::{Amount, Timestamp};
 use std::fmt;
@@ -46,8 +46,8 @@ impl UsageTotals {
         self.authorized.minus(settled).unwrap_or(Amount::ZERO)
     }
 
-    /// Subtracts `other`. A negative difference becomes zero. It occurs if an agent's ownership was transferred while a
-    /// payment was pending, because each owner's sums contain only the changes during their ownership.
+    /// Subtracts `other`. A negative difference becomes zero. This happens if an agent's ownership was transferred
+    /// while a payment was pending, because each owner's sums contain only the changes during their ownership.
     #[must_use]
     pub fn minus(self, other: Self) -> Self {
         let difference = |a: Amount, b: Amount| a.minus(b).unwrap_or(Amount::ZERO);
@@ -62,7 +62,7 @@ impl UsageTotals {
         }
     }
 
-    /// Adds `other`. A sum above the maximum [`Amount`] becomes the maximum, because sums are only displayed.
+    /// Adds `other`. The result is at most the maximum [`Amount`], because sums are only displayed.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = |a: Amount, b: Amount| a.plus(b).unwrap_or(Amount::MAX);
@@ -85,13 +85,13 @@ pub struct Day(u32);
 impl Day {
     const SECONDS: u64 = 86_400;
 
-    /// Returns the UTC day of this time.
+    /// Returns the UTC day that contains this time.
     pub fn containing(at: Timestamp) -> Self {
-        // The last possible day is in the year 9999: three million days.
+        // The last possible day, in the year 9999, is about three million.
         Self(u32::try_from(at.secs() / Self::SECONDS).unwrap_or(u32::MAX))
     }
 
-    /// Parses a date such as `2026-11-21`. Returns `None` for any other text.
+    /// Parses a date, for example `2026-11-21`. Returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let day = Timestamp::parse(&format!("{text}T00:00:00Z")).map(Self::containing)?;
         (day.to_string() == text).then_some(day)
@@ -115,13 +115,13 @@ impl Day {
         Self(self.0.saturating_sub(days))
     }
 
-    /// Returns the number of days from `earlier` to this day, or zero if `earlier` is later.
+    /// Returns the number of days from `earlier` to this day; zero if `earlier` is later.
     pub const fn days_since(self, earlier: Self) -> u32 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Writes the ISO 8601 date: `2026-11-21`.
+/// Writes the ISO 8601 date, for example `2026-11-21`.
 impl fmt::Display for Day {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start = self.start_time().to_string();

@@ -8,10 +8,10 @@ pub enum AddressError {
     /// The text is not `0x` and 40 hexadecimal digits.
     #[error("must be `0x` and forty hexadecimal digits")]
     Form,
-    /// The letter case does not match the EIP-55 checksum, because of a typing error or a look-alike address.
+    /// The letter case does not match the EIP-55 checksum. The address may contain a typing error.
     #[error("its letter case does not match its EIP-55 checksum")]
     Checksum,
-    /// The address is the zero address, where money would be lost.
+    /// The address is the zero address. The money would be lost.
     #[error("must not be the zero address")]
     Zero,
 }

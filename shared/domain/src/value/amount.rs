@@ -27,7 +27,7 @@ impl Amount {
     }
 
     /// Parses an x402 amount: a decimal string of atomic units without sign, separator, exponent or leading zero
-    /// (`docs/x402.md` §6). Returns `None` for any other text and above [`Amount::MAX`].
+    /// (`docs/x402.md` §6). Returns `None` for any other text, and for amounts above [`Amount::MAX`].
     pub fn from_decimal_digits(text: &str) -> Option<Self> {
         let canonical = text == "0" || (!text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit()));
         if !canonical {
@@ -62,9 +62,9 @@ impl Amount {
         self.0 == 0
     }
 
-    /// Parses an amount in USDC as users write it: digits, and optionally a point and one to six more digits. A sign,
-    /// separator, exponent or leading zero is not allowed. Returns `None` for any other text and above [`Amount::MAX`].
-    /// Accepts the output of [`Amount::to_usdc`].
+    /// Parses an amount in USDC as users write it: digits, and optionally a point and one to six more digits. A sign, a
+    /// separator, an exponent or a leading zero is not allowed. Accepts the output of [`Amount::to_usdc`]. Returns
+    /// `None` for any other text, and for amounts above [`Amount::MAX`].
     pub fn from_usdc(text: &str) -> Option<Self> {
         let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
         let digits = !places.is_empty() && places.bytes().all(|byte| byte.is_ascii_digit());

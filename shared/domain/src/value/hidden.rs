@@ -1,11 +1,13 @@
-//! Which characters of an untrusted text are hidden from its readers: the one definition for pages, files, notifications,
-//! checks of new texts and MCP. `purser-mcp`, which is published without this crate, has this file by a symbolic link.
+//! Defines which characters of an untrusted text are hidden from readers. Pages, files, notifications, the checks of
+//! new texts, and MCP use this definition. `purser-mcp` is published without this crate, and contains this file through
+//! a symbolic link.
 
 use icu_properties::{CodePointSetData, props::DefaultIgnorableCodePoint};
 
-/// Returns each character with whether it is hidden: invisible or a direction mark, and not part of how a visible
-/// neighbor looks. A joiner after a letter of a script that joins or an emoji, one variation selector after a
-/// character that has variants, and the tags of a flag (UTS #51, ED-14a) are such parts.
+/// Returns each character, with `true` if the character is hidden. A character is hidden if it is invisible or a
+/// direction mark, unless it changes how a visible neighbor looks. These characters change a neighbor: a joiner after
+/// an emoji or after a letter of a script that joins, one variation selector after a character with variants, and the
+/// tags of a flag (UTS #51, ED-14a).
 pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
     let mut rest = text.chars();
     let mut previous = ' ';
@@ -22,9 +24,9 @@ pub(crate) fn mark_hidden(text: &str) -> impl Iterator<Item = (char, bool)> {
     })
 }
 
-/// Returns whether a character is a control other than the line break, is blank, or changes how its neighbors are
-/// drawn. The latter are Unicode's default-ignorable code points, the line and paragraph separators, the interlinear
-/// annotations, and the blank Braille pattern.
+/// Returns whether a character is a control character other than the line break, is blank, or changes how its neighbors
+/// are drawn. Characters of the last kind are Unicode's default-ignorable code points, the line and paragraph
+/// separators, the interlinear annotations, and the blank Braille pattern.
 pub(crate) fn is_invisible(char: char) -> bool {
     char.is_control() && char != '\n'
         || matches!(char, '\u{2028}' | '\u{2029}' | '\u{2800}' | '\u{fff9}'..='\u{fffb}')
@@ -34,8 +36,8 @@ pub(crate) fn is_invisible(char: char) -> bool {
 const BLACK_FLAG: char = '\u{1f3f4}';
 const END_OF_TAGS: char = '\u{e007f}';
 
-/// Returns the number of tags at the start of a text that make a black flag the flag of a region, such as `gbsct` and its
-/// end; 0 if they don't.
+/// Returns the number of tag characters at the start of a text that turn a black flag into the flag of a region, for
+/// example `gbsct` and the end tag. Returns 0 if the tags do not form a flag.
 fn count_flag_tags(text: &str) -> usize {
     let is_tag = |char: &char| matches!(char, '\u{e0030}'..='\u{e0039}' | '\u{e0061}'..='\u{e007a}');
     let count = text.chars().take_while(is_tag).count();
@@ -43,7 +45,7 @@ fn count_flag_tags(text: &str) -> usize {
     if is_flag { count.saturating_add(1) } else { 0 }
 }
 
-/// Returns whether a character changes how the previous one looks.
+/// Returns whether a character changes how the previous character looks.
 fn changes_previous_character(previous: char, char: char) -> bool {
     match char {
         // The grapheme joiner, and the zero-width non-joiner and joiner.
@@ -52,7 +54,7 @@ fn changes_previous_character(previous: char, char: char) -> bool {
         '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(previous, '\u{1820}'..='\u{18aa}'),
         // The blank cell after another Braille cell.
         '\u{2800}' => matches!(previous, '\u{2800}'..='\u{28ff}'),
-        // Text and emoji style; ASCII has them in keycaps.
+        // The selectors of text style and emoji style. ASCII characters have them in keycaps.
         '\u{fe0e}' | '\u{fe0f}' => {
             matches!(previous, '#' | '*' | '0'..='9' | '\u{a9}' | '\u{ae}')
                 || is_joining_character(previous)
@@ -69,8 +71,8 @@ fn changes_previous_character(previous: char, char: char) -> bool {
     }
 }
 
-/// Returns whether a joiner can change a character: letters and marks of scripts that join, and emoji. Latin, Greek,
-/// Cyrillic, kana, hangul and ideographs don't join.
+/// Returns whether a joiner can change a character. A joiner changes emoji, and letters and marks of scripts that join.
+/// Latin, Greek, Cyrillic, kana, hangul and ideographs don't join.
 fn is_joining_character(char: char) -> bool {
     matches!(char,
         '\u{590}'..='\u{61b}' | '\u{61d}'..='\u{10ff}' | '\u{1200}'..='\u{180a}' | '\u{180f}'..='\u{1dff}'
@@ -79,7 +81,7 @@ fn is_joining_character(char: char) -> bool {
         | '\u{1e900}'..='\u{1eeff}' | '\u{1f000}'..='\u{1faff}')
 }
 
-/// Returns whether a character is a symbol with variants, such as `‼`, `™` or `〰`.
+/// Returns whether a character is a symbol with variants, for example `‼`, `™` or `〰`.
 fn is_symbol(char: char) -> bool {
     matches!(
         char,

@@ -1,4 +1,4 @@
-//! Identifiers: one type for each kind of object, so that ids can't be mixed up.
+//! Identifiers. Each kind of object has its own type, so that ids can't be mixed up.
 
 use crate::{EventId, Fingerprint, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -48,11 +48,9 @@ uuid_ids! {
     OperationUuid;
     /// The id of an agent's rule.
     RuleId;
-    /// The id of a settlement, which is a reservation and later its receipt. A UUIDv7 of `authorized_at`, so that
-    /// settlements sort by time.
+    /// The id of a settlement. A UUIDv7 of `authorized_at`, so that settlements sort by time.
     SettlementId;
-    /// The id of a decision (allow, block or escalate), returned to the caller as a reference. A UUIDv7 of the
-    /// decision's time.
+    /// The id of a decision (allow, block or escalate), which the response contains. A UUIDv7 of the decision's time.
     TransactionId;
     /// The id of an approval request. See [`ApprovalId::derive`].
     ApprovalId;
@@ -66,7 +64,7 @@ uuid_ids! {
     WebhookSecretId;
     /// The id of the URL that receives a user's notifications. The id itself is not secret.
     NoticeUrlId;
-    /// The id of the delivery of an event to a webhook, or of a request to send the event again. A UUIDv7 of its time.
+    /// The id of a delivery. A delivery sends an event to a webhook, or sends the event again. A UUIDv7 of the time.
     DeliveryId;
 }
 
@@ -84,14 +82,14 @@ impl AuditId {
         Self(uuid_v7(at, random))
     }
 
-    /// Returns the lowest id of this time. All earlier rows have a lower id.
+    /// Returns the lowest id with this time. Earlier rows have a lower id.
     pub fn first_at(at: Timestamp) -> Self {
         Self::new_at(at, [0; 8])
     }
 }
 
 impl SettlementId {
-    /// Creates the id of a settlement authorized at `at`. `random` distinguishes ids with the same time in
+    /// Creates the id of a settlement that is authorized at `at`. `random` distinguishes ids with the same time in
     /// microseconds.
     pub fn new_at(at: Timestamp, random: [u8; 8]) -> Self {
         Self(uuid_v7(at, random))
@@ -104,8 +102,8 @@ impl SettlementId {
 }
 
 impl DeliveryId {
-    /// Derives the id of the delivery of an event with the time `at` to a webhook. The same event always gets the same
-    /// id.
+    /// Derives the id of the delivery that sends an event of the time `at` to a webhook. The same event and webhook
+    /// always have the same id.
     pub fn derive(webhook: WebhookId, event: EventId, at: Timestamp) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/delivery/v1\0");
@@ -120,7 +118,7 @@ impl DeliveryId {
         Self(uuid_v7(at, random))
     }
 
-    /// Returns the time in the id. For a request, this is the time of the request.
+    /// Returns the time in the id. If the id belongs to a request, this is the time of the request.
     pub fn requested_at(self) -> Timestamp {
         uuid_time(self.0)
     }
@@ -139,15 +137,15 @@ impl TransactionId {
 }
 
 /// Creates a UUIDv7 (RFC 9562 §5.7 with §6.2 method 3): 48 bits of milliseconds, then the microseconds within the
-/// millisecond in the twelve bits of `rand_a`. Therefore the text order is the time order, down to the microsecond.
+/// millisecond in the twelve bits of `rand_a`. The text order of ids is therefore the time order, to the microsecond.
 fn uuid_v7(at: Timestamp, random: [u8; 8]) -> Uuid {
     let micros = at.micros().unsigned_abs();
     let [_, _, m0, m1, m2, m3, m4, m5] = (micros / 1_000).to_be_bytes();
     let [_, _, _, _, _, _, s0, s1] = (micros % 1_000).to_be_bytes();
     let [r0, r1, r2, r3, r4, r5, r6, r7] = random;
     let bytes = [m0, m1, m2, m3, m4, m5, s0, s1, r0, r1, r2, r3, r4, r5, r6, r7];
-    // The builder sets the version and variant bits. The number 999 needs ten bits, so the version overwrites only
-    // zeros.
+    // The builder sets the version and variant bits. The highest number, 999, needs ten bits, so the version overwrites
+    // only zeros.
     Builder::from_bytes(bytes)
         .with_version(uuid::Version::SortRand)
         .with_variant(uuid::Variant::RFC4122)
@@ -166,12 +164,12 @@ fn uuid_time(id: Uuid) -> Timestamp {
 }
 
 impl ApprovalId {
-    /// Derives the id of the `sequence`-th approval request for this exact payment request by this agent.
+    /// Derives the id of this agent's approval request number `sequence` for exactly this payment request.
     ///
-    /// Identical requests share a [`ApprovalId::lineage`], and at most one approval of a lineage is open. Therefore the
-    /// same payment request never creates two approval requests, and no second row has to be kept consistent. The id is
-    /// a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the fingerprint, then 32 bits for the sequence
-    /// number.
+    /// Identical requests share a [`ApprovalId::lineage`], and each lineage has at most one open approval. Therefore
+    /// the same payment request never creates two approval requests, and no second row has to be kept consistent. The
+    /// id is a UUIDv8 (RFC 9562 §5.8): 90 bits of SHA-256 over the agent and the fingerprint, then 32 bits for the
+    /// sequence number.
     pub fn derive(agent: AgentId, fingerprint: &Fingerprint, sequence: u32) -> Self {
         let mut hash = Sha256::new();
         hash.update(b"purser/approval/v1\0");
@@ -193,13 +191,13 @@ impl ApprovalId {
         )
     }
 
-    /// Returns the part that all approvals for one request by one agent have in common: the first 96 bits, as
-    /// lower-case hexadecimal digits.
+    /// Returns the common part of the ids of an agent's approvals for one request: the first 96 bits, as lower-case
+    /// hexadecimal digits.
     pub fn lineage(self) -> String {
         self.0.simple().to_string().chars().take(24).collect()
     }
 
-    /// Returns the `sequence`-th approval of a lineage, or `None` if the text is not a lineage.
+    /// Returns the approval with this sequence number in a lineage; `None` if the text is not a lineage.
     pub fn from_lineage(lineage: &str, sequence: u32) -> Option<Self> {
         let id = Uuid::try_parse(&format!("{lineage}{sequence:08x}")).ok().map(Self)?;
         (id.lineage() == lineage).then_some(id)

@@ -1,11 +1,11 @@
-//! Strict JSON parsing: each document has one meaning, and all validation errors are reported together.
+//! Strict JSON parsing. Each document has only one meaning, and all validation errors are reported together.
 //!
-//! `serde_json` keeps the last of two equal keys, so two parsers may read different documents from one text. Here a
-//! repeated key is an error. [`Fields`] reads an object field by field and collects the validation errors for
+//! `serde_json` keeps the last of two equal keys, so two parsers may read different values from the same text. In this
+//! module, a repeated key is an error. [`Fields`] reads an object field by field and collects the validation errors for
 //! `details[]`.
 //!
 //! A provider's document may contain JSON that `serde_json` can't represent: lone surrogates (RFC 8259 §8.2) and
-//! numbers beyond a double (§6). [`parse_json_with_raw_field`] accepts such a document and keeps the document's text, so that
+//! numbers that exceed a double (§6). [`parse_json_with_raw_field`] accepts such a document and keeps its text, so that
 //! the document can be returned unchanged.
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -15,7 +15,7 @@ use std::{borrow::Cow, fmt};
 /// A validation error for `details[]`: the location (a JSON Pointer, RFC 6901) and the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValidationError {
-    /// The JSON Pointer into the request body. Empty for the body itself. For a query parameter, `/<name>`.
+    /// The JSON Pointer into the request body; empty for the whole body. For a query parameter, `/<name>`.
     pub path: String,
     /// A lower-case fragment that describes the valid values.
     pub message: String,
@@ -31,7 +31,7 @@ impl ValidationError {
     }
 }
 
-/// Parses one JSON document. Repeated keys, trailing text and invalid UTF-8 are rejected.
+/// Parses one JSON document. Rejects repeated keys, trailing text and invalid UTF-8.
 pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
     let text = std::str::from_utf8(bytes).map_err(|_| ValidationError::at_path("", "must be UTF-8"))?;
     let mut reader = serde_json::Deserializer::from_str(text);
@@ -44,10 +44,10 @@ pub fn parse_json(bytes: &[u8]) -> Result<Value, ValidationError> {
     Ok(value)
 }
 
-/// Parses a JSON object in which one field is a provider's document, and also returns the text of that field.
+/// Parses a JSON object in which one field is a provider's document. Also returns the text of that field.
 ///
 /// The document is parsed like the rest of the object, but values that can't be represented are replaced: U+FFFD for a
-/// lone surrogate, `null` for a number beyond a double. The returned text is unchanged.
+/// lone surrogate, `null` for a number that exceeds a double. The returned text is unchanged.
 pub fn parse_json_with_raw_field<'a>(
     bytes: &'a [u8],
     member: &str,
@@ -67,7 +67,7 @@ pub fn parse_json_with_raw_field<'a>(
     Ok(read)
 }
 
-/// Parses a provider's document: see [`parse_json_with_raw_field`].
+/// Parses a provider's document. See [`parse_json_with_raw_field`].
 pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, ValidationError> {
     match parse_json(document.get().as_bytes()) {
         Err(problem) if !problem.message.starts_with(REPEATED_KEY) => to_representable_value(document, DEEPEST)
@@ -76,7 +76,7 @@ pub(crate) fn parse_provider_json(document: &RawValue) -> Result<Value, Validati
     }
 }
 
-/// The maximum nesting depth, which is the same as in `serde_json`.
+/// The maximum nesting depth, as in `serde_json`.
 const DEEPEST: usize = 127;
 
 /// Converts a document level by level, so that a value that can't be represented does not affect other values.
@@ -104,7 +104,7 @@ fn to_representable_value(value: &RawValue, depth: usize) -> Result<Value, serde
                 .collect()
         }
         Some(b'"') => serde_json::from_str(text).map(|Lossy(text)| Value::String(text)),
-        // Of the remaining kinds of values, only a number beyond a double can't be parsed.
+        // The only other value that can't be parsed is a number that exceeds a double.
         _ => Ok(serde_json::from_str(text).unwrap_or_default()),
     }
 }
@@ -129,7 +129,7 @@ impl<'de> Deserialize<'de> for Lossy {
     }
 }
 
-/// The fields of an object, not parsed yet.
+/// The unparsed fields of an object.
 #[derive(Default)]
 pub(crate) struct UnreadMembers<'de>(pub(crate) Vec<(String, &'de RawValue)>);
 
@@ -196,8 +196,8 @@ fn insert_unique_field<E: serde::de::Error>(
     }
 }
 
-/// Returns the message for a syntax error. Of serde's text, only the position and the message about a repeated key are
-/// used.
+/// Returns the message for a syntax error. Only the position and the message about a repeated key are taken from
+/// serde's text.
 fn describe_json_error(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with(REPEATED_KEY) {
@@ -276,10 +276,10 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Reads the fields of one JSON object and collects the validation errors.
+/// Reads the fields of a JSON object and collects the validation errors.
 ///
-/// Each method returns `None` for a field that is absent or invalid, and an invalid field adds a [`ValidationError`]. The
-/// caller uses the values only if [`Fields::finish`] returns `Ok`.
+/// Each method returns `None` for a field that is absent or invalid. An invalid field also adds a [`ValidationError`].
+/// The caller must use the values only if [`Fields::finish`] returns `Ok`.
 pub struct Fields<'a> {
     object: &'a Map<String, Value>,
     path: Cow<'a, str>,
@@ -287,7 +287,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Starts reading the fields of `value`, which is at the JSON Pointer `path`.
+    /// Starts reading the fields of `value`. `path` is the JSON Pointer of `value`.
     pub fn new(value: &'a Value, path: impl Into<Cow<'a, str>>) -> Result<Self, ValidationError> {
         match value {
             Value::Object(object) => Ok(Self {
@@ -320,7 +320,7 @@ impl<'a> Fields<'a> {
         self.problems.extend(problems);
     }
 
-    /// Reads a field with `read`. An error of `read` becomes the message of the validation error.
+    /// Reads a field with `read`. If `read` fails, its error becomes the message of a validation error.
     pub fn read_field<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -335,7 +335,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns `Ok` if there are no validation errors, otherwise all validation errors, sorted by path.
+    /// Returns `Ok` if there is no validation error. Otherwise returns all validation errors, sorted by path.
     pub fn finish(mut self) -> Result<(), Vec<ValidationError>> {
         self.problems.sort();
         if self.problems.is_empty() {
@@ -345,8 +345,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Finishes reading an object: returns the value, or all validation errors. `read` builds the value if there are no
-    /// errors. If `read` returns `None`, the error is that the object is incomplete.
+    /// Returns the value of `read`, or all validation errors. `read` builds the value and is called only if there is no
+    /// validation error. If `read` returns `None`, the error says that the object is incomplete.
     pub fn finish_with<T>(self, read: impl FnOnce() -> Option<T>) -> Result<T, Vec<ValidationError>> {
         let path = self.path.clone().into_owned();
         self.finish()?;

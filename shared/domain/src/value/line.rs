@@ -1,4 +1,4 @@
-//! Types for one line of text that a user writes.
+//! Types for a single line of text from a user.
 
 /// Declares a type for one line of plain text: trimmed, 1 to `$max` characters, without control characters.
 macro_rules! line {
@@ -10,7 +10,7 @@ macro_rules! line {
         impl $name {
             /// The maximum length, in characters.
             pub const MAX: usize = $max;
-            /// What `parse` requires, for validation errors.
+            /// The requirements of `parse`, for validation errors.
             pub const FORM: &'static str = concat!(
                 "must be a text of 1 to ",
                 $max,
@@ -31,7 +31,7 @@ macro_rules! line {
                 Self::parse(text).map(Some).ok_or(Self::FORM)
             }
 
-            /// Parses a stored text. Old texts may contain characters that new texts may not have.
+            /// Parses a stored text. Stored texts may contain characters that new texts may not contain.
             pub fn from_stored(text: &str) -> Option<Self> {
                 let line = text.trim();
                 let fits = (1..=Self::MAX).contains(&line.chars().count()) && !line.chars().any(char::is_control);

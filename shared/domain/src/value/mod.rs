@@ -1,4 +1,4 @@
-//! Values: amounts of money, identifiers, names, times, and strict parsing of JSON.
+//! Basic values: amounts of money, identifiers, names, times, and strict JSON parsing.
 
 pub(crate) mod address;
 pub(crate) mod amount;

@@ -1,4 +1,4 @@
-//! Names that users and agents use instead of UUIDs.
+//! Readable names that users and agents use instead of UUIDs.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ macro_rules! slugs {
         pub struct $name(String);
 
         impl $name {
-            /// What [`Self::parse`] requires, for validation errors.
+            /// The requirements of [`Self::parse`], for validation errors.
             pub const FORM: &'static str = $message;
 
             /// Parses a slug. Returns `None` for any other text.
@@ -35,7 +35,7 @@ macro_rules! slugs {
 slugs! {
     /// A service's slug: `lab-weather`.
     ServiceSlug, is_slug_word, "must be a slug of lower-case letters, digits, `-` and `_`";
-    /// The name of an operator, which identifies who used an operator's token (`docs/runbook.md`).
+    /// The name of an operator, which shows whose token was used (`docs/runbook.md`).
     OperatorName, is_slug_word, "must be a name of lower-case letters, digits, `-` and `_`";
     /// An operation's slug, `<domain>.<action>` (`docs/spec.md` §2.3): `weather.current`.
     OperationSlug, |text| text.split('.').count() >= 2 && text.split('.').all(is_slug_word),
@@ -43,7 +43,7 @@ slugs! {
 }
 
 impl OperatorName {
-    /// The prefix in the name of an operator who acts in a browser. A registered name can't contain this prefix.
+    /// The prefix in the name of an operator who acts in a browser. Registered names can't contain this prefix.
     const IN_BROWSER: &'static str = "browser:";
 
     /// Parses a stored name: a registered name, or the name of an operator who acted in a browser. Returns `None` for
@@ -57,7 +57,7 @@ impl OperatorName {
         })
     }
 
-    /// Returns the name that is recorded if the operator acts in a browser instead of with a token.
+    /// Returns the name that is recorded when the operator acts in a browser.
     #[must_use]
     pub fn to_browser_name(&self) -> Self {
         Self(format!("{}{}", Self::IN_BROWSER, self.registered_name()))
@@ -79,7 +79,7 @@ impl OperatorName {
 }
 
 impl OperationSlug {
-    /// Returns whether the slug suggests that the operation fetches a page that the caller names: one of the slug's
+    /// Returns whether the slug suggests that the operation fetches a page that the caller chooses: one of the slug's
     /// words begins with `scrape`, `scraping` or `crawl` (`docs/decisions.md` §9).
     pub fn suggests_fetching(&self) -> bool {
         let mut words = self.0.split(['.', '-', '_']);
@@ -102,7 +102,7 @@ fn is_slug_word(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A token can't be registered under a browser name, so the two kinds of names are never confused.
+    /// A token can't be registered under a browser name, so token names and browser names can't be confused.
     #[test]
     fn token_and_browser_names_identify_the_same_operator() {
         let ada = OperatorName::parse("ada").unwrap();

@@ -1,9 +1,9 @@
-//! Times and durations. This module reads no clock, because the current time is always an argument.
+//! Times and durations. No code in this module reads a clock: the current time is always an argument.
 
 use chrono::{DateTime, SecondsFormat};
 use std::fmt;
 
-/// A UTC time in whole microseconds since the Unix epoch, never before the epoch.
+/// A UTC time in whole microseconds since the Unix epoch, at or after the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -32,7 +32,7 @@ impl Timestamp {
             .and_then(Self::from_micros)
     }
 
-    /// Parses an RFC 3339 time with any UTC offset. Digits beyond the microsecond are dropped. Returns `None` for any
+    /// Parses an RFC 3339 time with any UTC offset. Digits beyond the microsecond are ignored. Returns `None` for any
     /// other text.
     pub fn parse(text: &str) -> Option<Self> {
         let instant = DateTime::parse_from_rfc3339(text).ok()?;
@@ -49,7 +49,7 @@ impl Timestamp {
         self.0.unsigned_abs() / 1_000_000
     }
 
-    /// Returns the time to the minute for display: `21 Nov 2026, 01:09 UTC`.
+    /// Returns the time for display, to the minute: `21 Nov 2026, 01:09 UTC`.
     pub fn to_display_text(self) -> String {
         let text = self.to_string();
         let part = |from, to| text.get(from..to).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Timestamp {
         Self(self.0.saturating_sub(duration.0).max(0))
     }
 
-    /// Returns the duration from `earlier` to `self`, or zero if `self` is not later.
+    /// Returns the duration from `earlier` to `self`; zero if `self` is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration(self.0.saturating_sub(earlier.0).max(0))
     }
@@ -151,8 +151,7 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-21T01:09:00.000001Z");
     }
 
-    /// A leap second is parsed as the following second, as on clocks without leap seconds. Therefore time never goes
-    /// back.
+    /// A leap second is parsed as the next second, as on clocks without leap seconds, so that time never goes back.
     #[test]
     fn leap_seconds_count_as_the_next_second() {
         let at = |text: &str| Timestamp::parse(text).unwrap().to_string();

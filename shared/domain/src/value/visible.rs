@@ -1,8 +1,8 @@
-//! Makes texts by agents, users and providers safe for other readers.
+//! Makes texts from agents, users and providers safe for other readers.
 
 use crate::value::hidden::{is_invisible, mark_hidden};
 
-/// Returns the text as pages, files and notifications display it: each hidden character is replaced by its code point.
+/// Returns the text for display in pages, files and notifications: each hidden character is replaced by its code point.
 pub fn escape_hidden_characters(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (char, is_hidden) in mark_hidden(text) {
@@ -15,9 +15,9 @@ pub fn escape_hidden_characters(text: &str) -> String {
     shown
 }
 
-/// Returns whether readers see a new text as its author wrote it: the text has a visible character and no character
-/// that changes the writing direction of other characters. Stored texts may be older than this rule, so they are
-/// displayed with [`escape_hidden_characters`].
+/// Returns whether readers see a new text as its author wrote it: the text contains a visible character, and no
+/// character that changes the writing direction. Stored texts may be older than this rule, so they are displayed with
+/// [`escape_hidden_characters`].
 pub fn is_readable(text: &str) -> bool {
     text.chars().any(|char| !char.is_whitespace() && !is_invisible(char)) && !text.chars().any(is_direction_control)
 }
