@@ -1,11 +1,11 @@
-//! The common error type: every way in which a request can fail, and what the response to the caller contains.
+//! The common error type: every way in which a request can fail, and the content of the response to the caller.
 //!
 //! An [`Error`] has two parts. The [`ErrorKind`] is for the caller: the slug and the context fields of `docs/spec.md`
 //! §7, and nothing else. The [`Cause`] is for the log: the attempted operation and the underlying error. The cause
 //! can't reach the caller, because the response is built from the kind alone. HTTP status codes are in `shared/api`.
 //!
-//! A denial by a policy is not an error but a value ([`Refusal`]). The denial becomes an error only when the handler
-//! returns it to the caller.
+//! A denial by a policy is not an error but a value ([`Refusal`]). The handler converts the denial to an error when it
+//! responds to the caller.
 
 use crate::{
     ApprovalId, ApprovalStatus, KeyLack, NoTransaction, Refusal, ServiceId, SettlementId, UnpaidDenial,
@@ -35,7 +35,7 @@ pub enum ErrorKind {
         /// Every validation error of the body, including this one. Empty if only the decision requires the field.
         problems: Vec<ValidationError>,
     },
-    /// The key is missing, malformed, unknown, revoked or expired. The response does not say which.
+    /// The key is missing, malformed, unknown, revoked or expired. The response does not tell these cases apart.
     InvalidAgentKey,
     /// The key is valid, but does not permit this call.
     KeyNotAllowed {
@@ -44,13 +44,13 @@ pub enum ErrorKind {
     },
     /// The header is not of the form `Bearer <public>:<secret>`.
     InvalidAuthorizationHeader,
-    /// The session is missing, malformed, expired or unknown. The response does not say which.
+    /// The session is missing, malformed, expired or unknown. The response does not tell these cases apart.
     InvalidSession,
-    /// The operator's token is missing or invalid. The response does not say which.
+    /// The operator's token is missing or invalid. The response does not tell these cases apart.
     InvalidInternalToken,
-    /// The issuer's token is valid, but lacks the claim that entitles the user to access.
+    /// The issuer's token is valid, but lacks the claim that grants access.
     NotEntitled {
-        /// The claim's name.
+        /// The name of the claim.
         claim: String,
     },
     /// The user signed in too long ago for this request.
@@ -58,7 +58,7 @@ pub enum ErrorKind {
         /// The maximum age of a sign-in, in seconds.
         max_age_seconds: u64,
     },
-    /// The operator who requested a change tried to accept the same change.
+    /// The operator who requested a change also tried to accept the change.
     SecondOperatorRequired,
     /// A form was sent from another site.
     CrossSiteRequest,
@@ -72,7 +72,7 @@ pub enum ErrorKind {
     NotFound,
     /// The idempotency key was already used with a different request.
     IdempotencyKeyReused {
-        /// The settlement of the request that first used the key, if there is one.
+        /// The settlement of the first request with this key, if that request has a settlement.
         settlement: Option<SettlementId>,
     },
     /// A payment already used the approval.
@@ -103,12 +103,12 @@ pub enum ErrorKind {
         /// The maximum number of frozen agents or owners.
         limit: usize,
     },
-    /// The version in the request is not the current version.
+    /// The expected version in the request is not the current version.
     VersionConflict {
         /// The current version.
         version: u64,
     },
-    /// The write request has no version.
+    /// The write request contains no expected version.
     VersionRequired,
     /// The body is longer than the limit.
     RequestTooLarge {
@@ -119,7 +119,7 @@ pub enum ErrorKind {
     ProviderProofRequired,
     /// The proof contains no transaction.
     SettlementTransactionHashRequired(NoTransaction),
-    /// The chain shows in a final block that the payment was not made as authorized, or too many proofs failed.
+    /// A final block shows that the payment was not made as authorized, or too many proofs failed.
     SettlementNotVerified {
         /// The reason, in snake case.
         reason: &'static str,
@@ -165,7 +165,8 @@ impl Cause {
 }
 
 impl Error {
-    /// Creates an internal error during the operation `operation`. The operation and the source appear only in the log.
+    /// Creates an internal error. `operation` is the attempted operation. The operation and the source appear only in
+    /// the log.
     pub fn internal(operation: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
             kind: ErrorKind::Internal,
@@ -181,13 +182,13 @@ impl Error {
         ErrorKind::InvalidRequest(problems).into()
     }
 
-    /// Creates the error for a missing field that only this kind of request requires.
+    /// Creates the error for a missing field that only some requests need.
     pub fn field_required(field: &'static str) -> Self {
         let problems = Vec::new();
         ErrorKind::FieldRequired { field, problems }.into()
     }
 
-    /// Creates the error for a chain that can't be read. `source` is the reason for the log.
+    /// Creates the error for an unreadable chain. `source` is the reason for the log.
     pub fn chain_unavailable(retry_after: u64, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let cause = Cause {
             operation: "verifying a settlement on chain",
@@ -199,13 +200,13 @@ impl Error {
         }
     }
 
-    /// Creates the error for an overload during the operation `operation`: there is too much work, the same work runs
-    /// concurrently, or the database throttles. `source` is the reason for the log.
+    /// Creates the error for an overload: there is too much work, the same work runs concurrently, or the database
+    /// throttles. `operation` is the attempted operation, and `source` the reason for the log.
     pub fn temporarily_unavailable(
         operation: &'static str,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        /// In seconds. By the time of this error the call has already waited for a second or more.
+        /// In seconds. The call has already waited for a second or more.
         const RETRY_AFTER: u64 = 1;
         Self {
             kind: ErrorKind::TemporarilyUnavailable {
@@ -218,7 +219,7 @@ impl Error {
         }
     }
 
-    /// Sets the delay before a retry, in seconds, if the error is an overload. Any other error is returned unchanged.
+    /// Sets the delay before a retry, in seconds, if the error is an overload. Returns any other error unchanged.
     #[must_use]
     pub fn retry_after(mut self, secs: u64) -> Self {
         if let ErrorKind::TemporarilyUnavailable { retry_after } = &mut self.kind {

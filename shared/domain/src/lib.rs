@@ -2,7 +2,7 @@
 //!
 //! This crate only computes on values. Time, callers and stored state are arguments: no function reads a clock, the
 //! environment, a file or a socket, or writes a log. A payment passes through these types in this order, and each type
-//! can only be created from the previous type:
+//! can only be created from the type before it:
 //!
 //! ```text
 //! bytes ─parse─▶ Intent ─evaluate─▶ Grant ─reserve─▶ Settlement ─match_transfer─▶ Transfer ─▶ confirmed

@@ -5,8 +5,8 @@ use std::{borrow::Borrow, fmt};
 
 /// A user's id: the SHA-256 of the issuer and of the user's `sub` at that issuer, as 64 hexadecimal digits.
 ///
-/// The same `sub` at two issuers is not the same user (OpenID Connect Core §5.7), so the id depends on both. The hash
-/// is a short text of fixed length that fits keys, cookies and counters.
+/// The same `sub` at two issuers means two different users (OpenID Connect Core §5.7), so the id depends on both. The
+/// hash is a short text of fixed length, so it can be part of keys, cookies and counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(String);
 
@@ -27,7 +27,7 @@ impl UserId {
     }
 }
 
-/// Allows searching a set of user ids by the hexadecimal digits.
+/// Makes it possible to search a set of user ids by hexadecimal digits.
 impl Borrow<str> for UserId {
     fn borrow(&self) -> &str {
         &self.0
@@ -40,7 +40,7 @@ impl fmt::Display for UserId {
     }
 }
 
-/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. Knowing the id gives no access.
+/// A session's id: the digest of the secret in the browser's cookie, in hexadecimal. The id alone gives no access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionId(String);
 
@@ -84,11 +84,11 @@ pub struct Session {
     pub name: Option<String>,
     /// The time at which the session began.
     pub created_at: Timestamp,
-    /// The time of the session's last use, to the minute.
+    /// The time of the session's last use, rounded to the minute.
     pub seen_at: Timestamp,
-    /// The time at which the session ends even if it is in use.
+    /// The time at which the session ends, even if the session is in use.
     pub ends_at: Timestamp,
-    /// The time at which the user authenticated, according to the issuer.
+    /// The time at which the issuer authenticated the user.
     pub signed_in_at: Timestamp,
     /// The fingerprint of the sign-in settings at sign-in. The session is invalid once the settings have changed.
     pub terms: Fingerprint,
@@ -100,14 +100,14 @@ pub struct Session {
     pub is_operator: bool,
 }
 
-/// How long sessions and sign-ins are valid.
+/// The validity of sessions and of recent sign-ins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// How long an unused session stays valid.
+    /// The duration for which an unused session stays valid.
     pub idle: Duration,
     /// The maximum duration of a session.
     pub longest: Duration,
-    /// How long a sign-in counts as recent.
+    /// The duration for which a sign-in counts as recent.
     pub recent: Duration,
     /// The amount above which an approval requires a recent sign-in.
     pub recent_above: Amount,
@@ -144,7 +144,7 @@ mod tests {
         recent_above: Amount::ZERO,
     };
 
-    /// Only the canonical form of an id is accepted.
+    /// Only the canonical form of an id is valid.
     #[test]
     fn user_ids_depend_on_issuer_and_subject() {
         let ann = UserId::derive("https://a.example", "ann");

@@ -224,7 +224,7 @@ fn replay_from_file(given: &Given, recorded: &RecordedDecision) -> Result<Vec<Re
     replay_stated(&stated.to_json(&EventSource::default()), &documents.to_json())
 }
 
-/// Returns whether the documents contain everything that the evaluation of this decision needs.
+/// Returns whether the documents contain all inputs that the evaluation of this decision uses.
 fn is_documented(given: &Given, recorded: &RecordedDecision) -> bool {
     let failed = |check: &Check| check.name == CheckName::Domain && check.outcome == CheckOutcome::Failed;
     let called = given.operation.as_ref();
@@ -274,7 +274,7 @@ struct Case {
 
 const HOUR: i64 = 3_600_000_000;
 
-/// Generates ages exactly at the ends of windows, one microsecond before and after, and anywhere else.
+/// Generates ages exactly at the ends of windows, one microsecond before and after the ends, and at any other time.
 fn spent(hours: i64) -> impl Strategy<Value = Spent> {
     let end = hours * HOUR;
     let age = prop_oneof![Just(0), Just(end - 1), Just(end), Just(end + 1), 0..end * 2];
@@ -302,7 +302,7 @@ fn rule() -> impl Strategy<Value = Said> {
     ]
 }
 
-/// Generates an optional rule. The rule applies to the called service more often than not.
+/// Generates an optional rule, which usually applies to the called service.
 fn limit() -> impl Strategy<Value = Said> {
     let scope = || prop::option::of(select(vec![vec![0], vec![0, 1], vec![1]]));
     let age = |hours: u32| {
@@ -775,7 +775,7 @@ impl Case {
 }
 
 impl Case {
-    /// Returns what the rules remember of earlier payments.
+    /// Returns the recent payments that the rules compare with.
     fn recent(&self, intent: &Intent) -> RecentPayments {
         let now = Timestamp::from_secs(NOW).unwrap();
         let mut recent = RecentPayments::default();
@@ -798,8 +798,8 @@ impl Case {
         recent
     }
 
-    /// Returns the median of the last `count` prices, or `None` if there are fewer. For an even number, the lower
-    /// middle price.
+    /// Returns the median of the last `count` prices; `None` if there are fewer prices. If `count` is even, returns the
+    /// lower middle price.
     fn median(&self, count: usize) -> Option<u64> {
         let first = self.paid.len().checked_sub(count)?;
         let mut last = self.paid[first..].to_vec();
@@ -883,7 +883,7 @@ impl Said {
     }
 }
 
-/// Returns the error of the decision, which names the check that failed first.
+/// Returns the error of the decision, which identifies the first failed check.
 fn answered(decision: &Decision<'_>) -> Option<&'static str> {
     match decision {
         Decision::Allow(_) => None,
@@ -921,7 +921,7 @@ fn answer(changes: &[Break]) -> String {
     }
 }
 
-/// Each row makes its own check and all later checks fail. The expected result is the row's own error.
+/// In each row, the row's own check and all later checks fail. The row's own error is expected.
 #[test]
 fn the_first_failed_check_determines_the_reason() {
     let rows: [(&str, Break); 29] = [
@@ -982,7 +982,8 @@ fn the_first_failed_check_determines_the_reason() {
             case.rules.push(Said::Price(None, 4_899, None, true));
         }),
         ("approval_required", |case| case.threshold = 49),
-        // All rules that require approval have the same error. Each rule comes after the blocks of its kind.
+        // All rules that require approval have the same error. In each row, such a rule comes after the blocks of its
+        // kind.
         ("approval_required", |case| {
             case.repeated = Some(0);
             case.rules.push(Said::Duplicate(None, 1, false));
@@ -1097,7 +1098,7 @@ fn a_grant_records_the_versions_of_its_inputs() {
     );
 }
 
-/// A check records the numbers of one rule. If several rules could have these numbers, a replay still makes the same
+/// A check records the numbers of one rule. Even if several rules could have these numbers, a replay makes the same
 /// decision.
 #[test]
 fn rules_with_equal_numbers_are_replayed_separately() {
@@ -1247,8 +1248,8 @@ fn decisions_about_frozen_agents_are_replayed() {
     }
 }
 
-/// An approval waives the limits that the user was shown. If another limit requires an approval, the approval is required
-/// again, and names all limits. The replay of each decision is the same.
+/// An approval waives the limits that the user saw. If another limit requires an approval, a new approval is required,
+/// and it contains all limits. The replay of each decision is the same.
 #[test]
 fn an_approval_waives_only_the_limits_that_were_shown() {
     let mut case = Case {
@@ -1314,7 +1315,7 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
     }
 }
 
-/// An allowed payment is remembered only as far as a rule needs it. An approval waives duplicate guards that require
+/// Of an allowed payment, only the data that a rule needs is stored. An approval waives duplicate guards that require
 /// approval.
 #[test]
 fn a_grant_remembers_only_what_the_rules_use() {
@@ -1424,7 +1425,8 @@ fn a_denial_states_whether_it_depends_on_windows() {
     }
 }
 
-/// Several schedules allow payments only at times that all of them allow. The decision is made at 17:46 UTC.
+/// If an agent has several schedules, payments are allowed only at times that all schedules allow. The decision is made
+/// at 17:46 UTC.
 #[test]
 fn a_payment_waits_until_all_schedules_are_open() {
     let mut given = Case::fine().given();
@@ -1462,7 +1464,7 @@ fn a_payment_waits_until_all_schedules_are_open() {
     // The second schedule has a period over midnight.
     assert_eq!(opening(&[("20:00", "21:00"), ("22:00", "20:30")]), Some((1, at(20))));
     assert_eq!(opening(&[("22:00", "03:00"), ("02:00", "04:00")]), Some((1, at(26))));
-    // The two schedules have no common time. The search ends after some days without proof, so it returns a lower bound.
+    // The two schedules never overlap. The search ends after some days without a result, so it returns a lower bound.
     assert!(matches!(
         opening(&[("20:00", "21:00"), ("21:00", "22:00")]),
         Some((1, RetryAt::NotBefore(_)))
@@ -1530,8 +1532,8 @@ proptest! {
         prop_assert_eq!(answered(&case.given().decide()), against.first().copied(), "{:?}", against);
     }
 
-    /// A grant is for the requested payment and is charged to every window. Each window stays within the cap, counting
-    /// all stored entries and not only the entries that still count.
+    /// A grant is for the requested payment and is charged to every window. Each window stays within the cap, even if
+    /// all stored payments are counted and not only those that have not expired.
     #[test]
     fn a_grant_leaves_every_window_within_its_cap(case in case()) {
         let given = case.given();
@@ -1552,7 +1554,7 @@ proptest! {
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());
-            // No entry that still counts is evicted.
+            // No payment that still counts is evicted.
             let still_counts = |entry: &Entry| now.since(entry.at) < window.length;
             prop_assert!(!charge.evict.iter().any(still_counts));
         }
@@ -1563,7 +1565,7 @@ proptest! {
     #[test]
     fn replaying_a_recorded_decision_gives_the_same_result(case in case(), changed in any::<Index>()) {
         let given = case.given();
-        // Purser reads the window of every budget, and the slugs of a service are unique.
+        // The service reads the window of every budget, and the slugs in a service are unique.
         let slugs: BTreeSet<_> = given.service.operations.iter().map(|operation| &operation.slug).collect();
         let is_possible = given.budgets.len() == given.agent.counting_rules().count()
             && slugs.len() == given.service.operations.len();
@@ -1588,8 +1590,8 @@ proptest! {
         let was_waived = recorded.checks[check].outcome == CheckOutcome::Waived;
         prop_assert!((is_derived && !is_failed) || is_payee || was_waived || !replay_decision(&forged, &inputs).is_empty(), "{:?}", forged.checks[check]);
     }
-    /// Whatever was decided with whatever windows, a backtest of the same limits makes the same decisions, whether the
-    /// proposal repeats the limits or leaves them out.
+    /// For any decisions and windows, a backtest of the same limits makes the same decisions, whether the proposal
+    /// repeats the limits or omits them.
     #[test]
     fn a_backtest_with_unchanged_limits_changes_no_decision(cases in prop::collection::vec(case(), 1..8)) {
         let mut unnamed = Backtest::new(ProposedLimits::default());

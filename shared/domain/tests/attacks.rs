@@ -1,8 +1,8 @@
-//! Attacks and mistakes of agents that limits on amounts alone don't catch, each with the rule that blocks or escalates
+//! Attacks and mistakes of agents that limits on amounts alone do not stop, each with the rule that blocks or escalates
 //! them.
 //!
 //! An attack is a list of calls. Each call is decided and, if it is allowed, counted as the store counts it. Without
-//! rules, the whole attack is paid for.
+//! rules, every call in the attack is paid.
 #![expect(
     clippy::unwrap_used,
     clippy::arithmetic_side_effects,
@@ -173,7 +173,7 @@ fn add(window: &mut Window, at: Timestamp, amount: Amount) {
     });
 }
 
-/// Makes all calls, whether or not the previous call was paid. The `known` payments precede the attack.
+/// Makes all calls, even if earlier calls were not paid. The `known` payments precede the attack.
 fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], calls: &[Call]) -> Outcome {
     let agent = agent(rules);
     let service_of = service(PAYEE).id;
@@ -258,7 +258,7 @@ fn attack(caps: Option<StartingCaps>, rules: Vec<RuleKind>, known: &[Call], call
     outcome
 }
 
-/// The attack's name, the payments before the attack, the calls, the rule, the number of paid calls, and which rule
+/// Each row: the attack's name, the earlier payments, the calls, the rule, the number of paid calls, and the rule that
 /// stops the attack.
 type Row<'a> = (
     &'static str,
@@ -430,7 +430,7 @@ fn each_attack_is_blocked_or_escalated_by_a_rule() {
     }
 }
 
-/// The attack's name, the payments before the attack, the calls, the number of paid calls, and which rule stops the
+/// Each row: the attack's name, the earlier payments, the calls, the number of paid calls, and the rule that stops the
 /// attack.
 type SafeRow<'a> = (&'static str, &'a [Call], &'a [Call], usize, (&'static str, bool));
 

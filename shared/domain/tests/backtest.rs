@@ -237,7 +237,7 @@ impl Limits {
         }
     }
 
-    /// Returns the expected result and reason after these payments, computed without the engine.
+    /// Returns the expected result and reason after these payments. The engine is not used.
     fn decide(&self, step: &Step, is_approved: bool, paid: &[Paid], now: Timestamp) -> (DecisionResult, String) {
         let block = |reason: &str| (DecisionResult::Block, reason.to_owned());
         let by_rule = |kind: &str, id| block(&format!("{kind}:{}", rule_id(id)));
@@ -331,7 +331,8 @@ struct Paid {
 }
 
 impl Paid {
-    /// Returns whether the payment counts in a window of this many hours, for this service or for all services.
+    /// Returns whether a window of this many hours counts the payment. `index` selects a service; `None` means all
+    /// services.
     fn counts(&self, now: Timestamp, index: Option<usize>, length: u32) -> bool {
         now.since(self.at) < hours(length)
             && self.released_at.is_none_or(|released| released > now)
@@ -339,7 +340,7 @@ impl Paid {
     }
 }
 
-/// Returns the amount that counts in a window of this many hours.
+/// Returns the amount in a window of this many hours.
 fn spent(paid: &[Paid], now: Timestamp, index: Option<usize>, length: u32) -> u64 {
     let counts = paid.iter().filter(|one| one.counts(now, index, length));
     counts.map(|one| one.step.amount).sum()
@@ -830,7 +831,7 @@ fn simulate(change: &Change, recorded: &[Recorded], first: usize, is_approved: b
     recorded[first..].iter().map(decide).collect()
 }
 
-/// The recorded decisions.
+/// Returns the recorded decisions.
 fn as_recorded(recorded: &[Recorded], first: usize) -> Vec<Decided> {
     let decided = recorded[first..].iter().map(|one| {
         let (result, reason) = (one.decision.result, one.decision.reason.clone());
@@ -839,8 +840,8 @@ fn as_recorded(recorded: &[Recorded], first: usize) -> Vec<Decided> {
     decided.collect()
 }
 
-/// The difference between two lists of decisions. A payment with an approval is one payment, made when the agent asked
-/// for it or after the approval.
+/// Returns the difference between two lists of decisions. A payment with an approval counts as one payment, at the time
+/// of the agent's request or after the approval.
 fn compare(recorded: &[Recorded], before: &[Decided], after: &[Decided]) -> Flipped {
     let mut flips = BTreeMap::new();
     for (one, (before, after)) in recorded.iter().zip(before.iter().zip(after)) {
@@ -879,8 +880,8 @@ fn flipped(differences: &Differences) -> Flipped {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_024))]
 
-    /// A backtest finds the same as the reference, both if payments that only the proposal escalates are approved and
-    /// if they are not.
+    /// A backtest and the reference have the same result, both if users approve the payments that only the proposal
+    /// escalates and if users decline them.
     #[test]
     fn a_backtest_equals_a_straightforward_simulation(
         limits in limits(),
@@ -900,8 +901,8 @@ proptest! {
         }
     }
 
-    /// Repeating the limits that decided changes no decision, even if the payments before the range and the releases
-    /// are not known.
+    /// If the proposal repeats the recorded limits, no decision changes, even if the payments before the range and the
+    /// releases are unknown.
     #[test]
     fn unchanged_limits_produce_no_backtest_differences(
         limits in limits(),
@@ -927,7 +928,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// An update is compared with the current limits, whatever was recorded, and an update that changes nothing has no
+    /// An update is compared with the current limits, regardless of the record. An update without a change has no
     /// difference.
     #[test]
     fn an_update_preview_compares_with_the_current_limits(
@@ -996,8 +997,8 @@ fn guard(id: u128, length: u32, services: Option<Vec<ServiceSlug>>) -> Rule {
     }
 }
 
-/// A changed decision affects later windows: after the proposal denies a payment, a later payment fits that was denied
-/// in reality.
+/// A changed decision affects later windows: because the proposal denies one payment, a later payment fits that was
+/// denied in reality.
 #[test]
 fn a_changed_decision_affects_later_windows() {
     let recorded = record(
@@ -1044,7 +1045,7 @@ fn a_changed_decision_affects_later_windows() {
     );
 }
 
-/// For a duplicate guard that the agent already had, the comparison is recorded in the decisions.
+/// If the agent already had a duplicate guard, the decisions record its comparison.
 #[test]
 fn only_new_duplicate_guards_read_the_recorded_calls() {
     let with = |rules: Vec<Rule>| Agent {
@@ -1074,7 +1075,7 @@ fn only_new_duplicate_guards_read_the_recorded_calls() {
     assert!(!compares(Some(other.rules()), None));
 }
 
-/// A single field that differs makes the result different.
+/// If any single field differs, the results differ.
 #[test]
 fn a_difference_in_any_single_field_is_reported() {
     assert!(Differences::default().is_empty());
@@ -1159,7 +1160,7 @@ fn a_backtest_reads_back_as_far_as_the_proposed_rules_need() {
     let (long, short) = (limits(48, Habits::default()), limits(1, Habits::default()));
     assert_eq!(named(&long).lookback(&[]), hours(48));
     assert_eq!(named(&short).lookback(&long.rules()), Duration::DAY);
-    // Decisions record the use of the agent's windows, but not the payments that the agent's rules remember.
+    // Decisions record the use of the agent's windows, but not the recent payments that the agent's rules compare with.
     assert_eq!(ProposedLimits::default().lookback(&long.rules()), Duration::DAY);
     assert_eq!(ProposedLimits::default().lookback(&[guard(GUARD, 30, None)]), hours(30));
     assert_eq!(named(&limits(1, new_payees)).lookback(&[]), BUDGET_WINDOW_MAX);
@@ -1304,8 +1305,8 @@ fn an_unused_approval_counts_if_the_proposed_limits_require_one() {
     }
 }
 
-/// Of two budgets with the same amount remaining, the first is recorded. The other budget has no more remaining than
-/// the recorded budget.
+/// If two budgets have the same remaining amount, the first budget is recorded. The other budget has at most the same
+/// remaining amount.
 #[test]
 fn an_unrecorded_budget_has_no_more_left_than_the_recorded_budget() {
     let limits = Limits {

@@ -1,4 +1,4 @@
-//! Which service and operation in the catalog a request matches. Only services that are open to agents match.
+//! Which service and operation in the catalog a request matches. Only services that are open to agents can match.
 
 #![expect(clippy::unwrap_used, reason = "a test stops where its ground is missing")]
 
@@ -258,7 +258,7 @@ fn operation_names_only_narrow_the_matching_operations() {
             "people/none",
         ),
         ("people", "", "GET https://evil.example/v1/people", "people/none"),
-        // The service that lists the address comes first, then the service with the named operation, then the first
+        // The service that lists the address is tried first, then the service with the named operation, then the first
         // service of the host.
         ("", "", "DELETE https://data.example/v1/people", "people/none"),
         (

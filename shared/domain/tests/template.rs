@@ -598,7 +598,7 @@ fn rules_follow_the_template_unless_a_user_set_them() {
         row(base, &fifteen, &[], Overwrite, &[], 1),
         // A user's change to the same value as the template's is not an override.
         row(base, &twenty, &twenty, Keep, &[(1, budget(20))], 0),
-        // An equal rule keeps its position, and only the other rule is changed.
+        // An equal rule keeps its position, and only the other rule changes.
         row(
             Some(&[budget(10), budget(20)]),
             &[budget(10), budget(20)],
@@ -631,7 +631,7 @@ fn rules_follow_the_template_unless_a_user_set_them() {
     }
 }
 
-/// Who set a limit, according to the model.
+/// The setter of a limit, according to the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setter {
     Start,
@@ -731,7 +731,7 @@ proptest! {
                         for member in 0..2 {
                             let setter = &mut setters[place][member];
                             match wanted[member] {
-                                // One version left the value out, and a later version sets the value again.
+                                // An earlier version omitted the value, and a later version sets the value again.
                                 Some(wanted) if before[place][member] == wanted => {
                                     prop_assert_eq!(values[member], wanted);
                                     *setter = Setter::Template;
@@ -741,7 +741,7 @@ proptest! {
                                     prop_assert_eq!(values[member], wanted, "{} {}", place, member);
                                     *setter = Setter::Template;
                                 }
-                                // A limit that a version leaves out is the agent's own from then on.
+                                // If a version omits a limit, the limit belongs to the agent from then on.
                                 None if *setter == Setter::Template && end.is_none() => *setter = Setter::Person,
                                 Some(_) | None => prop_assert_eq!(values[member], before[place][member]),
                             }

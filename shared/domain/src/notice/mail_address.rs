@@ -1,9 +1,9 @@
-//! A mail address that the identity provider verified.
+//! An email address that the identity provider verified.
 
 use std::fmt;
 
-/// A mail address: ASCII, with one `@` and without characters that are special in a mail header. The address is used in
-/// the mail header and shown to the user. It is never logged, and `Debug` does not print it.
+/// An email address: ASCII, with one `@` and without characters that are special in a mail header. The address is used
+/// in mail headers and shown to the user. The address is never logged, and `Debug` omits it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MailAddress(String);
 
@@ -12,7 +12,7 @@ impl MailAddress {
     pub const MAX: usize = 254;
 
     /// Parses an address. Returns `None` for any other text. Quoted local parts and address literals are not supported,
-    /// because users who sign in through an identity provider don't have such addresses.
+    /// because users of identity providers don't have such addresses.
     pub fn parse(text: &str) -> Option<Self> {
         let (local, domain) = text.split_once('@')?;
         let is_local = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~.".contains(&byte);

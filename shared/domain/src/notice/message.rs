@@ -1,10 +1,10 @@
-//! One message about a user's pending events: a sentence for one event, or a digest of several events.
+//! A message about a user's pending events. The message contains a sentence about each event.
 
 use crate::{Event, EventKind, Notification, NotificationNames, notice::pending::NotificationRank};
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// The maximum number of events that a message describes with a sentence.
+/// The maximum number of events with a sentence. Further events are only counted.
 const MAX_LISTED: usize = 20;
 
 /// The path of the page with the notification settings.
@@ -16,22 +16,22 @@ pub struct NotificationMessage {
     /// The message's subject line.
     pub subject: String,
     notices: Vec<Notification>,
-    /// The number of further events, which the message only counts.
+    /// The number of further events, which have no sentence.
     more: usize,
 }
 
-/// Sorts the events of a message: approval requests first, then the default kinds, then by time.
+/// Sorts a message's events: approval requests first, then the default kinds, then the other kinds; each by time.
 pub fn sort_by_urgency(events: &mut [Event]) {
     events.sort_by_key(|event| (NotificationRank::for_kind(event.kind()), event.time(), event.id()));
 }
 
-/// Returns the events that the message describes with a sentence. Only these events need names.
+/// Returns the events that have a sentence in the message. Only these events need names.
 pub fn listed_events(events: &[Event]) -> &[Event] {
     events.get(..MAX_LISTED).unwrap_or(events)
 }
 
 impl NotificationMessage {
-    /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` if there are no
+    /// Creates the message about these events, which must be sorted by [`sort_by_urgency`]. Returns `None` without
     /// events.
     pub fn for_events(events: &[Event], names: &NotificationNames) -> Option<Self> {
         let told = listed_events(events);
@@ -60,7 +60,7 @@ impl NotificationMessage {
         (self.more > 0).then(|| format!("And {} more.", self.more))
     }
 
-    /// Returns the message as the plain text of a mail. Links start with `origin`.
+    /// Returns the message as plain text for a mail. Links start with `origin`.
     pub fn to_text(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -77,7 +77,7 @@ impl NotificationMessage {
         text
     }
 
-    /// Returns the message as the HTML of a mail, without images, styles or scripts.
+    /// Returns the message as HTML for a mail, without images, styles or scripts.
     pub fn to_html(&self, origin: &str) -> String {
         let mut html = String::from("<!DOCTYPE html><html lang=\"en\"><body>");
         let mut paragraph = |sentence: &str, path: &str| {
@@ -100,7 +100,8 @@ impl NotificationMessage {
         html
     }
 
-    /// Returns the message as the body for a Slack incoming webhook (Slack, "Formatting text for app surfaces").
+    /// Returns the message as the body of a request to a Slack incoming webhook (Slack, "Formatting text for app
+    /// surfaces").
     pub fn to_slack_body(&self, origin: &str) -> String {
         let mut text = String::new();
         for notice in &self.notices {
@@ -146,7 +147,7 @@ mod tests {
         NotificationMessage::for_events(&events, &names).unwrap()
     }
 
-    /// The subject of a message about a single event describes that event.
+    /// If a message has a single event, the subject line describes that event.
     #[test]
     fn many_events_are_combined_into_a_message_of_limited_length() {
         let one = message(1);

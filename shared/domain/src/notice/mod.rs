@@ -1,4 +1,4 @@
-//! Notifications: which events a user is notified about, through which channels, when and in which words.
+//! Notifications: the events about which a user is notified, the channels, the send times, and the texts.
 
 pub(crate) mod mail_address;
 pub(crate) mod message;

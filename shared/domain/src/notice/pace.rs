@@ -1,24 +1,25 @@
-//! When the next message on a channel may be sent: not while a flush runs, at least five minutes after the last
-//! message, and after increasing pauses if sending failed.
+//! The rate limit of a notification channel. The next message is not sent while another flush runs, and is sent at
+//! least five minutes after the last message. After failures, the pauses increase.
 
 use crate::{AfterCall, CallResult, Duration, Fingerprint, RETRY_PAUSES, Timestamp, next_step_after_call};
 
 /// The rate limit of one notification channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotificationPace {
-    /// The number of writes. The flush whose conditional write succeeds may use the channel.
+    /// The version, which each write increments. A flush may use the channel if its conditional write succeeds.
     pub version: u64,
-    /// The earliest time of the next message.
+    /// The time from which the next message may be sent.
     pub next_at: Timestamp,
     /// The number of consecutive failures.
     pub failed: u32,
-    /// The channel's destination ([`crate::NotificationSettings::destination_fingerprint`]). Failures at an earlier destination are ignored.
+    /// The channel's destination ([`crate::NotificationSettings::destination_fingerprint`]). Failures at an earlier
+    /// destination do not count.
     pub place: Option<Fingerprint>,
-    /// The id of the queue message that wakes up a flush at `next_at`. Other wake-up messages can be deleted.
+    /// The id of the queue message that starts a flush at `next_at`. Other such messages can be deleted.
     pub waker: Option<String>,
 }
 
-/// Creates the state before the first message.
+/// Returns the state before the first message.
 impl Default for NotificationPace {
     fn default() -> Self {
         Self {
@@ -32,17 +33,17 @@ impl Default for NotificationPace {
 }
 
 impl NotificationPace {
-    /// How long the first event of a burst waits for further events.
+    /// The time for which the first event of a burst waits for further events.
     pub const GATHERING: Duration = Duration::from_secs_u32(10);
     /// The minimum time between two messages.
     pub const BETWEEN: Duration = Duration::from_secs_u32(5 * 60);
-    /// How long a flush may use the channel. This duration is longer than a run of the function, so that no other flush
-    /// begins in the meantime. The wake-up message arrives no earlier and therefore finds its id stored.
+    /// The duration for which a flush may use the channel. This is longer than a run of the function, so that no other
+    /// flush begins meanwhile. The queue message for the next flush arrives no earlier, and so finds its id stored.
     pub const TURN: Duration = Duration::from_secs_u32(60);
-    /// The maximum pause after a failure, because an approval request that arrives hours later is useless.
+    /// The maximum pause after a failure. A longer pause would delay approval requests until they are useless.
     const LONGEST_PAUSE: Duration = Duration::from_secs_u32(30 * 60);
 
-    /// Sets the channel's destination. A new destination resets the state.
+    /// Sets the channel's destination. For a new destination, the state starts again.
     #[must_use]
     pub fn with_destination(self, place: Fingerprint) -> Self {
         if self.place == Some(place) {
@@ -55,12 +56,12 @@ impl NotificationPace {
         }
     }
 
-    /// Returns the time until the next message may be sent, or `None` if it may be sent now.
+    /// Returns the time until the next message may be sent; `None` if it may be sent now.
     pub fn time_until_next(&self, now: Timestamp) -> Option<Duration> {
         (now < self.next_at).then(|| self.next_at.since(now))
     }
 
-    /// Reserves the channel for a flush. If the flush is interrupted, the wake-up message `waker` sends the rest.
+    /// Reserves the channel for a flush. If the flush is interrupted, the queue message `waker` starts another flush.
     #[must_use]
     pub fn reserve_flush(self, waker: &str, now: Timestamp) -> Self {
         let taken = self.with_next_time(now.after(Self::TURN));
@@ -70,7 +71,7 @@ impl NotificationPace {
         }
     }
 
-    /// Removes the wake-up message after it arrived and found nothing to send.
+    /// Forgets the queue message after it arrived and found no pending events.
     #[must_use]
     pub fn without_wake_up(self) -> Self {
         let next_at = self.next_at;
@@ -89,7 +90,7 @@ impl NotificationPace {
         }
     }
 
-    /// Records a flush without a message, because the channel has no destination.
+    /// Records a flush that sent no message, because the channel has no destination.
     #[must_use]
     pub fn release_flush(self, now: Timestamp) -> Self {
         Self {
@@ -99,9 +100,9 @@ impl NotificationPace {
         }
     }
 
-    /// Records a failed message. The pauses are the same as the pauses of webhooks up to half an hour, which is then
-    /// repeated. The wake-up message ends the first pause after [`Self::TURN`]. Notifications that become too old are
-    /// dropped (`pending.rs`).
+    /// Records a failed message. The pauses are those of webhooks, up to half an hour, which is then repeated. The
+    /// queue message for the next flush arrives after [`Self::TURN`], and so ends the first pause. Notifications that
+    /// become too old are dropped (`pending.rs`).
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);
@@ -133,14 +134,14 @@ mod tests {
         Timestamp::from_secs(secs).unwrap()
     }
 
-    /// While one flush uses the channel, other flushes wait for at most a minute.
+    /// While a flush uses the channel, other flushes wait for at most a minute.
     #[test]
     fn messages_on_one_channel_are_minutes_apart() {
         let new = NotificationPace::default();
         assert_eq!(new.time_until_next(at(1_000)), None);
         let taken = new.reserve_flush("m1", at(1_000));
         assert_eq!(taken.time_until_next(at(1_001)), Some(Duration::from_secs_u32(59)));
-        // The flush that used the channel was interrupted.
+        // The flush that reserved the channel was interrupted.
         assert_eq!(taken.time_until_next(at(1_060)), None);
         let sent = taken.after_message(at(1_001));
         assert_eq!(

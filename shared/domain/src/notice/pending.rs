@@ -1,11 +1,11 @@
-//! Pending notifications. An event is pending until it is sent, is closed by a later event, or is too old to be useful.
+//! Pending notifications. An event is pending until it is sent, a later event closes it, or it is too old.
 
 use crate::{DEFAULT_NOTICES, Duration, Event, EventKind, Timestamp};
 
-/// The maximum age at which an event is still sent.
+/// The maximum age at which an event is sent.
 const OLDEST: Duration = Duration::DAY;
 
-/// The priority of an event, highest first.
+/// The priority of an event. The highest priority comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NotificationRank {
     /// An approval request, which needs the user's decision.
@@ -26,9 +26,9 @@ impl NotificationRank {
     }
 }
 
-/// Returns the key of a pending event: the time and id or, for an approval request, the id of the approval, so that the
-/// event that closes the request finds it. In key order, the highest priority comes first, then the oldest event.
-/// Therefore these events are read first, however many are pending.
+/// Returns the key of a pending event. The key contains the time and id of the event; for an approval request, the id
+/// of the approval, so that a later event can close the request. Keys sort by priority and then by age, so the most
+/// important events are read first.
 pub fn pending_key(event: &Event) -> String {
     let timed = |rank: char| format!("{rank}#{}#{}", event.time(), event.id());
     match NotificationRank::for_kind(event.kind()) {
@@ -54,7 +54,8 @@ fn approval_key(event: &Event) -> Option<String> {
     event.data().find_text("approval_id").map(|id| format!("A#{id}"))
 }
 
-/// Returns whether an event should still be sent: it is not too old, and an approval request has not expired.
+/// Returns whether an event should still be sent: the event is not too old and, for an approval request, the approval
+/// has not expired.
 pub fn is_still_relevant(event: &Event, now: Timestamp) -> bool {
     let is_over = event.kind() == EventKind::ApprovalAsked
         && event

@@ -1,4 +1,4 @@
-//! A user's notification settings: the channels, and the event kinds for each channel.
+//! A user's notification settings: the channels, and the event kinds per channel.
 
 use crate::{
     AuditFields, EventKind, Fingerprint, MailAddress, NoticeUrlId, Timestamp, UserId, ValidationError,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 named! {
-    /// A channel to a user.
+    /// A channel through which a user is notified.
     NoticeChannel {
         /// A mail to the address that the user's identity provider verified.
         Mail = "mail",
@@ -16,7 +16,7 @@ named! {
         Slack = "slack",
     }
 
-    /// Why a channel is disabled until the user changes it.
+    /// Why a channel is disabled until the user changes the channel.
     NoticeEnd {
         /// The mail service rejects mail to the address.
         MailRefused = "mail_refused",
@@ -25,7 +25,7 @@ named! {
     }
 }
 
-/// The event kinds that a channel sends by default.
+/// The event kinds of a channel by default.
 pub const DEFAULT_NOTICES: [EventKind; 8] = [
     EventKind::ApprovalAsked,
     EventKind::AgentFrozen,
@@ -37,12 +37,12 @@ pub const DEFAULT_NOTICES: [EventKind; 8] = [
     EventKind::WebhookFailing,
 ];
 
-/// The settings of one channel.
+/// A channel's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelSettings {
     /// Whether the channel is enabled.
     pub enabled: bool,
-    /// The event kinds. `None` stands for [`DEFAULT_NOTICES`].
+    /// The event kinds. `None` means [`DEFAULT_NOTICES`].
     pub kinds: Option<BTreeSet<EventKind>>,
 }
 
@@ -57,7 +57,7 @@ impl Default for ChannelSettings {
 }
 
 impl ChannelSettings {
-    /// Returns the event kinds of the channel.
+    /// Returns the channel's event kinds.
     pub fn event_kinds(&self) -> BTreeSet<EventKind> {
         self.kinds.clone().unwrap_or_else(|| DEFAULT_NOTICES.into())
     }
@@ -82,18 +82,19 @@ pub struct SlackDestination {
     pub host: String,
 }
 
-/// The notification settings that a user can change, without the mail address.
+/// The notification settings that a user can change. They exclude the mail address, which comes from the identity
+/// provider.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotificationPreferences {
     /// The settings of the mail channel.
     pub mail: ChannelSettings,
-    /// The settings of the Slack channel, if there is a webhook.
+    /// The Slack webhook and the settings of the Slack channel, if the user has set a webhook.
     pub slack: Option<(SlackDestination, ChannelSettings)>,
 }
 
 impl NotificationPreferences {
-    /// Returns whether these settings may send notifications to somebody else that the old settings do not send. Only
-    /// the Slack channel counts, because mail goes to the user.
+    /// Returns whether these settings may send notifications to somebody to whom the old settings do not send them.
+    /// Only the Slack channel counts, because mail goes to the user.
     pub fn reach_further_than(&self, old: &Self) -> bool {
         let Some((place, terms)) = &self.slack else {
             return false;
@@ -126,18 +127,19 @@ impl NotificationPreferences {
 pub struct NotificationSettings {
     /// The user.
     pub person: UserId,
-    /// The number of updates.
+    /// The version, which each update increments.
     pub version: u64,
-    /// The mail address, once the identity provider has verified it.
+    /// The mail address, if the identity provider has verified it.
     pub address: Option<MailAddress>,
     /// The settings that the user can change.
     pub terms: NotificationPreferences,
 }
 
-/// A channel that was disabled because of its current destination.
+/// A channel that was disabled because its current destination failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedChannel {
-    /// The destination ([`NotificationSettings::destination_fingerprint`]). The channel is enabled again if the destination changes.
+    /// The destination ([`NotificationSettings::destination_fingerprint`]). A new destination enables the channel
+    /// again.
     pub place: Fingerprint,
     /// The reason.
     pub reason: NoticeEnd,
@@ -156,7 +158,7 @@ impl NotificationSettings {
         }
     }
 
-    /// Returns the channels on which an event of this kind is sent.
+    /// Returns the channels through which an event of this kind is sent.
     pub fn channels_for(&self, kind: EventKind) -> impl Iterator<Item = NoticeChannel> {
         let channels = NoticeChannel::ALL.iter().copied();
         channels.filter(move |channel| {
@@ -165,7 +167,7 @@ impl NotificationSettings {
         })
     }
 
-    /// Returns the settings of a channel, if the channel has a destination.
+    /// Returns a channel's settings, if the channel has a destination.
     pub fn channel_settings(&self, channel: NoticeChannel) -> Option<&ChannelSettings> {
         match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|_| &self.terms.mail),
@@ -173,8 +175,8 @@ impl NotificationSettings {
         }
     }
 
-    /// Returns the fingerprint of a channel's destination and the settings version. A disabled channel is enabled again
-    /// by an update or by a new destination.
+    /// Returns the fingerprint of a channel's destination and of the settings version. A disabled channel is enabled
+    /// again by an update or by a new destination.
     pub fn destination_fingerprint(&self, channel: NoticeChannel) -> Fingerprint {
         let place = match channel {
             NoticeChannel::Mail => self.address.as_ref().map(|address| address.as_str().to_owned()),
@@ -183,7 +185,7 @@ impl NotificationSettings {
         Fingerprint::for_text(&json!([channel.name(), self.version, place]).to_string())
     }
 
-    /// Returns the next version, with these settings.
+    /// Returns the next version of the settings.
     #[must_use]
     pub fn with_settings(self, terms: NotificationPreferences) -> Self {
         Self {
@@ -193,7 +195,7 @@ impl NotificationSettings {
         }
     }
 
-    /// Returns the fields for the audit log, without the mail address and the webhook's secret URL.
+    /// Returns the fields for the audit log, without the mail address and without the webhook's secret URL.
     pub fn audit_members(&self) -> AuditFields {
         let slack = self.terms.slack.as_ref();
         let members = [
@@ -233,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Without an address no mail is sent.
+    /// Without an address, no mail is sent.
     #[test]
     fn email_is_enabled_by_default_for_the_default_event_kinds() {
         let nobody = NotificationSettings::new(ann());
@@ -315,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The audit fields contain the host of the webhook. Settings without any event kind are rejected.
+    /// The audit fields contain the webhook's host. Settings without event kinds are rejected.
     #[test]
     fn audit_rows_of_notification_settings_contain_no_email_address() {
         let settings = NotificationSettings {

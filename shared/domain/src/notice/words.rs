@@ -1,4 +1,4 @@
-//! The sentence that describes an event to a user, and the page that the sentence links to. A link never performs an
+//! The sentence that describes an event to a user, and the page to which the sentence links. A link never performs an
 //! action.
 
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The current names of agents, services and operations, and the reasons of approvals.
+/// The current names of agents, services and operations, and the reasons for approvals.
 #[derive(Clone, Debug, Default)]
 pub struct NotificationNames {
     /// The names of agents, as set by their owners.
@@ -17,12 +17,12 @@ pub struct NotificationNames {
     pub services: BTreeMap<ServiceId, String>,
     /// The labels of operations, as set by operators.
     pub operations: BTreeMap<(ServiceId, OperationSlug), String>,
-    /// Why each approval is needed, by the approval's id. [`approval_reason`] creates the text.
+    /// The reason for each approval, by the approval's id. [`approval_reason`] creates the text.
     pub reasons: BTreeMap<String, String>,
 }
 
-/// Returns why a payment needs this approval, with a sentence for each limit, in the same words as on the pages. `rules`
-/// are the agent's rules.
+/// Returns why a payment needs this approval: a sentence per limit, in the same words as on the pages. `rules` are the
+/// agent's rules.
 pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
     if let Some(raise) = &approval.raise {
         let IncreasedCaps {
@@ -66,13 +66,13 @@ pub struct Notification {
 /// The maximum length of a name in a notification, in characters.
 const LONGEST_NAME: usize = 60;
 
-/// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, address,
+/// The Unicode word joiner, which has no width. A character between two joiners can't be part of a link, an address, a
 /// command or formatting.
 const JOINER: char = '\u{2060}';
 
 /// Makes an untrusted text safe for a notification: one line of limited length. Visible characters remain. Characters
 /// that mail programs and chats turn into links, commands or formatting are enclosed in joiners, so that they are only
-/// displayed. Invisible characters are replaced by their code points. Each channel escapes markup itself.
+/// displayed. Invisible characters are replaced by their code points. Each channel must escape its own markup.
 fn plain_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let words = escape_hidden_characters(&words.join(" "));
@@ -82,7 +82,7 @@ fn plain_line(text: &str) -> String {
             '.' | '。' | '．' | '｡' | '@' | '/' | '\\' | ':' | '`' | '*' | '~' | '|' | '_' | '#' => {
                 text.extend([JOINER, symbol, JOINER]);
             }
-            // The sentence encloses the name in these quotation marks.
+            // The sentence encloses names in these quotation marks.
             '“' | '”' => text.push('"'),
             symbol => text.push(symbol),
         }
@@ -94,7 +94,7 @@ fn plain_line(text: &str) -> String {
 }
 
 impl Notification {
-    /// Creates the sentence and the page for an event.
+    /// Creates the sentence about an event, and the path of the page.
     pub fn for_event(event: &Event, names: &NotificationNames) -> Self {
         let telling = NotificationText { event, names };
         Self {
@@ -134,7 +134,7 @@ impl NotificationText<'_> {
         name.map_or_else(|| "a service".to_owned(), |name| format!("“{name}”"))
     }
 
-    /// Returns the operation's label, or the slug if there is no label. `None` if the event has no operation.
+    /// Returns the operation's label, or the slug if there is no label; `None` if the event has no operation.
     fn operation_label(&self) -> Option<String> {
         let slug = self.field_text("operation_id");
         let service = match self.event.subject() {
@@ -285,7 +285,7 @@ impl NotificationText<'_> {
             }
             EventKind::AgentCreated => format!("{agent} was created."),
             EventKind::AgentFrozen => match self.event.data().find_text("reason") {
-                // The reason is a text by Purser that begins with the automatic freeze.
+                // The reason was written by this service and begins with the name of the automatic freeze.
                 Some(reason) => format!("{agent} was frozen by its {reason}. It can’t pay."),
                 None => format!("{agent} was frozen {}. It can’t pay.", self.freezer_phrase()),
             },
@@ -451,7 +451,8 @@ mod tests {
         );
     }
 
-    /// The result has at most 60 characters, and no links, commands or hidden characters. `+` stands for a joiner.
+    /// The result has at most 60 characters, and no links, commands or hidden characters. In the rows, `+` stands for a
+    /// joiner.
     #[test]
     fn untrusted_text_in_notifications_becomes_one_plain_line() {
         let rows = [

@@ -1,9 +1,8 @@
-//! The outflows from an agent's wallet on chain, whatever their cause. Each outflow must be the payment of a
-//! settlement.
+//! The outflows from an agent's wallet on chain. Each outflow must be the payment of a settlement.
 //!
-//! A payment by Purser uses an authorization, and the next log is the transfer ([`crate::find_authorized_transfer`]). A transfer
-//! without a preceding use of an authorization belongs to no settlement. Anybody can log a transfer of zero from any
-//! wallet, so transfers of zero are ignored.
+//! A payment by this service uses an authorization, and the next log is the transfer
+//! ([`crate::find_authorized_transfer`]). A transfer without a used authorization directly before it belongs to no
+//! settlement. Anybody can log a transfer of zero from any wallet, so transfers of zero are ignored.
 //!
 //! `shared/chain` fetches the logs, and `functions/reconcile` finds the settlements.
 
@@ -22,8 +21,7 @@ pub struct Outflow {
     pub wallet: Address,
     /// The recipient.
     pub to: Address,
-    /// The amount in the token's units. It is greater than zero, and can be greater than an [`crate::Amount`] can
-    /// represent.
+    /// The amount in the token's units. It is greater than zero, and may be too large for an [`crate::Amount`].
     pub units: U256,
     /// The transaction.
     pub tx_hash: TxHash,
@@ -31,7 +29,7 @@ pub struct Outflow {
     pub block: BlockId,
     /// The index of the transfer's log in the block.
     pub log_index: u64,
-    /// The nonce of the authorization that the transfer used, if any.
+    /// The nonce of the authorization that the transfer used, if it used one.
     pub nonce: Option<B256>,
 }
 
@@ -44,8 +42,8 @@ impl Outflow {
             && self.nonce == Some(expected.nonce)
     }
 
-    /// Returns the audit row for an outflow from the wallet of this agent that no settlement explains. `at` is the time
-    /// of the block. The same outflow always gets the same row id.
+    /// Returns the audit row of an outflow from this agent's wallet that belongs to no settlement. `at` is the time of
+    /// the block. The same outflow always has the same row id.
     pub fn audit_record(&self, agent: AgentId, at: Timestamp) -> AuditRecord {
         // The first six bytes of the transaction hash and the two low bytes of the log index.
         let of_transaction = self.tx_hash.to_b256().0.into_iter().take(6);
@@ -76,8 +74,8 @@ impl Outflow {
     }
 }
 
-/// Returns the outflows in these logs of the token, which come with their transaction and block. The logs must include
-/// every transfer from the wallets and every use of the wallets' authorizations. A transfer whose amount can't be read
+/// Returns the outflows in these logs of the token, each with its transaction and block. The logs must include every
+/// transfer from the wallets and every use of the wallets' authorizations. A transfer whose amount can't be parsed
 /// counts as the maximum amount.
 pub fn find_outflows(logs: &[(TxHash, BlockId, Log)]) -> Vec<Outflow> {
     let standing = || logs.iter().filter(|(_, _, log)| !log.removed);

@@ -1,7 +1,7 @@
-//! Withdrawals: an owner withdraws an agent's money to the payout address that the owner set.
+//! Withdrawals: an owner withdraws an agent's money to the withdrawal address that the owner set.
 //!
-//! Invariants: a withdrawal is reserved only with a [`WithdrawalGrant`], which only [`decide_withdrawal`] creates: to the
-//! stored address after the address's delay, for at most the wallet's balance, and while no other withdrawal of the
+//! Invariants: a withdrawal is reserved only with a [`WithdrawalGrant`], which only [`decide_withdrawal`] creates: to
+//! the stored address after the address's delay, for at most the wallet's balance, and while no other withdrawal of the
 //! agent is open. The caller's request contains no address.
 //!
 //! An owner's own freeze does not block a withdrawal, because an owner who froze an agent may want to withdraw the
@@ -10,12 +10,12 @@
 
 use crate::{Address, AgentId, Amount, Duration, Freeze, Network, SettlementId, Timestamp, UserId};
 
-/// An agent's payout address.
+/// An agent's withdrawal address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawalAddress {
     /// The address.
     pub address: Address,
-    /// The time at which it was set.
+    /// The time at which the address was set.
     pub named_at: Timestamp,
     /// The time from which withdrawals to the address are allowed.
     pub good_from: Timestamp,
@@ -25,17 +25,16 @@ pub struct WithdrawalAddress {
     pub replaced: Option<Address>,
 }
 
-/// The stored state of an agent's withdrawals. [`WithdrawalRecord::default`] is the state of an agent without a stored
-/// record.
+/// The stored state of an agent's withdrawals. Without a stored record, the state is [`WithdrawalRecord::default`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WithdrawalRecord {
-    /// The payout address, if there is one.
+    /// The withdrawal address, if one is set.
     pub address: Option<WithdrawalAddress>,
     /// The last address, if it was removed.
     pub removed: Option<Address>,
     /// The latest withdrawal, which may still be open.
     pub latest: Option<SettlementId>,
-    /// The number of writes.
+    /// The version, which each write increments.
     pub version: u64,
 }
 
@@ -45,8 +44,8 @@ impl WithdrawalRecord {
         self.address.as_ref().filter(|address| address.named_by == *owner)
     }
 
-    /// Returns the record with this address, which the user set now and which is valid after `delay`. Returns `None` if
-    /// the same user has already set the same address; that address's delay continues.
+    /// Returns the record with this address, which the user sets now and which is valid after `delay`. Returns `None`
+    /// if the same user has already set the same address; that address's delay continues.
     #[must_use]
     pub fn with_address(&self, address: Address, by: &UserId, now: Timestamp, delay: Duration) -> Option<Self> {
         let present = self.address.as_ref().map(|present| present.address);
@@ -65,7 +64,7 @@ impl WithdrawalRecord {
         })
     }
 
-    /// Returns the record without an address, or `None` if there is no address.
+    /// Returns the record without the address; `None` if no address is set.
     #[must_use]
     pub fn without_address(&self) -> Option<Self> {
         let removed = self.address.as_ref()?.address;
@@ -78,13 +77,13 @@ impl WithdrawalRecord {
     }
 }
 
-/// Why an address can't be a payout address.
+/// Why an address can't be a withdrawal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WithdrawalAddressError {
     /// The address is the agent's own wallet.
     #[error("must not be the agent's own wallet")]
     OwnWallet,
-    /// The address is the token's contract, where the money would be lost.
+    /// The address is the token's contract. The money would be lost.
     #[error("must not be the token's contract")]
     Token,
 }
@@ -131,9 +130,9 @@ pub enum WithdrawalRejection {
     NotSetUp,
     /// An operators' freeze applies to the agent.
     Frozen(Freeze),
-    /// The agent has no payout address.
+    /// The agent has no withdrawal address.
     NoAddress,
-    /// The delay of the payout address is not over yet.
+    /// The delay of the withdrawal address is not over yet.
     AddressWaits {
         /// The time from which withdrawals to the address are allowed.
         good_from: Timestamp,
@@ -177,7 +176,8 @@ pub struct WithdrawalInputs<'a> {
     pub record: &'a WithdrawalRecord,
     /// The operators' freeze that applies to the agent.
     pub frozen_by_operators: Option<Freeze>,
-    /// The latest withdrawal and the time from which the chain rejects it, if the withdrawal is not final on chain.
+    /// The latest withdrawal, and the time from which the chain rejects it; `None` if the latest withdrawal is final on
+    /// chain.
     pub open: Option<(SettlementId, Timestamp)>,
     /// The wallet's balance.
     pub balance: Amount,
@@ -209,7 +209,7 @@ impl WithdrawalGrant {
         &self.owner
     }
 
-    /// Returns the payout address.
+    /// Returns the withdrawal address.
     pub const fn recipient(&self) -> Address {
         self.to
     }
@@ -224,13 +224,13 @@ impl WithdrawalGrant {
         self.at
     }
 
-    /// Returns the record that the decision was based on.
+    /// Returns the record on which the decision was based.
     pub const fn base_record(&self) -> &WithdrawalRecord {
         &self.record
     }
 }
 
-/// Returns the payout address after the checks that don't need the wallet's balance: the operators' freeze, the
+/// Returns the withdrawal address after the checks that don't need the wallet's balance: the operators' freeze, the
 /// address, the delay, then an open withdrawal.
 pub fn usable_withdrawal_address(
     record: &WithdrawalRecord,
@@ -312,7 +312,7 @@ mod tests {
         );
         let removed = second.without_address().unwrap();
         assert_eq!((removed.address.clone(), removed.without_address()), (None, None));
-        // Setting an address again after its removal restarts the delay.
+        // If an address is removed and set again, the delay starts again.
         let again = named(&removed, 2, 2_000).unwrap();
         assert_eq!(again.version, 4);
         assert_eq!(again.address.unwrap().good_from, at(2_100));
@@ -362,7 +362,7 @@ mod tests {
             let refused = decide_frozen(&WithdrawalRecord::default(), Some(freeze), some, 1_099, 4, five);
             assert_eq!(refused.map_err(|refusal| refusal.reason_name()), Err(reason));
         }
-        // Another owner has not set an address yet.
+        // The other owner has not set an address.
         let other = UserId::derive("https://issuer.example", "another");
         let refused = usable_withdrawal_address(&record, &other, None, None, at(9_000));
         assert_eq!(refused, Err(WithdrawalRejection::NoAddress));

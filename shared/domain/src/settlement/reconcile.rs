@@ -1,8 +1,9 @@
-//! Decides what to do with a settlement, based on the state of its authorization at a final block.
+//! Decides what to do with a settlement, from the state of its authorization at a final block.
 //!
-//! Invariants: a hold is released only with an [`UnusableAuthorization`], a confirmation is reverted only with a [`VanishedTransfer`],
-//! and only [`decide_reconciliation`] creates these values. Both are based on the token's state at a final block or on the token's
-//! event in a final block. They are never based on a clock, a provider's claim, or a failed search.
+//! Invariants: a hold is released only with an [`UnusableAuthorization`], a confirmation is reverted only with a
+//! [`VanishedTransfer`], and only [`decide_reconciliation`] creates these values. Both are based on the token's state
+//! at a final block or on the token's event in a final block. They are never based on a clock, a provider's claim, or a
+//! failed search.
 //!
 //! Why this is sufficient: EIP-3009 accepts an authorization only in a block whose time is before `validBefore`, and
 //! block times never decrease along a chain. Therefore an authorization that is unused in a block at or after
@@ -42,26 +43,27 @@ pub enum AuthorizationState {
     UsedUntraced,
 }
 
-/// What to do with a settlement.
+/// The action for a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reconciliation {
-    /// Confirm the settlement, whether it is authorized or expired, because this transfer paid it.
+    /// Confirm the settlement, even if it has expired, because this transfer paid the settlement.
     Confirm(Transfer),
     /// Release the settlement's hold, because the settlement can never be paid.
     Release(UnusableAuthorization),
     /// Revert the confirmation, because the transfer is no longer on chain. The settlement becomes authorized again.
     RevertConfirmation(VanishedTransfer),
-    /// Nothing: the settlement is confirmed, and this transfer is still on chain.
+    /// Do nothing, because the settlement is confirmed and this transfer is still on chain.
     StillPaid(Transfer),
-    /// The settlement is confirmed, but the transaction is now in another block, with this transfer.
+    /// Update the confirmation, because the transaction with this transfer is now in another block.
     PaidInAnotherBlock(Transfer),
-    /// Nothing: the settlement is expired and still unpaid.
+    /// Do nothing, because the settlement has expired and is still unpaid.
     StillUnpaid,
-    /// Wait, because the block does not decide the settlement yet.
+    /// Wait, because this block is too early to decide.
     NotYet,
-    /// Report that the nonce was used, but not for the payment. The token contract should make this impossible.
+    /// Report that the nonce was used for something other than the payment. The token contract should make this
+    /// impossible.
     Contradicted(Mismatch),
-    /// Search again: the nonce was used, but the transaction was not found.
+    /// Search again, because the nonce was used, but the transaction was not found.
     Untraced,
 }
 
@@ -146,7 +148,7 @@ fn decide_paid(settlement: &Settlement, transfer: Transfer) -> Reconciliation {
     }
 }
 
-/// Returns what to do if the payment is not on chain. A confirmed settlement first becomes authorized again.
+/// Returns the action for a payment that is not on chain. A confirmed settlement first becomes authorized again.
 fn decide_unpaid(settlement: &Settlement) -> Reconciliation {
     match settlement.state {
         SettlementState::Authorized => Reconciliation::Release(UnusableAuthorization {
@@ -164,7 +166,7 @@ fn decide_vanished_transfer(settlement: &Settlement, tx_hash: TxHash) -> Reconci
     })
 }
 
-/// Returns whether a transaction that did not use the authorization canceled it.
+/// Returns whether a transaction that did not use the authorization canceled the authorization.
 fn cancels_authorization(expected: &ExpectedTransfer, transaction: &TransactionLogs) -> bool {
     let topics = [AUTHORIZATION_CANCELED, expected.from.into_word(), expected.nonce];
     let is_ours = |log: &Log| !log.removed && log.address == expected.token && log.topics == topics;
@@ -323,7 +325,7 @@ mod tests {
                 vec![event(AUTHORIZATION_USED), event(AUTHORIZATION_CANCELED)],
             )
         };
-        // Each row has the state, and the expected action for an authorized, a confirmed and an expired settlement.
+        // Each row: the state, and the expected action for an authorized, a confirmed and an expired settlement.
         let rows: [(&str, AuthorizationState, FinalBlock, [&str; 3]); 13] = [
             (
                 "unused, in time",

@@ -1,6 +1,6 @@
-//! A settlement: one reserved payment, and its receipt once the payment is seen on chain (`docs/spec.md` §2.4, §3.2). A
-//! withdrawal is a settlement too: it is signed, held, found on chain and ended like a purchase, but counts in no
-//! window.
+//! A settlement: one reserved payment, and its receipt after the payment was found on chain (`docs/spec.md` §2.4,
+//! §3.2). A withdrawal is also a settlement. It is signed, held, found on chain and ended like a purchase, but no
+//! window counts it.
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, B256, Check, CheckName, Fingerprint, InputVersions, KeyId, Network,
@@ -9,34 +9,34 @@ use crate::{
 };
 use std::fmt;
 
-/// The record of one settlement: the authorized payment and the state.
+/// A settlement: the authorized payment and its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     /// The authorized payment, which never changes.
     pub terms: SettlementTerms,
     /// The state of the settlement.
     pub state: SettlementState,
-    /// The time at which the payment counts in the windows: the time of the authorization or, if the payment was proven
-    /// only after the hold had been released, the time of the confirmation.
+    /// The time at which the payment counts in the windows: the time of the authorization. If the payment was proven
+    /// only after its hold was released, the time of the confirmation.
     pub counted_at: Timestamp,
-    /// The proofs that turned out not to be the payment.
+    /// The proofs that were not the payment.
     pub failed_proofs: FailedProofs,
 }
 
-/// The transactions that an agent named as proof but that are not the payment according to the chain.
+/// The transactions that an agent sent as proof and that are not the payment according to the chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailedProofs {
-    /// The number of transactions. The same transaction repeatedly counts once.
+    /// The number of transactions. Consecutive proofs with the same transaction count once.
     pub count: u32,
     /// The last transaction.
     pub last: Option<TxHash>,
 }
 
 impl FailedProofs {
-    /// The maximum number of proofs that are checked on chain, because each check costs calls to the node. An honest
+    /// The maximum number of proofs that are checked on chain, because each check makes calls to the node. An honest
     /// agent has one proof, or two if the provider replaced a transaction. Reconcile finds the payment without a proof.
     pub const MAX: u32 = 20;
-    /// The reason for rejecting further transactions without a check.
+    /// The reason when further transactions are rejected without a check.
     pub const TOO_MANY: &'static str = "too_many_failed_proofs";
 
     /// Returns whether this transaction may still be checked.
@@ -50,7 +50,7 @@ impl FailedProofs {
 pub struct SettlementTerms {
     /// The settlement's id. The payment's EIP-3009 nonce is derived from this id.
     pub id: SettlementId,
-    /// The transaction id: of the decision that allowed the purchase, or of the withdrawal itself.
+    /// The transaction id of the decision that allowed the purchase, or of the withdrawal.
     pub transaction: TransactionId,
     /// The paying agent.
     pub agent: AgentId,
@@ -62,7 +62,7 @@ pub struct SettlementTerms {
     pub amount: Amount,
     /// The payee.
     pub pay_to: Address,
-    /// The recorded time of the authorization, at which the payment counts in the windows.
+    /// The recorded time of the authorization.
     pub authorized_at: Timestamp,
     /// EIP-3009 `validBefore`, in whole seconds: the chain accepts the payment only in blocks with an earlier time.
     pub valid_before: Timestamp,
@@ -82,7 +82,7 @@ pub struct SettlementTerms {
 pub enum Purpose {
     /// The agent buys an operation of the catalog. The payment counts in the windows.
     Purchase(Purchase),
-    /// The owner withdraws money to the payout address. The payment counts in no window.
+    /// The owner withdraws money to the withdrawal address. No window counts the payment.
     Payout(WithdrawalPurpose),
 }
 
@@ -95,21 +95,22 @@ pub struct Purchase {
     pub service: ServiceId,
     /// The paid operation.
     pub operation: OperationSlug,
-    /// The version of the x402 protocol that the provider used.
+    /// The provider's version of the x402 protocol.
     pub x402_version: X402Version,
-    /// The index of the chosen payment requirements in `accepts`.
+    /// The index in `accepts` of the chosen payment requirements.
     pub offer_index: u32,
     /// The version of the policy that allowed the purchase.
     pub policy_version: u64,
-    /// The versions of the decision's other inputs. `None` in rows of earlier releases.
+    /// The versions of the decision's other inputs; `None` in rows of earlier releases.
     pub inputs: Option<InputVersions>,
-    /// The budgets that the purchase counts against, in addition to the daily window.
+    /// The budgets that count the purchase, in addition to the day window.
     pub budgets: Vec<RuleId>,
     /// The other rules that count the purchase, as one payment.
     pub counts: Vec<RuleId>,
     /// The approval that the purchase used.
     pub approval: Option<ApprovalId>,
-    /// All checks of the decision in the order of evaluation. An allowed payment has no other record of the checks.
+    /// All checks of the decision in the order of evaluation. For an allowed payment, this is the only record of the
+    /// checks.
     pub checks: Vec<Check>,
 }
 
@@ -121,7 +122,7 @@ pub struct WithdrawalPurpose {
 }
 
 impl SettlementTerms {
-    /// Returns the purchase, or `None` for a withdrawal.
+    /// Returns the purchase; `None` for a withdrawal.
     pub const fn purchase(&self) -> Option<&Purchase> {
         match &self.purpose {
             Purpose::Purchase(purchase) => Some(purchase),
@@ -135,7 +136,7 @@ impl SettlementTerms {
         checks.iter().any(|check| check.name == name)
     }
 
-    /// Returns the windows in which the payment counts, each with the amount that the payment adds.
+    /// Returns the windows that count the payment, each with the added amount.
     pub fn window_amounts(&self) -> Vec<(WindowScope, Amount)> {
         let Some(purchase) = self.purchase() else {
             return Vec::new();
@@ -153,8 +154,8 @@ impl SettlementTerms {
     }
 }
 
-/// The first eight bytes of a payment's nonce. They reveal if the present nonce key is not the key with which the
-/// payment was signed, but they are too few to use up the nonce in advance.
+/// The first eight bytes of a payment's nonce. They show whether the payment was signed with the current nonce key. They
+/// are too few to let somebody use the nonce in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 
@@ -183,7 +184,7 @@ pub enum SettlementState {
         tx_hash: TxHash,
         /// The block of the transaction.
         block_number: u64,
-        /// The time at which Purser recorded the payment.
+        /// The time at which this service recorded the payment.
         settled_at: Timestamp,
     },
     /// The chain shows that the payment can never be made, and the hold was released.
@@ -232,7 +233,7 @@ impl Settlement {
         self.terms.id
     }
 
-    /// Returns the transaction that paid the settlement, or `None` until the settlement is confirmed.
+    /// Returns the transaction that paid the settlement; `None` until the settlement is confirmed.
     pub const fn tx_hash(&self) -> Option<TxHash> {
         match self.state {
             SettlementState::Confirmed { tx_hash, .. } => Some(tx_hash),
@@ -240,7 +241,7 @@ impl Settlement {
         }
     }
 
-    /// Returns the time at which Purser recorded the payment, or `None` until the settlement is confirmed.
+    /// Returns the time at which this service recorded the payment; `None` until the settlement is confirmed.
     pub const fn settled_at(&self) -> Option<Timestamp> {
         match self.state {
             SettlementState::Confirmed { settled_at, .. } => Some(settled_at),

@@ -1,11 +1,12 @@
-//! The on-chain evidence that a settlement is paid, and the verification of this evidence.
+//! The on-chain evidence that a settlement is paid, and its verification.
 //!
 //! Only this module can create a [`Transfer`]. The logs must show the use of the settlement's nonce and, as the very
 //! next log, exactly the authorized transfer. Only logs count. The sender, the called contract and the call data prove
 //! nothing, because a facilitator may settle through a wallet contract or a batch, and anybody may settle a signed
 //! authorization. A failed transaction has no logs.
 //!
-//! `shared/chain` fetches the logs and checks that their block is final. Without both, the logs prove nothing.
+//! `shared/chain` fetches the logs and checks that their block is final. Logs from another source, or from a block that
+//! is not final, prove nothing.
 
 use crate::{Address, Amount, B256, SettlementTerms};
 use alloy_primitives::{U256, b256};
@@ -16,7 +17,7 @@ use std::fmt;
 pub struct TxHash(B256);
 
 impl TxHash {
-    /// Parses `0x` and 64 hexadecimal digits in any case. Returns `None` for any other text.
+    /// Parses `0x` and 64 hexadecimal digits in any case; `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix("0x")?;
         let valid = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -41,7 +42,7 @@ impl fmt::Display for TxHash {
     }
 }
 
-/// One event log of a transaction.
+/// An event log of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// The contract that emitted the log.
@@ -65,8 +66,8 @@ pub struct BlockId {
     pub hash: B256,
 }
 
-/// The logs of one transaction in one block. They include at least all uses and cancellations of one authorization, and
-/// all transfers from its payer to its payee. Other logs are ignored.
+/// The logs of one transaction in one block. They must include all uses and cancellations of an authorization, and all
+/// transfers from its payer to its payee. Other logs are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransactionLogs {
     /// The transaction's hash.
@@ -77,7 +78,7 @@ pub struct TransactionLogs {
     pub logs: Vec<Log>,
 }
 
-/// The expected on-chain evidence that one settlement is paid.
+/// The expected on-chain evidence of a settlement's payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpectedTransfer {
     /// The token contract of the settlement's network.
@@ -88,7 +89,7 @@ pub struct ExpectedTransfer {
     pub to: Address,
     /// The exact amount.
     pub amount: Amount,
-    /// The settlement's nonce, which distinguishes two equal payments to the same payee.
+    /// The settlement's nonce, which distinguishes equal payments to the same payee.
     pub nonce: B256,
 }
 
@@ -105,7 +106,7 @@ impl ExpectedTransfer {
     }
 }
 
-/// A payment that was seen on chain exactly as authorized. Only [`find_authorized_transfer`] creates a transfer.
+/// A payment that was found on chain exactly as authorized. Only [`find_authorized_transfer`] creates this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     tx_hash: TxHash,
@@ -171,8 +172,8 @@ pub const TRANSFER: B256 = b256!("0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4
 
 /// Finds the authorized payment in a transaction's logs.
 ///
-/// Circle's token contract marks the authorization as used and then transfers, without a call in between. Therefore the
-/// transfer is the very next log, and no other transfer of the transaction can be mistaken for it.
+/// Circle's token contract marks the authorization as used and then makes the transfer, without a call in between.
+/// Therefore the transfer is the very next log, and no other transfer in the transaction can be mistaken for it.
 pub fn find_authorized_transfer(
     expected: &ExpectedTransfer,
     transaction: &TransactionLogs,
@@ -262,7 +263,7 @@ mod tests {
         }
     }
 
-    /// Returns the two correct logs, at indexes 7 and 8, after applying `change`.
+    /// Returns the two correct logs, at indexes 7 and 8, with this change.
     fn changed(change: impl FnOnce(&mut Log, &mut Log)) -> Vec<Log> {
         let (mut authorization, mut transfer) = (used(7, 0x40), moved(8, 0x30, AMOUNT));
         change(&mut authorization, &mut transfer);
@@ -481,7 +482,7 @@ mod tests {
     }
 
     proptest! {
-        /// Other logs of the transaction are ignored if they come before or after the two logs of the payment.
+        /// Other logs before or after the two logs of the payment are ignored.
         #[test]
         fn logs_of_other_payments_do_not_change_the_result(before in prop::collection::vec(any::<(u8, u64)>(), 0..6), after in prop::collection::vec(any::<(u8, u64)>(), 0..6)) {
             let strangers = |from: u64, logs: &[(u8, u64)]| -> Vec<Log> {
@@ -496,7 +497,7 @@ mod tests {
             prop_assert!(find_authorized_transfer(&expected(), &transaction(logs)).is_ok());
         }
 
-        /// A change of any single bit in the two logs is rejected.
+        /// If any single bit in the two logs is changed, the payment is not found.
         #[test]
         fn every_changed_bit_of_a_transfer_log_is_rejected(log in 0_usize..2, topic in 0_usize..3, bit in 0_usize..256) {
             let mut logs = changed(|_, _| {});

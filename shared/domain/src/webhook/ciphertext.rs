@@ -1,4 +1,4 @@
-//! Users' encrypted secrets: the ciphertext, and the purpose that the ciphertext is bound to.
+//! Users' encrypted secrets: the ciphertext, and the purpose to which the ciphertext is bound.
 
 use crate::{NoticeUrlId, UserId, WebhookId, WebhookSecretId};
 use std::collections::BTreeMap;
@@ -19,8 +19,8 @@ impl Ciphertext {
     }
 }
 
-/// The purpose of a secret. The ciphertext is bound to the purpose: it can't be decrypted for another user or in
-/// another row.
+/// The purpose of a secret. Because the ciphertext is bound to the purpose, it can't be decrypted for another user or
+/// in another row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOf {
     /// The secret that signs a webhook's calls.

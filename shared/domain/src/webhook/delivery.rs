@@ -1,4 +1,4 @@
-//! A delivery: one event for one webhook, and the result of the calls.
+//! A delivery: one event for one webhook, and the results of the calls.
 
 use crate::{
     AfterCall, CallResult, DeliveryId, Duration, Event, EventData, EventError, EventId, EventKind, EventSource,
@@ -36,25 +36,25 @@ impl DeliveryState {
     }
 }
 
-/// The latest call of a delivery.
+/// The latest call in a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The time of the call.
     pub at: Timestamp,
-    /// How long the call took.
+    /// The duration of the call.
     pub took: Duration,
     /// The result of the call.
     pub result: CallResult,
 }
 
-/// The delivery of one event to one webhook.
+/// A delivery of one event to one webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// The delivery's id, which is always the same for the same event and webhook.
+    /// The delivery's id. The same event and webhook always have the same id.
     pub id: DeliveryId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The event's id, which every call sends as `webhook-id`.
+    /// The event's id. Every call sends it as `webhook-id`.
     pub event_id: EventId,
     /// The kind of the event.
     pub kind: EventKind,
@@ -64,32 +64,32 @@ pub struct Delivery {
     pub state: DeliveryState,
     /// The number of calls since the delivery was last requested.
     pub attempts: u32,
-    /// The latest call. `None` if there was no call.
+    /// The latest call; `None` before the first call.
     pub last: Option<Attempt>,
     /// The time of the next call, while the delivery waits.
     pub next_at: Option<Timestamp>,
     /// The latest request to send the event again.
     pub request: Option<DeliveryId>,
-    /// The number of writes.
+    /// The version, which each write increments.
     pub version: u64,
 }
 
-/// What to do with a queue message about a delivery.
+/// The action for a queue message about a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Call the webhook now.
     Now,
-    /// Call the webhook after this duration.
+    /// Call the webhook when this duration is over.
     In(Duration),
     /// Do nothing, because the delivery has ended.
     Over,
 }
 
 impl Delivery {
-    /// The maximum number of a user's deliveries that wait for another call, including deliveries to deleted webhooks.
+    /// The maximum number of a user's deliveries that wait for another call, including deliveries to removed webhooks.
     pub const MAX_WAITING: u32 = 1_000;
 
-    /// Creates the delivery before the first call.
+    /// Creates a delivery before its first call.
     pub fn new(webhook: WebhookId, event: &Event) -> Self {
         Self {
             id: DeliveryId::derive(webhook, event.id(), event.time()),
@@ -106,7 +106,7 @@ impl Delivery {
         }
     }
 
-    /// Returns the delivery for a queue message with this request. A request that is newer than the last request
+    /// Returns the delivery after a queue message with this request. A request that is newer than the last request
     /// restarts the delivery. A repeated message changes nothing.
     #[must_use]
     pub fn with_request(self, request: Option<DeliveryId>) -> Self {
@@ -123,7 +123,7 @@ impl Delivery {
         }
     }
 
-    /// Returns what to do at `now`.
+    /// Returns the action at `now`.
     pub fn next_action(&self, now: Timestamp) -> Due {
         match (self.state, self.next_at) {
             (DeliveryState::Delivered | DeliveryState::Failed, _) => Due::Over,
@@ -132,8 +132,8 @@ impl Delivery {
         }
     }
 
-    /// Reserves the next call for the current worker until this time. Another worker that reads the delivery does not
-    /// call before then.
+    /// Reserves the next call for this worker until `until`. Other workers that read the delivery do not call the
+    /// webhook before then.
     #[must_use]
     pub fn claim_until(self, until: Timestamp) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Delivery {
         }
     }
 
-    /// Records a call and returns the next step. `with_request` is the pause from `Retry-After`.
+    /// Records a call and returns the next step. `asked` is the pause from `Retry-After`.
     pub fn after_call(self, call: Attempt, asked: Option<Duration>, jitter: u8) -> (Self, AfterCall) {
         let attempts = self.attempts.saturating_add(1);
         let after = crate::next_step_after_call(call.result, attempts, asked, jitter);
@@ -271,14 +271,14 @@ mod tests {
         assert_ne!(other, delivery().id);
     }
 
-    /// A repeated queue message does not shorten the wait.
+    /// A repeated queue message does not shorten the pause.
     #[test]
     fn a_failed_delivery_waits_before_its_retry() {
         assert_eq!(delivery().next_action(at(1_000)), Due::Now);
         let (waiting, after) = called(delivery(), 1_000, CallResult::Timeout);
         assert_eq!(after, AfterCall::Again(Duration::from_secs_u32(5)));
         assert_eq!((waiting.state, waiting.attempts), (DeliveryState::Waiting, 1));
-        // The next call is five seconds after the previous one, which took one second.
+        // The next call is five seconds after the end of the previous call, which took one second.
         assert_eq!(waiting.next_action(at(1_002)), Due::In(Duration::from_secs_u32(4)));
         assert_eq!(waiting.next_action(at(1_006)), Due::Now);
         let (delivered, _) = called(waiting, 1_006, CallResult::Status(204));

@@ -1,5 +1,5 @@
-//! A webhook's failed calls since the last successful call, and their consequences: first a notification to the owner,
-//! later no more calls.
+//! A webhook's failed calls since the last successful call, and their consequences: first the owner is notified, later
+//! the webhook is disabled.
 
 use crate::{
     Attempt, CallResult, Duration, Event, EventData, EventError, EventId, EventKind, EventSource, EventSubject,
@@ -13,7 +13,7 @@ named! {
         New = "new",
         /// The owner was notified.
         Notified = "notified",
-        /// The owner was notified, and the webhook is not called until an update.
+        /// The owner was notified, and the webhook is not called until its next update.
         Disabled = "disabled",
     }
 }
@@ -21,7 +21,7 @@ named! {
 /// The failed calls of one version of a webhook since the last successful call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedCalls {
-    /// The version of the webhook. After an update, counting starts again.
+    /// The version of the webhook. After an update, the count starts again.
     pub version: u64,
     /// The time of the first failed call.
     pub since: Timestamp,
@@ -33,18 +33,19 @@ pub struct FailedCalls {
     pub stage: FailureStage,
     /// The time at which the stage was reached.
     pub reached_at: Timestamp,
-    /// The stage that the owner was last notified about.
+    /// The last stage about which the owner was notified.
     pub notified: FailureStage,
 }
 
 impl FailedCalls {
-    /// How long calls must have failed before the owner is notified.
+    /// The time for which calls must have failed before the owner is notified.
     pub const NOTIFIED_AFTER: Duration = Duration::from_secs_u32(12 * 3_600);
-    /// How long calls must have failed before the webhook is disabled. In addition, a delivery must have failed for the
-    /// last time, so that a receiver that is down for a moment after days without events is not disabled.
+    /// The time for which calls must have failed before the webhook is disabled. In addition, a delivery must have
+    /// failed for the last time. Without this condition, a short outage after days without events would disable the
+    /// webhook.
     pub const DISABLED_AFTER: Duration = Duration::from_secs_u32(5 * 86_400);
 
-    /// Adds a failed call, which was the `attempt`-th call of its delivery.
+    /// Adds a failed call. `attempt` is the number of the call within its delivery.
     pub fn with_failed_call(old: Option<Self>, version: u64, call: Attempt, attempt: u32) -> Self {
         let old = old.filter(|old| old.version == version);
         let since = old.as_ref().map_or(call.at, |old| old.since);
@@ -72,7 +73,7 @@ impl FailedCalls {
         }
     }
 
-    /// Creates the notification event of the stage for the owner. Repetitions have the same id and time.
+    /// Creates the event that notifies the owner of the stage. A repeated event has the same id and time.
     pub fn stage_event(&self, source: EventSource, person: &UserId, webhook: WebhookId) -> Result<Event, EventError> {
         let kind = EventKind::WebhookFailing;
         Event::new(
@@ -107,7 +108,7 @@ mod tests {
         FailedCalls::with_failed_call(old, 1, call, attempt)
     }
 
-    /// Each entry has the time of a call in hours, the number of the call within its delivery, and the resulting stage.
+    /// Each row: the time of a call in hours, the number of the call within its delivery, and the expected stage.
     #[test]
     fn failing_webhooks_are_reported_and_later_disabled() {
         use FailureStage::{Disabled, New, Notified};

@@ -1,4 +1,4 @@
-//! Webhooks: which events they receive, the signatures of their calls, and retries.
+//! Webhooks: their events, signatures and retries.
 
 pub(crate) mod ciphertext;
 pub(crate) mod delivery;

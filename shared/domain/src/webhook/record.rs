@@ -1,4 +1,4 @@
-//! A webhook: the URL of a user's webhook receiver, and the events that are sent to the URL.
+//! A webhook: the URL of a user's webhook receiver, and the events for that URL.
 
 use crate::{
     AgentId, AuditFields, Duration, EventKind, Timestamp, Url, UserId, ValidationError, WebhookId, WebhookSecretId,
@@ -7,18 +7,17 @@ use crate::{
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fmt};
 
-/// The URL that a webhook calls: https, or http where private addresses are allowed, without userinfo or fragment.
+/// The URL of a webhook: https, or http where private addresses are allowed, without userinfo or fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookUrl(Url);
 
 impl WebhookUrl {
     /// The maximum length, in bytes.
     pub const MAX: usize = 2_048;
-    /// What [`WebhookUrl::parse`] requires, for validation errors.
+    /// The requirements of [`WebhookUrl::parse`], for validation errors.
     pub const FORM: &str = "must be an https URL of at most 2048 bytes, without user, password or fragment";
 
-    /// Parses a URL. Returns `None` for any other text. Whether the host's address may be called is checked when the
-    /// webhook is called.
+    /// Parses a URL; `None` for any other text. Whether the host's address may be called is checked at each call.
     pub fn parse(text: &str) -> Option<Self> {
         let url = Url::parse(text).ok().filter(|_| text.len() <= Self::MAX)?;
         let is_web = matches!(url.scheme(), "https" | "http") && url.host_str().is_some_and(|host| !host.is_empty());
@@ -44,11 +43,11 @@ impl fmt::Display for WebhookUrl {
 }
 
 named! {
-    /// The `Content-Type` of a webhook's calls. The body is the same for both.
+    /// The `Content-Type` of a webhook's calls. Both types have the same body.
     WebhookContentType {
         /// An event in structured content mode (`CloudEvents` 1.0.2, HTTP protocol binding §3.2). This is the default.
         CloudEvents = "application/cloudevents+json",
-        /// For receivers with frameworks that accept only this content type for JSON.
+        /// The type for receivers whose frameworks accept only this content type for JSON.
         Json = "application/json",
     }
 }
@@ -60,9 +59,9 @@ pub struct WebhookSettings {
     pub url: WebhookUrl,
     /// The user's description of the webhook.
     pub description: Option<String>,
-    /// The kinds of events to send. `None` means all kinds.
+    /// The kinds of events to send; `None` for all kinds.
     pub kinds: Option<BTreeSet<EventKind>>,
-    /// The agents whose events are sent. `None` means all agents, and also events without an agent.
+    /// The agents whose events are sent; `None` for all agents and for events without an agent.
     pub agents: Option<BTreeSet<AgentId>>,
     /// Whether the webhook is enabled.
     pub enabled: bool,
@@ -100,7 +99,7 @@ impl WebhookSettings {
     }
 }
 
-/// Returns whether a selection includes a value that the old selection did not include.
+/// Returns whether a selection includes a value that the old selection does not include.
 fn adds_selection<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) -> bool {
     match (new, old) {
         (_, None) => false,
@@ -109,14 +108,14 @@ fn adds_selection<T: Ord>(new: Option<&BTreeSet<T>>, old: Option<&BTreeSet<T>>) 
     }
 }
 
-/// The validity of one of a webhook's secrets. The secret itself is stored separately.
+/// The validity of a webhook secret. The secret itself is stored separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecretValidity {
     /// The secret's id.
     pub id: WebhookSecretId,
     /// The time from which the secret is valid.
     pub created_at: Timestamp,
-    /// The time from which the secret is invalid. `None` for the newest secret.
+    /// The time from which the secret is invalid; `None` for the newest secret.
     pub ends_at: Option<Timestamp>,
 }
 
@@ -129,7 +128,7 @@ pub struct Webhook {
     pub person: UserId,
     /// The webhook's number among the user's webhooks, below [`Webhook::MAX`].
     pub slot: u8,
-    /// The number of updates.
+    /// The version of the webhook, which each update increments.
     pub version: u64,
     /// The time at which the webhook was created.
     pub created_at: Timestamp,
@@ -142,13 +141,13 @@ pub struct Webhook {
 impl Webhook {
     /// The maximum number of a user's webhooks.
     pub const MAX: u8 = 10;
-    /// How long a replaced secret still signs calls.
+    /// The time for which a replaced secret still signs calls.
     pub const OVERLAP: Duration = Duration::DAY;
-    /// The maximum number of secrets that sign one call. Older secrets become invalid at once.
+    /// The maximum number of secrets that sign a call. Older secrets become invalid at once.
     pub const MAX_SECRETS: usize = 3;
 
-    /// Returns whether the webhook receives an event of this owner. The owner is the agent's owner at the time of the
-    /// event, so events before an ownership transfer go to the previous owner.
+    /// Returns whether the webhook receives an event of this owner. The event belongs to the agent's owner at the time
+    /// of the event, so events before an ownership transfer go to the previous owner.
     pub fn receives_event(&self, owner: &UserId, kind: EventKind, agent: Option<AgentId>) -> bool {
         let terms = &self.terms;
         let of_kind = terms.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
@@ -166,7 +165,7 @@ impl Webhook {
         self.secrets.iter().filter(signs).map(|term| term.id)
     }
 
-    /// Returns the next version, with these settings.
+    /// Returns the next version of the webhook, with these settings.
     #[must_use]
     pub fn with_settings(self, terms: WebhookSettings) -> Self {
         Self {
@@ -176,8 +175,8 @@ impl Webhook {
         }
     }
 
-    /// Returns the next version with a new secret, and the secrets that became invalid. The other secrets stay valid
-    /// for [`Webhook::OVERLAP`].
+    /// Returns the next version of the webhook with a new secret, and the secrets that became invalid. The other
+    /// secrets stay valid for [`Webhook::OVERLAP`].
     pub fn rotate_secret(self, new: WebhookSecretId, now: Timestamp) -> (Self, Vec<WebhookSecretId>) {
         let until = now.after(Self::OVERLAP);
         let mut kept = self.secrets.clone();
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(signing(&rotated, 1_000), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_399), [secret(1), secret(2)]);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2)]);
-        // After many rotations the oldest secrets become invalid at once. An end is never postponed.
+        // After many rotations, the oldest secrets become invalid at once. The end of a secret is never postponed.
         let (rotated, ended) = rotated.rotate_secret(secret(3), at(2_000));
         assert_eq!(ended, []);
         assert_eq!(signing(&rotated, 1_000 + 86_400), [secret(2), secret(3)]);

@@ -1,10 +1,10 @@
-//! What follows a webhook call: the delivery succeeded, is retried after an increasing pause, or has failed.
+//! The next step after a webhook call: the delivery succeeded, is retried after an increasing pause, or has failed.
 
 use crate::{Duration, Timestamp};
 use chrono::DateTime;
 use std::fmt;
 
-/// The result of a call. Nothing else of the endpoint's response is stored.
+/// The result of a call. Of the endpoint's response, only this result is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     /// The endpoint responded with this status. Redirects are not followed.
@@ -20,7 +20,7 @@ pub enum CallResult {
 }
 
 impl CallResult {
-    /// Returns whether the call succeeded: only 2xx is a success (Standard Webhooks 1.0.0, "Deliverability and
+    /// Returns whether the call succeeded. Only status 2xx is a success (Standard Webhooks 1.0.0, "Deliverability and
     /// reliability").
     pub const fn is_success(self) -> bool {
         matches!(self, Self::Status(200..=299))
@@ -68,7 +68,7 @@ pub enum AfterCall {
     Delivered,
     /// Retry after this pause.
     Again(Duration),
-    /// Give up, because the call was retried for a day or the endpoint responded with 410 (Gone).
+    /// Stop, because the call was retried for a day or the endpoint responded with 410 (Gone).
     GivenUp {
         /// Whether the webhook must not be called again (410, Standard Webhooks 1.0.0).
         gone: bool,
@@ -89,9 +89,9 @@ pub const RETRY_PAUSES: [Duration; 7] = [
 /// The maximum pause that an endpoint may request with `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs_u32(6 * 3_600);
 
-/// Returns the next step after the `attempt`-th call, counted from one. `asked` is the pause that the response
-/// requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that failed together
-/// are not retried together.
+/// Returns the next step after a call. `attempt` is the number of the call, counted from one. `asked` is the pause that
+/// the response requests. `jitter` is a random number that lengthens the pause by up to a tenth, so that calls that
+/// failed together are not retried together.
 pub fn next_step_after_call(result: CallResult, attempt: u32, asked: Option<Duration>, jitter: u8) -> AfterCall {
     if result.is_success() {
         return AfterCall::Delivered;
@@ -110,11 +110,11 @@ pub fn next_step_after_call(result: CallResult, attempt: u32, asked: Option<Dura
     AfterCall::Again(Duration::from_secs_u32(secs))
 }
 
-/// Returns the pause that `Retry-After` requests, in seconds or as a time (RFC 9110 §10.2.3). Returns `None` for any
-/// other text.
+/// Returns the pause that `Retry-After` requests, in seconds or as a time (RFC 9110 §10.2.3); `None` for any other
+/// text.
 pub fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number that does not fit into `u32` exceeds every limit anyway.
+        // A number that does not fit into a `u32` is above every limit anyway.
         return Some(Duration::from_secs_u32(text.parse().unwrap_or(u32::MAX)));
     }
     let at = DateTime::parse_from_rfc2822(text).ok()?;
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(after(600, 0), AfterCall::Again(secs(600)));
         assert_eq!(after(u32::MAX, 0), AfterCall::Again(secs(6 * 3_600)));
         assert_eq!(after(0, 255), AfterCall::Again(secs(329)));
-        // The pause is at most eight hours plus a tenth for the jitter, whatever pause was requested.
+        // The pause is at most eight hours plus a tenth for the jitter, regardless of the requested pause.
         for attempt in 1..=8 {
             if let AfterCall::Again(pause) =
                 next_step_after_call(CallResult::Timeout, attempt, Some(secs(u32::MAX)), u8::MAX)

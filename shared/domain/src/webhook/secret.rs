@@ -6,7 +6,8 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-/// The key for a webhook's signatures. The type does not implement `Debug`, and the memory is cleared on drop.
+/// The key of a webhook's signatures. The type does not implement `Debug`, and the memory is cleared when the value is
+/// dropped.
 #[derive(Clone)]
 pub struct WebhookSecret(Zeroizing<[u8; 32]>);
 
@@ -46,9 +47,9 @@ impl WebhookSecret {
     }
 }
 
-/// Returns the value of `webhook-signature`: one signature for each secret, so that a receiver can verify the call with
-/// any of the secrets. Returns `None` without a secret, or for an id with a dot, because two different calls could then
-/// have the same signed text.
+/// Returns the value of `webhook-signature`: one signature per secret, so that a receiver can verify the call with any
+/// of the secrets. Returns `None` without a secret. Also returns `None` for an id with a dot, because two different
+/// calls could then have the same signed text.
 pub fn webhook_signature_header(secrets: &[WebhookSecret], id: &str, at: Timestamp, body: &str) -> Option<String> {
     if secrets.is_empty() || id.contains('.') {
         return None;

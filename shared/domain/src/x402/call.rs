@@ -1,32 +1,31 @@
-//! The provider call that a payment is for, as the agent describes it. The description is shown to users who decide
-//! about the payment, and is stored in the decision log.
+//! The provider call of a payment, as the agent describes it. The description is shown to users who decide about the
+//! payment, and is stored in the decision log.
 //!
 //! The method and URL determine the operation. Of the other data, only the target's host is checked: against the
-//! policy's allowed domains, and against the call parameter that names the target. The description is part of the
-//! request's fingerprint, so an approval is for exactly this description.
+//! policy's allowed domains, and against the call parameter with the target. The description is part of the request's
+//! fingerprint, so an approval is for exactly this description.
 
 use crate::{Amount, Intent, Network, Operation, Target, Timestamp, ValidationError};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use url::Url;
 
-/// The provider call that a payment is for.
+/// The provider call of a payment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderRequest {
     /// The HTTP method in upper case.
     pub method: String,
     /// The URL of the provider call.
     pub url: Url,
-    /// The hash of the call's body according to the agent. The hash is not checked.
+    /// The hash of the call's body, as the agent sent it. The hash is not verified.
     pub body_hash: Option<String>,
 }
 
 impl ProviderRequest {
-    /// Returns the pages that the call names in the query and path, in the parameters that the operation declares for
-    /// this purpose ([`Operation::target_parameters`]). A page that can't be parsed is returned as text. Empty values
-    /// are ignored.
+    /// Returns the pages in the call's query and path, from the parameters that the operation declares for this purpose
+    /// ([`Operation::target_parameters`]). A page that can't be parsed is returned as text. Empty values are ignored.
     pub(crate) fn named_targets(&self, operation: &Operation) -> impl Iterator<Item = Result<Target, String>> {
-        // Some servers read `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
+        // Some servers treat `url[]` and `url[0]` as `url`, and some servers ignore the case of parameter names.
         let is_target = |name: &str| {
             let name = name.split('[').next().unwrap_or_default();
             operation
@@ -45,12 +44,11 @@ impl ProviderRequest {
     }
 }
 
-/// The maximum number of characters that are displayed of an address that can't be parsed: the length of the longest
-/// host name.
+/// The maximum number of displayed characters of an address that can't be parsed: the length of the longest host name.
 const LONGEST_SHOWN: usize = 253;
 
-/// Further statements of the agent about a call, apart from the target: texts and numbers by name, at most
-/// [`Metadata::MAX_MEMBERS`] fields and [`Metadata::MAX_BYTES`] bytes. No check uses the metadata.
+/// Additional data from the agent about a call, without the target: texts and numbers by name, at most
+/// [`Metadata::MAX_MEMBERS`] fields and [`Metadata::MAX_BYTES`] bytes. Checks ignore the metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata(Map<String, Value>);
 
@@ -62,7 +60,7 @@ impl Metadata {
     pub const LONGEST_NAME: usize = 64;
     /// The maximum size as compact JSON, in bytes.
     pub const MAX_BYTES: usize = 2_048;
-    /// The field of `metadata` that is checked. The field is not part of this type.
+    /// The field of `metadata` with the target, which is checked. This type does not contain the field.
     pub const TARGET: &str = "target_url";
 
     /// Parses the fields of `metadata` except [`Metadata::TARGET`]. Null fields count as absent. `path` is the JSON
@@ -98,7 +96,7 @@ impl Metadata {
         }
     }
 
-    /// Parses stored metadata. Returns `None` if the text is not valid metadata.
+    /// Parses stored metadata; `None` if the text is not valid metadata.
     pub fn from_json(text: &str) -> Option<Self> {
         let members: Map<String, Value> = serde_json::from_str(text).ok()?;
         Self::parse(&members, "").ok()
@@ -120,8 +118,8 @@ impl Metadata {
     }
 }
 
-/// Returns the validation error of a field, if there is one. A name that is similar to `target_url` is probably a
-/// misspelling and is rejected, because otherwise the target would not be checked.
+/// Returns the validation error of a field, if the field is invalid. A name that is similar to `target_url` is probably
+/// misspelled and is rejected, because otherwise the target would not be checked.
 fn field_error(name: &str, value: &Value) -> Option<&'static str> {
     let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     if strsim::osa_distance(&letters.to_ascii_lowercase(), "targeturl") <= 2 {
@@ -138,25 +136,25 @@ fn field_error(name: &str, value: &Value) -> Option<&'static str> {
     }
 }
 
-/// The description of a call that users see together with the decision.
+/// The description of a call, which users see together with the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallDescription {
     /// The call.
     pub request: ProviderRequest,
     /// The page that a scrape or crawl operation fetches.
     pub target_url: Option<Url>,
-    /// The agent's further statements.
+    /// The agent's additional data.
     pub metadata: Metadata,
-    /// The catalog's price at the time of the decision. `None` if the catalog lists no operation for the call.
+    /// The catalog's price at the time of the decision; `None` if the catalog lists no operation for the call.
     pub catalog_price: Option<CatalogPrice>,
 }
 
-/// The catalog's price of an operation.
+/// The price of an operation in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogPrice {
-    /// The price of a call: [`Operation::expected_price`].
+    /// The price of a call. See [`Operation::expected_price`].
     pub price: Amount,
-    /// The maximum price of a call. `None` if the operation can't be paid.
+    /// The maximum price of a call; `None` if the operation can't be paid.
     pub most: Option<Amount>,
 }
 
@@ -175,7 +173,7 @@ impl CallDescription {
         }
     }
 
-    /// Creates the description of a payment request's call, with the price of the matched operation at this time.
+    /// Creates the description of a payment request's call, with the matched operation's price at this time.
     pub fn new(intent: &Intent, operation: Option<&Operation>, network: Network, at: Timestamp) -> Self {
         Self {
             request: intent.request.clone(),

@@ -7,14 +7,13 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 
-/// The SHA-256 of a request: of the agent's statements and of the payment that would be signed (`docs/decisions.md`
-/// §5).
+/// The SHA-256 of a request: of the agent's request and of the payment that would be signed (`docs/decisions.md` §5).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a payment request from the agent's statements (`asked`) and the payment requirements
-    /// that would be signed. The provider's other payment requirements are left out, because they may differ from call
+    /// Computes the fingerprint of a payment request from the agent's request (`asked`) and the payment requirements
+    /// that would be signed. The provider's other payment requirements are omitted, because they may differ from call
     /// to call.
     pub fn for_payment(asked: &Self, network: Network, offer: &Offer) -> Self {
         let (token, pay_to) = (network.token().address, offer.pay_to());
@@ -29,10 +28,10 @@ impl Fingerprint {
         Self::domain_hash(b"payment\0", &terms.concat())
     }
 
-    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields `leave_out`. Null fields of the
-    /// body and of the call description are left out too.
+    /// Computes the fingerprint of a request body in RFC 8785 form, without the fields in `leave_out`. Null fields of
+    /// the body and of the call description are also omitted.
     ///
-    /// RFC 8785 writes numbers as IEEE doubles, so different integers beyond 2^53 would become equal. Therefore a
+    /// RFC 8785 writes numbers as IEEE doubles, so different integers above 2^53 would become equal. Therefore a
     /// request with such a number is hashed as `serde_json` serializes it, which keeps the numbers distinct.
     pub fn for_request(body: &Value, leave_out: &[&str]) -> Self {
         let asked = RequestBody { body, leave_out };
@@ -51,7 +50,8 @@ impl Fingerprint {
         }
     }
 
-    /// Computes the fingerprint of a text, such as an idempotency key, so that all stored keys have the same length.
+    /// Computes the fingerprint of a text, for example an idempotency key, so that all stored keys have the same
+    /// length.
     pub fn for_text(text: &str) -> Self {
         Self::domain_hash(b"text\0", text.as_bytes())
     }
@@ -89,20 +89,20 @@ impl Fingerprint {
     }
 }
 
-/// A request that is serialized without the ignored fields, which avoids a copy.
+/// A request body without the omitted fields. Serializing this type avoids a copy.
 struct RequestBody<'a> {
     body: &'a Value,
     leave_out: &'a [&'a str],
 }
 
 impl<'a> RequestBody<'a> {
-    /// Returns the fields that are part of the fingerprint. There are none if the body is not an object.
+    /// Returns the fields that are part of the fingerprint; no fields if the body is not an object.
     fn fingerprinted_fields(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
         let members = self.body.as_object().into_iter().flatten();
         members.filter(|(name, value)| !value.is_null() && !self.leave_out.contains(&name.as_str()))
     }
 
-    /// Returns whether the predicate is true for any value that is part of the fingerprint.
+    /// Returns whether the predicate is true for any value in the fingerprint.
     fn any_value(&self, predicate: impl Fn(&Value) -> bool) -> bool {
         if self.body.is_object() {
             self.fingerprinted_fields().any(|(_, value)| predicate(value))
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(one, two);
     }
 
-    /// Fingerprints are stored, so the faster serialization must always give the same fingerprint.
+    /// Fingerprints are stored, so the faster serialization must give the same fingerprint as RFC 8785.
     #[test]
     fn plain_serialization_matches_rfc_8785() {
         let every_letter: String = (0..0x0003_0000).filter_map(char::from_u32).collect();

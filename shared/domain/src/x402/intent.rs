@@ -1,5 +1,5 @@
-//! An agent's payment request, and the operation in the catalog that the request matches.
-//! `shared/api/src/http/payment_body.rs` parses the request.
+//! An agent's payment request, and its operation in the catalog. `shared/api/src/http/payment_body.rs` parses the
+//! request.
 
 use crate::{
     Amount, Catalog, ErrorKind, Fingerprint, Metadata, Offer, Operation, OperationSlug, ProviderRequest, Result,
@@ -13,28 +13,28 @@ pub struct Intent {
     pub offer: Offer,
     /// The maximum price in the agent's request.
     pub max_payment: Amount,
-    /// The provider call that the payment is for.
+    /// The provider call of the payment.
     pub request: ProviderRequest,
-    /// The slug or UUID of the service, if the request names the service.
+    /// The slug or UUID of the service, if the request contains one.
     pub service: Option<String>,
-    /// The slug of the operation, if the request names the operation.
+    /// The slug of the operation, if the request contains one.
     pub operation: Option<OperationSlug>,
     /// The page that a scrape or crawl operation fetches.
     pub target: Option<Target>,
-    /// The agent's further statements about the call.
+    /// The agent's additional data about the call.
     pub metadata: Metadata,
     /// The fingerprint of the request.
     pub fingerprint: Fingerprint,
 }
 
-/// A provider call, with the service and operation that the request names.
+/// A provider call, with the service and operation in the request.
 #[derive(Clone, Copy, Debug)]
 pub struct ProviderCall<'a> {
     /// The call.
     pub request: &'a ProviderRequest,
-    /// The slug or UUID of the service, if the request names the service.
+    /// The slug or UUID of the service, if the request contains one.
     pub service: Option<&'a str>,
-    /// The slug of the operation, if the request names the operation.
+    /// The slug of the operation, if the request contains one.
     pub operation: Option<&'a OperationSlug>,
 }
 
@@ -48,23 +48,23 @@ impl<'a> From<&'a Intent> for ProviderCall<'a> {
     }
 }
 
-/// The service and operation in the catalog that a call matches.
+/// The catalog's service and operation for a call.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogMatch<'a> {
     /// The service.
     pub service: &'a Service,
-    /// The called operation. `None` if the call matches no operation of the service and therefore can't be paid.
+    /// The called operation; `None` if the call matches no operation of the service and therefore can't be paid.
     pub operation: Option<&'a Operation>,
 }
 
 impl<'a> CatalogMatch<'a> {
     /// Finds the service and operation of a call (`docs/decisions.md` §3). The method and URL determine the operation.
-    /// The names in the request only narrow the choice and must not contradict the call.
+    /// The service and operation in the request only narrow the choice and must not contradict the call.
     ///
-    /// Only services in the catalog's curated set that are not disabled can be paid. If the request names any other
-    /// service, or the host belongs to no open service, the error is `service_not_found`. A call to an open service
-    /// that matches no operation is a match without an operation. Names that contradict the call make the request
-    /// invalid.
+    /// Only services in the catalog's curated set that are not disabled can be paid. The error is `service_not_found`
+    /// if the request contains any other service, or if the host belongs to no open service. If a call to an open
+    /// service matches no operation, the result has no operation. If the service or operation in the request
+    /// contradicts the call, the request is invalid.
     pub fn find_in_catalog(call: impl Into<ProviderCall<'a>>, catalog: &'a Catalog) -> Result<Self> {
         let ProviderCall {
             request: ProviderRequest { method, url, .. },

@@ -1,4 +1,4 @@
-//! The objects of x402: payment requirements, the payment header and the provider's proof.
+//! The objects of x402: payment requirements, the payment header and the provider's payment response.
 
 pub(crate) mod call;
 pub(crate) mod fingerprint;

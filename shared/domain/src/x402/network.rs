@@ -1,11 +1,11 @@
-//! The chains that Purser can pay on, and the one token that Purser uses on each chain.
+//! The supported chains, and the token of each chain.
 //!
-//! All signed data except the payment itself is defined here: the chain id, the token address, and the token's EIP-712
-//! name and version. Token data from a provider is never signed (`docs/x402.md` §3.1).
+//! This file defines all signed data except the payment itself: the chain id, the token address, and the token's
+//! EIP-712 name and version. Token data from a provider is never signed (`docs/x402.md` §3.1).
 
 use alloy_primitives::{Address, address};
 
-/// A chain that Purser can be configured for. One deployment pays on one chain.
+/// A chain that a deployment can be configured for. A deployment pays on one chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Network {
     /// Base mainnet, chain id 8453.
@@ -14,7 +14,7 @@ pub enum Network {
     BaseSepolia,
 }
 
-/// The USDC contract of a chain, with the contract's EIP-712 domain.
+/// The USDC contract on a chain, with the contract's EIP-712 domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The contract address, which is also the EIP-712 `verifyingContract`.
@@ -74,7 +74,7 @@ impl Network {
         }
     }
 
-    /// Returns whether the network's token has no value.
+    /// Returns whether the network is a test network, whose token has no value.
     pub const fn is_testnet(self) -> bool {
         match self {
             Self::Base => false,

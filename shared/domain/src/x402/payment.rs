@@ -1,10 +1,10 @@
 //! An authorized payment: the transfer to sign, and the header for the provider.
 //!
 //! The transfer is derived from the decision: the network's token, the agent's wallet, the payee, the exact price, a
-//! deadline and Purser's nonce. The header also contains the provider's latest payment requirements unchanged, and a
-//! payment id if the provider accepts one.
+//! deadline, and a nonce of this service. The header also contains the provider's latest payment requirements
+//! unchanged, and a payment id if the provider accepts one.
 //!
-//! Signing and the derivation of the nonce need keys and are in `shared/chain`.
+//! Signing and deriving the nonce need keys and are in `shared/chain`.
 
 use crate::{
     Address, Amount, B256, Network, NoncePrefix, Offer, SettlementId, SettlementTerms, Timestamp, TransactionId,
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use std::fmt;
 
-/// The parameters of a settlement that are signed or returned with the payment.
+/// The part of a settlement that is signed or returned with the payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentTerms {
     /// The settlement.
@@ -40,7 +40,7 @@ pub struct PaymentTerms {
     pub nonce_prefix: NoncePrefix,
 }
 
-/// The parameters of a settlement that are stored in the idempotency record.
+/// The part of a settlement that is stored in the idempotency record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundPayment {
     /// The settlement.
@@ -51,14 +51,14 @@ pub struct BoundPayment {
     pub authorized_at: Timestamp,
     /// The time from which the chain rejects the payment.
     pub valid_before: Timestamp,
-    /// The index of the chosen payment requirements in `accepts` of the first request.
+    /// The index in `accepts` of the payment requirements that the first request chose.
     pub offer_index: u32,
     /// The first bytes of the nonce.
     pub nonce_prefix: NoncePrefix,
 }
 
 impl PaymentTerms {
-    /// Returns the payment parameters of a settlement.
+    /// Returns this part of a settlement.
     pub const fn from_settlement_terms(terms: &SettlementTerms) -> Self {
         Self {
             settlement: terms.id,
@@ -81,8 +81,8 @@ impl PaymentTerms {
 
 /// An unsigned EIP-3009 `TransferWithAuthorization` of the network's token.
 ///
-/// `validAfter` is always 0, as in the reference v2 client, because the chain's clock may be behind Purser's clock and
-/// a lower bound could only make a valid payment fail.
+/// `validAfter` is always 0, as in the reference v2 client. The chain's clock may be behind this service's clock, so a
+/// later time could make a valid payment fail, and has no advantage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferAuthorization {
     /// The agent's wallet.
@@ -91,9 +91,9 @@ pub struct TransferAuthorization {
     pub to: Address,
     /// The amount.
     pub value: Amount,
-    /// The deadline. The token accepts the transfer only in blocks with an earlier time, in whole seconds (EIP-3009).
+    /// The deadline. The token accepts the transfer only in blocks with an earlier time (EIP-3009), in whole seconds.
     pub valid_before: Timestamp,
-    /// The nonce, which allows the transfer only once and identifies it on chain.
+    /// The nonce. The token accepts each nonce once, and the nonce identifies the transfer on chain.
     pub nonce: B256,
 }
 
@@ -109,7 +109,8 @@ impl TransferAuthorization {
         }
     }
 
-    /// The value of `validAfter` in the signature and in the JSON form. The type's documentation gives the reason.
+    /// The value of `validAfter` in the signature and in the JSON form. The documentation of [`TransferAuthorization`]
+    /// gives the reason.
     pub const VALID_AFTER: u64 = 0;
 
     /// Returns the JSON object of x402's `exact` scheme on EVM chains: numbers are decimal strings, and addresses have
@@ -125,7 +126,7 @@ impl TransferAuthorization {
         })
     }
 
-    /// Returns the scheme's `payload`: the transfer with the signature (r, s, v).
+    /// Returns the scheme's `payload`: the transfer and its signature (r, s, v).
     pub(crate) fn signed_payload(self, signature: [u8; 65]) -> Value {
         json!({
             "signature": alloy_primitives::hex::encode_prefixed(signature),
@@ -134,9 +135,9 @@ impl TransferAuthorization {
     }
 }
 
-/// A signed payment in the form that the provider accepts: one request header.
+/// A signed payment for the provider: one request header.
 ///
-/// Anybody who has the header can submit the payment, so the debug output shows only the header's name.
+/// Anybody who has the header can submit the payment, so `Debug` prints only the header's name.
 #[derive(Clone)]
 pub struct PaymentHeader {
     /// The header's name: `PAYMENT-SIGNATURE` in v2, `X-PAYMENT` in v1.
@@ -148,8 +149,8 @@ pub struct PaymentHeader {
 }
 
 impl PaymentHeader {
-    /// Creates the header for these payment requirements, with the signature of `authorization` (r, s, v).
-    /// `requirement` is the provider's 402 document.
+    /// Creates the header for these payment requirements. `signature` is the signature of `authorization` (r, s, v),
+    /// and `requirement` the provider's 402 document.
     pub fn new(
         offer: &Offer,
         requirement: &RawValue,
@@ -193,8 +194,8 @@ struct PayloadV2<'a> {
 
 /// Returns the v2 payload (x402 v2 specification, transports/http). `accepted` repeats the chosen payment requirements
 /// unchanged, because the server compares them with its own. `resource` and `extensions` are repeated if present, with
-/// any content, as the reference client does. Servers reject a changed extension, except that the payment id is added
-/// to the extension that accepts one.
+/// any content, as the reference client does. Servers reject a changed extension, except for the payment id in the
+/// extension that accepts a payment id.
 fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value) -> String {
     let UnreadMembers(members) = serde_json::from_str(requirement.get()).unwrap_or_default();
     let member = |name: &str| {
@@ -212,7 +213,7 @@ fn payload_v2(offer: &Offer, requirement: &RawValue, nonce: B256, signed: &Value
                 member("extensions"),
             )
         }
-        // The document is a single payment requirements object, so all fields belong to it.
+        // The document is a single payment requirements object, so it contains no other fields.
         None => (requirement, None, None),
     };
     let with_id = extensions.and_then(|extensions| add_payment_identifier(extensions, nonce));
@@ -239,7 +240,7 @@ fn remove_json_white_space(json: &str) -> String {
     json.chars().filter(is_kept).collect()
 }
 
-/// Prints only the header's name.
+/// Omits the header's value.
 impl fmt::Debug for PaymentHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaymentHeader")
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// Returns the header for a 402 document, which is text so that a test can choose the exact form.
+    /// Returns the header for a 402 document. The document is a text, so that a test can choose the exact form.
     fn header(requirement: &str) -> PaymentHeader {
         let raw: &RawValue = serde_json::from_str(requirement).unwrap();
         let offer = Offer::choose_cheapest(&parse_provider_json(raw).unwrap(), NETWORK).unwrap();

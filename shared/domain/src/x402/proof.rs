@@ -1,17 +1,18 @@
 //! The provider's payment response. Only the transaction hash is used.
 //!
-//! Nothing in the response is proof. A response may claim success without a transfer, or failure despite a transfer.
-//! Therefore the hash only identifies the transaction to check, and the chain decides (`transfer.rs`). For the same
-//! reason `success: false` changes nothing: an honest facilitator that stopped waiting responds with
-//! `settlement_pending` and the hash of a transaction that is mined later.
+//! A response proves nothing. It may claim success without a transfer, or failure despite a transfer. Therefore the
+//! hash only identifies the transaction to check, and the chain decides (`transfer.rs`). For the same reason `success:
+//! false` changes nothing: an honest facilitator that stopped waiting responds with `settlement_pending` and the hash
+//! of a transaction that is mined later.
 //!
 //! Because the response is only a hint, it is decoded more leniently than in the reference client: base64 with or
-//! without padding, in either alphabet, with white space. The hash may have the field names that other libraries use.
-//! No other field is searched for a hash, because for example the transaction of a fee is not the payment.
+//! without padding, in either alphabet, with white space. The hash may be in a field with a name that other libraries
+//! use. No other field is searched for a hash, because another field may contain another transaction, for example the
+//! payment of a fee.
 //!
 //! Two kinds of invalid input are distinguished. A response that can't be decoded, or that contains no EVM transaction,
 //! is the provider's fault ([`NoTransaction`]). A value of the wrong type is the caller's fault and a validation error
-//! ([`ValidationError`]). If no response was received, there is no proof: [`is_proof_absent`].
+//! ([`ValidationError`]). Without a response, there is no proof: [`is_proof_absent`].
 
 use crate::{TxHash, ValidationError, value::json::UnreadMembers};
 use base64::{
@@ -25,8 +26,8 @@ use std::borrow::Cow;
 /// The names of the response header in x402 v2 and v1. Header names are case-insensitive (RFC 9110 §5.1).
 const HEADERS: [&str; 2] = ["PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE"];
 
-/// The maximum length of a header that is decoded, in bytes. Responses with the known extensions take 1.5 KiB. Servers
-/// accept header lines of at most about 16 KiB.
+/// The maximum length of a decoded header, in bytes. Responses with the known extensions take 1.5 KiB. Servers accept
+/// header lines of at most about 16 KiB.
 const MAX_TEXT_BYTES: usize = 16 * 1024;
 
 /// The JSON Pointer of the payment response in a request body.
@@ -55,18 +56,18 @@ const FORGIVING: GeneralPurpose = GeneralPurpose::new(
 pub enum NoTransaction {
     /// The response can't be decoded.
     Undecodable,
-    /// The response contains no transaction, or a transaction of a chain that is not an EVM chain.
+    /// The response contains no transaction, or a transaction on a chain that is not an EVM chain.
     Unnamed,
 }
 
-/// The transaction in a payment response, or why there is none.
+/// The transaction in a payment response, or why the response contains no transaction.
 type FoundHash = Result<TxHash, NoTransaction>;
 
 /// Returns the transaction hash in a provider's payment response.
 ///
-/// The response may be the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object keyed
-/// by header name in any case. The values of such an object may be a text, a decoded object, or an array with a single
-/// text, because some clients allow repeated headers.
+/// The response is the header's text (base64 of JSON, or the JSON itself), the decoded object, or an object with the
+/// header name as its key, in any case. In such an object, the value may be a text, a decoded object, or an array with
+/// a single text, because some clients allow repeated headers.
 pub fn find_transaction_hash(payment_response_header: &Value) -> Result<FoundHash, ValidationError> {
     match payment_response_header {
         Value::String(text) => find_hash_in_text(text, ROOT),
@@ -111,7 +112,7 @@ fn is_payment_response_header(name: &str) -> bool {
     HEADERS.iter().any(|header| header.eq_ignore_ascii_case(name))
 }
 
-/// Returns the hash in an object that is either the decoded response or keyed by header name.
+/// Returns the hash in an object, which is the decoded response or has header names as keys.
 fn find_hash_in_headers(object: &Map<String, Value>) -> Result<FoundHash, ValidationError> {
     let mut named = find_hash_in_response(object);
     for (name, value) in object {
@@ -149,7 +150,7 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
             format!("must be at most {MAX_TEXT_BYTES} bytes"),
         ));
     }
-    // Base64 never begins with a brace, so the two forms can't be confused.
+    // Base64 text never begins with a brace, so the two forms can't be confused.
     let text = text.trim();
     let json = if text.starts_with('{') {
         Some(Cow::Borrowed(text))
@@ -168,7 +169,7 @@ fn find_hash_in_text(text: &str, path: &str) -> Result<FoundHash, ValidationErro
 }
 
 /// Decodes base64 in either alphabet, with or without padding and white space. The bytes are decoded as UTF-8 like
-/// `TextDecoder` does: without a byte order mark, and with replacement characters.
+/// `TextDecoder` does: a byte order mark is removed, and invalid bytes become replacement characters.
 fn decode_lenient_base64(text: &str) -> Option<String> {
     let letters = text.trim_matches('"').chars().filter(|letter| !letter.is_whitespace());
     let standard: String = letters
@@ -188,8 +189,8 @@ pub(crate) fn find_hash_in_response(response: &Map<String, Value>) -> FoundHash 
     find_first_hash(|name| Some(Cow::Borrowed(response.get(name)?.as_str()?)))
 }
 
-/// Returns the hash in the first field that contains one. `transaction` is an empty string if nothing was sent to the
-/// chain.
+/// Returns the hash in the first field that contains a hash. `transaction` is an empty string if no transaction was
+/// sent.
 fn find_first_hash<'a>(text_of: impl Fn(&str) -> Option<Cow<'a, str>>) -> FoundHash {
     let hash = NAMES.iter().find_map(|name| {
         let text = text_of(name)?;
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn transaction_hashes_are_decoded_from_any_base64_variant() {
-        // The text has letters that exist in only one of the alphabets, and a length that needs padding.
+        // The text contains letters that exist in only one of the alphabets, and has a length that requires padding.
         let text = format!(
             "{{\"transaction\":\"{HASH}\",\"\u{fe}\u{ff}?\":\"\u{7bff}\u{fffd}\",\"network\":\"eip155:8453\"}}"
         );
@@ -436,7 +437,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every text can be parsed unless it is too long.
+        /// Every text can be parsed, unless it is too long.
         #[test]
         fn payment_responses_are_rejected_only_if_too_long(text in ".*") {
             let too_long = text.len() > MAX_TEXT_BYTES;

@@ -1,10 +1,10 @@
-//! A provider's 402 document: the decoded x402 object, v1 or v2, and the chosen payment requirements, which are checked
-//! and signed.
+//! A provider's 402 document (the decoded x402 object, v1 or v2), and the chosen payment requirements, which are
+//! checked and signed.
 //!
-//! A provider lists several payment requirements. [`Offer::choose_cheapest`] selects the cheapest requirements that Purser
-//! supports. The same requirements are compared with the limits and signed. Only the price, the payee and the timeout
-//! are used. Token data is compared with the network's token ([`Network::token`]) and never used. All other fields are
-//! ignored, whatever their content (`docs/x402.md` §6).
+//! A provider lists several payment requirements. [`Offer::choose_cheapest`] selects the cheapest payment requirements
+//! that are supported. The same payment requirements are compared with the limits and signed. Only the price, the payee
+//! and the timeout are used. Token data is compared with the network's token ([`Network::token`]) and never signed. All
+//! other fields are ignored, regardless of their content (`docs/x402.md` §6).
 //!
 //! `evaluate.rs` checks the payee and the price against the catalog, and `payment.rs` creates the header for the
 //! provider.
@@ -13,12 +13,12 @@ use crate::{Address, Amount, Fields, Network, ValidationError, parse_address};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The version of the x402 protocol that a provider uses. The payment must have the same version.
+/// A provider's version of the x402 protocol. The payment must have the same version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum X402Version {
-    /// Version 1: the 402 document is the response body, and the payment goes into `X-PAYMENT`.
+    /// Version 1: the 402 document is the response body, and the payment is sent in `X-PAYMENT`.
     V1,
-    /// Version 2: the 402 document is in `PAYMENT-REQUIRED`, and the payment goes into `PAYMENT-SIGNATURE`.
+    /// Version 2: the 402 document is in `PAYMENT-REQUIRED`, and the payment is sent in `PAYMENT-SIGNATURE`.
     V2,
 }
 
@@ -41,7 +41,7 @@ impl X402Version {
             .find(|version| u64::from(version.number()) == number)
     }
 
-    /// Returns the name of a network in this version: a plain name in v1, a CAIP-2 id in v2.
+    /// Returns a network's name in this version: a plain name in v1, a CAIP-2 id in v2.
     const fn network_name(self, network: Network) -> &'static str {
         match self {
             Self::V1 => network.name(),
@@ -49,7 +49,7 @@ impl X402Version {
         }
     }
 
-    /// Returns the version that the format of the network name belongs to.
+    /// Returns the version to which the format of the network name belongs.
     fn for_network_name(network: Option<&Value>) -> Self {
         let is_caip2 = network.and_then(Value::as_str).is_some_and(|name| name.contains(':'));
         if is_caip2 { Self::V2 } else { Self::V1 }
@@ -64,10 +64,10 @@ impl X402Version {
     }
 }
 
-/// The only payment scheme that Purser supports: a single transfer of exactly the price.
+/// The only supported payment scheme: a single transfer of exactly the price.
 pub(crate) const SCHEME: &str = "exact";
 
-/// The maximum number of payment requirements. Providers list only a few, and the limit bounds the list of validation
+/// The maximum number of payment requirements. Providers list only a few. The maximum limits the list of validation
 /// errors.
 const MAX_ENTRIES: usize = 64;
 
@@ -76,7 +76,7 @@ const ROOT: &str = "/payment_requirement";
 
 /// The payment requirements that are checked and signed.
 ///
-/// They can be paid by one EIP-3009 transfer of the network's token on the configured network. [`Offer::choose_cheapest`] and
+/// An EIP-3009 transfer of the network's token can pay them on the configured network. [`Offer::choose_cheapest`] and
 /// [`Offer::list_payable`] return only such payment requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
@@ -96,7 +96,7 @@ pub struct NoOffer {
     pub problems: Vec<ValidationError>,
 }
 
-/// The reasons why payment requirements can't be paid, ordered from closest to payable to furthest from payable.
+/// Why payment requirements can't be paid. The order is from closest to payable to furthest from payable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoOfferReason {
     /// The scheme, network and token are supported, but another field is invalid.
@@ -118,8 +118,8 @@ impl NoOfferReason {
 }
 
 impl Offer {
-    /// Chooses the cheapest payment requirements that can be paid on `network`, and the first of equally cheap ones.
-    /// Otherwise returns the reasons for all payment requirements.
+    /// Chooses the cheapest payment requirements that can be paid on `network`; if several have the same price, the
+    /// first of them. If none can be paid, returns the reasons for all payment requirements.
     ///
     /// `requirement` is a v1 or v2 object with `accepts`, or a single payment requirements object. Malformed payment
     /// requirements can't be paid, but do not affect the others.
@@ -143,16 +143,15 @@ impl Offer {
         cheapest.ok_or(none)
     }
 
-    /// Returns all payment requirements that can be paid on `network`. A provider may have added payment requirements
-    /// since the first choice.
+    /// Returns all payment requirements that can be paid on `network`. The provider may have added payment requirements
+    /// after the first choice.
     pub fn list_payable(requirement: &Value, network: Network) -> Vec<Self> {
         let read = Requirement::parse(requirement).ok();
         let offers = read.iter().flat_map(|requirement| requirement.parse_offers(network));
         offers.filter_map(Result::ok).collect()
     }
 
-    /// Creates payment requirements from the recorded price and payee, for a replay, which uses nothing else. The
-    /// result can't be signed.
+    /// Creates payment requirements from the recorded price and payee, for a replay. The result can't be signed.
     pub(crate) const fn from_record(amount: Amount, pay_to: Address) -> Self {
         Self {
             version: X402Version::V2,
@@ -168,7 +167,7 @@ impl Offer {
         self.version
     }
 
-    /// Returns the index in `accepts`, or 0 for a single payment requirements object.
+    /// Returns the index in `accepts`; 0 for a single payment requirements object.
     pub const fn index(&self) -> u32 {
         self.index
     }
@@ -189,7 +188,7 @@ impl Offer {
     }
 }
 
-/// A 402 document with a valid outer structure. The payment requirements are not parsed yet.
+/// A 402 document with a valid outer structure and unparsed payment requirements.
 struct Requirement<'a> {
     version: X402Version,
     entries: &'a [Value],
@@ -229,8 +228,8 @@ impl<'a> Requirement<'a> {
     }
 
     /// Reads a single payment requirements object. The name of the price field shows the version. If both price fields
-    /// are present, for readers of either version, both must have the same price. The version is then `x402Version` or,
-    /// without `x402Version`, the version of the network name.
+    /// are present, for readers of either version, both must contain the same price. The version is then `x402Version`
+    /// or, without `x402Version`, the version of the network name.
     fn parse_single(value: &'a Value, mut fields: Fields<'a>, stated: Option<X402Version>) -> Result<Self, NoOffer> {
         let [v1, v2] = X402Version::ALL.map(|version| fields.non_null_field(version.price_field_name()));
         let is_ambiguous = v1.is_some() && v2.is_some() && v1 != v2;
@@ -262,7 +261,7 @@ impl<'a> Requirement<'a> {
             );
         }
         fields.finish().map_err(|problems| match *problems {
-            // The only validation error is that there are two different prices.
+            // The only validation error is that the two prices differ.
             [_] if is_ambiguous => NoOfferReason::NotPayable.with_errors(problems),
             _ => NoOfferReason::NotX402.with_errors(problems),
         })?;
@@ -273,7 +272,7 @@ impl<'a> Requirement<'a> {
         })
     }
 
-    /// Returns each of the payment requirements, or all reasons why they can't be paid.
+    /// Returns each of the payment requirements, or why it can't be paid.
     fn parse_offers(&self, network: Network) -> impl Iterator<Item = Result<Offer, NoOffer>> {
         (0_u32..).zip(self.entries).map(move |(index, entry)| {
             let path = if self.bare {
@@ -296,7 +295,7 @@ impl Offer {
         let fields_of =
             || Fields::new(entry, path).map_err(|problem| NoOfferReason::NotPayable.with_errors(vec![problem]));
 
-        // With another scheme or network, the other fields have a different meaning, so they are not checked.
+        // Under another scheme or network, the other fields have another meaning, so they are not checked.
         let mut kind = fields_of()?;
         let same_scheme = require_text(&mut kind, "scheme", SCHEME);
         require_text(&mut kind, "network", version.network_name(network));
@@ -335,7 +334,7 @@ impl Offer {
         });
         let max_timeout_secs = fields.read_field("maxTimeoutSeconds", |value| {
             let digits = whole_number_digits(value).filter(|digits| digits != "0");
-            // Purser's own limit is far shorter, so all longer timeouts have the same effect.
+            // This service's own limit is far shorter, so all longer timeouts have the same effect.
             digits
                 .map(|digits| digits.parse().unwrap_or(u32::MAX))
                 .ok_or("must be a whole number above 0")
@@ -360,9 +359,9 @@ impl Offer {
 /// Checks `extra`: the token's EIP-712 domain, and two fields that the protocol reserves (x402 v2 specification, §6.1).
 ///
 /// The domain is compared and never signed. It is required in v2, because the reference facilitator rejects a payment
-/// if the requirements lack the domain (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know the domain of
-/// USDC, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
-/// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for a different kind of
+/// if the payment requirements lack the domain (`invalid_exact_evm_missing_eip712_domain`). v1 facilitators know USDC's
+/// domain, and `extra` is optional in v1. Only known values of the two reserved fields are allowed, because client
+/// libraries treat every unknown `assetTransferMethod` as EIP-3009 and would sign a transfer for another kind of
 /// payment.
 fn check_extra(entry: &mut Fields<'_>, version: X402Version, network: Network) {
     // PHP writes an empty object as an empty array.
@@ -396,10 +395,9 @@ fn parse_address_field(value: &Value) -> Result<Address, String> {
     parse_address(text).map_err(|error| error.to_string())
 }
 
-/// Returns the digits of a JSON number that is a whole number, written as `60` or, as the reference library accepts,
-/// `60.0`.
+/// Returns the digits of a JSON number that is a whole number: `60` or, as the reference library accepts, `60.0`.
 fn whole_number_digits(value: &Value) -> Option<String> {
-    // `f64` is formatted without a fraction if and only if it has no fraction, so no float arithmetic is needed.
+    // An `f64` as text has no fraction exactly if the number has no fraction, so no float arithmetic is needed.
     let digits = match value.as_u64() {
         Some(number) => number.to_string(),
         None => value.as_f64()?.to_string(),
@@ -407,7 +405,7 @@ fn whole_number_digits(value: &Value) -> Option<String> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)
 }
 
-/// Returns whether the field is exactly this text, and records a validation error otherwise.
+/// Returns whether the field is exactly this text. If not, adds a validation error.
 fn require_text(fields: &mut Fields<'_>, name: &str, text: &str) -> bool {
     let is_text = fields.non_null_field(name).and_then(Value::as_str) == Some(text);
     if !is_text {
@@ -447,8 +445,8 @@ mod tests {
         json!({"x402Version": 2, "error": "Payment required", "resource": {"url": "http://x/weather"}, "accepts": accepts})
     }
 
-    /// Returns the payment requirements with one field set, or removed if `value` is `None`. `pointer` is a JSON
-    /// Pointer.
+    /// Returns the payment requirements with one field set; if `value` is `None`, the field is removed. `pointer` is a
+    /// JSON Pointer.
     fn with(mut entry: Value, pointer: &str, value: Option<Value>) -> Value {
         let (parent, name) = pointer.rsplit_once('/').unwrap();
         let object = entry.pointer_mut(parent).unwrap().as_object_mut().unwrap();
@@ -715,12 +713,12 @@ mod tests {
         });
         assert!(Offer::choose_cheapest(&mainnet, Network::Base).is_ok());
         assert!(Offer::choose_cheapest(&mainnet, NETWORK).is_err());
-        // The name of the other chain's token would make the signature invalid.
+        // With the name of the other chain's token, the signature would be invalid.
         assert!(Offer::choose_cheapest(&with(mainnet, "/extra/name", Some(json!("USDC"))), Network::Base).is_err());
     }
 
     proptest! {
-        /// For all prices, the first of the cheapest payment requirements is chosen.
+        /// The first of the cheapest payment requirements is chosen, for all prices.
         #[test]
         fn the_chosen_requirements_are_the_cheapest(prices in prop::collection::vec(1_u64..6, 1..12)) {
             let entries: Vec<Value> =

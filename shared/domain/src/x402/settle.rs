@@ -1,4 +1,4 @@
-//! The request to an x402 facilitator to settle a transfer that Purser signed, and the facilitator's response (x402 v2,
+//! The request that asks an x402 facilitator to settle a signed transfer, and the facilitator's response (x402 v2,
 //! `POST /settle`).
 //!
 //! The response does not prove a payment, because only the chain does. This module does not send the request.
@@ -11,9 +11,9 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Returns the body of the request to settle this transfer, with the transfer's signature (r, s, v).
+/// Returns the body of the request to settle this transfer. `signature` is the transfer's signature (r, s, v).
 ///
-/// The payment requirements are created here, because no provider sent any for a withdrawal.
+/// The payment requirements are created here, because a withdrawal has no provider.
 pub fn settle_request_body(
     terms: &PaymentTerms,
     network: Network,
@@ -43,9 +43,9 @@ pub fn settle_request_body(
 }
 
 named! {
-    /// The response of a facilitator.
+    /// A facilitator's response.
     Submission {
-        /// The facilitator states that it has submitted the transfer.
+        /// The facilitator says that it has submitted the transfer.
         Accepted = "accepted",
         /// The facilitator rejected the transfer.
         Refused = "refused",
@@ -80,7 +80,7 @@ impl Submission {
     }
 }
 
-/// Returns whether the text looks like an error code. Other texts must not reach the log.
+/// Returns whether the text looks like an error code. Other texts must not be logged.
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
