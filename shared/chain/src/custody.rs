@@ -43,7 +43,7 @@ pub enum NewKey {
 /// Why no signer or signature could be created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CustodyError {
-    /// The wallet's key is in the other custody.
+    /// The wallet's key is in KMS and this custody has only the seed, or the reverse.
     #[error("the wallet's key is in another custody")]
     OtherCustody,
     /// The stored address is not the address of the key.

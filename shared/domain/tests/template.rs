@@ -123,8 +123,8 @@ fn merged(
     )
 }
 
-/// Fields of the key for a single service override the category, and the category overrides `*`. Categories and `*` apply
-/// only to enabled services.
+/// Fields of the key for a single service override the category, and the category overrides `*`. Categories and `*`
+/// apply only to enabled services.
 #[test]
 fn keys_merge_from_general_to_special() {
     let template = terms(vec![

@@ -462,7 +462,7 @@ mod tests {
         let logged = TestLog::start();
         info!(latency_ms = 12, "request");
         assert_eq!(line(&logged).get("_aws"), None);
-        // A probe call with `free` adds to no metric.
+        // A probe call without an obstacle adds to no metric.
         info!(free = true, "probe.call");
         assert_eq!(line(&logged).get("_aws"), None);
         warn!(obstacle = "timeout", "probe.call");

@@ -100,9 +100,9 @@ impl NotificationPace {
         }
     }
 
-    /// Records a failed message. The pauses are those of webhooks, up to half an hour, which is then repeated. The
-    /// queue message for the next flush arrives after [`Self::TURN`], and so ends the first pause. Notifications that
-    /// become too old are dropped (`pending.rs`).
+    /// Records a failed message. The pauses are the same as for webhooks, up to half an hour, which is then repeated.
+    /// The queue message for the next flush arrives after [`Self::TURN`], and so ends the first pause. Notifications
+    /// that become too old are dropped (`pending.rs`).
     #[must_use]
     pub fn after_failure(self, now: Timestamp, result: CallResult, asked: Option<Duration>, jitter: u8) -> Self {
         let failed = self.failed.saturating_add(1);

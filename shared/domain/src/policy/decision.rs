@@ -93,7 +93,7 @@ pub struct DecisionRecord {
     pub reason: Reason,
     /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs. `None` if the checks were not made.
+    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
     /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,
@@ -152,7 +152,7 @@ pub struct LoggedDenial {
     pub hostname: Option<String>,
     /// The version of the evaluated policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs. `None` if the checks were not made.
+    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
     /// The new approval request, or the pending approval request for an identical payment.
     pub approval: Option<ApprovalId>,

@@ -86,7 +86,7 @@ impl<'a> Grant<'a> {
     pub const fn policy_version(&self) -> u64 {
         self.enabled.version
     }
-    /// Returns the versions of the other inputs.
+    /// Returns the versions of the decision's inputs, except the policy version.
     pub const fn input_versions(&self) -> InputVersions {
         self.facts.input_versions()
     }
@@ -123,7 +123,7 @@ pub struct Denial {
     pub checks: Vec<Check>,
     /// The version of the evaluated policy; `None` if the service is not enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs. `None` if the checks were not made.
+    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made.
     pub inputs: Option<InputVersions>,
     /// The time of the evaluation.
     pub at: Timestamp,

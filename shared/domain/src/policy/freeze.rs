@@ -260,7 +260,7 @@ mod tests {
             Some(freeze(ada, Some(ada))),
             Some(freeze(ada, Some(bob))),
             Some(freeze(token, None)),
-            // No change writes such a row.
+            // No operator's change stores such a freeze.
             Some(freeze(token, Some(bob))),
         ];
         for (stored, by, needs_second) in stored

@@ -50,7 +50,8 @@ pub struct RecordedDecision {
     pub at: Timestamp,
     /// The version of the policy; `None` if the service was never enabled.
     pub policy_version: Option<u64>,
-    /// The versions of the other inputs; `None` if the checks were not made, or if an earlier release wrote the row.
+    /// The versions of the decision's inputs, except the policy version; `None` if the checks were not made, or if an
+    /// earlier release wrote the row.
     pub inputs: Option<InputVersions>,
 }
 

@@ -850,7 +850,7 @@ pub(crate) mod tests {
             })
         };
         let agent = agent().with_rule(id(1), brake(2)).unwrap();
-        // A repeated attempt adds nothing.
+        // A repeated attempt adds no rule.
         assert_eq!(agent.clone().with_rule(id(1), brake(2)), Ok(agent.clone()));
         assert_eq!(
             agent.clone().with_rule(id(2), brake(3)),

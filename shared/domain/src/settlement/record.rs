@@ -101,7 +101,7 @@ pub struct Purchase {
     pub offer_index: u32,
     /// The version of the policy that allowed the purchase.
     pub policy_version: u64,
-    /// The versions of the decision's other inputs; `None` in rows of earlier releases.
+    /// The versions of the decision's inputs, except the policy version; `None` in rows of earlier releases.
     pub inputs: Option<InputVersions>,
     /// The budgets that count the purchase, in addition to the day window.
     pub budgets: Vec<RuleId>,
@@ -154,8 +154,8 @@ impl SettlementTerms {
     }
 }
 
-/// The first eight bytes of a payment's nonce. They show whether the payment was signed with the current nonce key. They
-/// are too few to let somebody use the nonce in advance.
+/// The first eight bytes of a payment's nonce. They show whether the payment was signed with the current nonce key.
+/// They are too few to let somebody use the nonce in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoncePrefix(pub [u8; 8]);
 

@@ -85,8 +85,8 @@ async fn file_of(result: &str, provider: Value) -> Value {
     file_with(result, provider, &[]).await
 }
 
-/// Returns the same file with these changes: 2 is a release, 3 is a reversal of the receipt, 4 is the release of another
-/// payment, 5 is an approval for this decision, and 6 is an approval for another decision.
+/// Returns the same file with these changes: 2 is a release, 3 is a reversal of the receipt, 4 is the release of
+/// another payment, 5 is an approval for this decision, and 6 is an approval for another decision.
 async fn file_with(result: &str, provider: Value, changes: &[usize]) -> Value {
     let vectors = vectors();
     let inputs = json!({"agent": {"status": "active"}, "policy": null, "service": {"slug": "lab"}});
