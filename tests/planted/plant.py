@@ -430,7 +430,7 @@ BUGS = [
         "a batch that was folded before the function was killed, and is not judged",
         "functions/events/src/history.rs",
         "let judged = hours_to_check(&changes);",
-        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.evaluate_hours(&std::mem::take(&mut judged), &owners).await?; }",
+        "let mut judged = hours_to_check(&changes);\n        if PLANTED { self.brakes.evaluate_hours(&std::mem::take(&mut judged), &owners).await?; }",
         "package(purser-events) and test(=brakes::a_payment_burst_freezes_the_agent_once_per_hour)",
     ),
     Bug(
@@ -1470,7 +1470,7 @@ SIMULATED = [
         "a block remembered before it is looked at",
         "functions/reconcile/src/watch.rs",
         "            let claimed = match self.load_claims(first, last).await {\n",
-        "            if PLANTED { step = self.save_checked(step, last).await; }\n            let claimed = match self.load_claims(first, last).await {\n",
+        "            if PLANTED { step = self.save_checked_block(step, last).await; }\n            let claimed = match self.load_claims(first, last).await {\n",
         "package(purser-sim) and test(=reproductions::a_killed_block_check_skips_no_block)",
     ),
     Bug(
@@ -1491,7 +1491,7 @@ SIMULATED = [
         "outflows searched for before they are told",
         "functions/reconcile/src/outflows.rs",
         "            for one in &unexplained {\n",
-        "            if PLANTED { self.ledger.save_outflow_place(part, found.last).await? }\n"
+        "            if PLANTED { self.ledger.save_outflow_checkpoint(part, found.last).await? }\n"
         "            for one in &unexplained {\n",
         "package(purser-tests) and test(=faults::reconcile_kills::outflows_are_reported_once_despite_kills)",
     ),
