@@ -16,7 +16,6 @@ use purser_store::WalletClaim;
 const ATTESTING: &str = "attesting a wallet";
 
 impl Payments {
-    /// Attests the wallet of the given key for the agent.
     pub(crate) async fn attest_wallet(&self, asked: AttestWallet) -> Result<AttestedWallet> {
         let key = match asked.wallet {
             RequestedWallet::Seed { index } => NewKey::Seed(index),

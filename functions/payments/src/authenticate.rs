@@ -40,9 +40,9 @@ impl Payments {
         self.authenticator.verify_call(call, agent, inputs, self.clock.now())
     }
 
-    /// Like [`Self::authenticate`], for a decision with the current catalog. Concurrently with the reads, checks
-    /// whether the catalog in memory is current. The reads use the service from the catalog in memory. For an
-    /// unauthenticated caller, the reads are the same whether or not the agent exists.
+    /// Authenticates the agent like [`Self::authenticate`], for a decision with the current catalog. The decision
+    /// inputs are read for the service in the in-memory catalog, while another read checks whether this catalog is
+    /// current. For an unauthenticated caller, the reads are the same whether or not the agent exists.
     pub(crate) async fn authenticate_for_decision(
         &self,
         caller: AgentCredentials,
@@ -65,7 +65,8 @@ impl Payments {
         let (edition, mut caller) = (edition?, caller?);
         let service = service_in(&edition);
         if service != guess {
-            // The catalog changed after the service was looked up, or no catalog was in memory.
+            // The catalog was replaced after the service was looked up, or no catalog was in memory, so the decision
+            // inputs are read again.
             self.reread_decision_inputs(&mut caller, &DecisionKeys { service, ..ask })
                 .await?;
         }
@@ -87,7 +88,7 @@ impl Payments {
     }
 
     /// Authenticates the caller and reads the caller's settlement. The settlement is `None` if the id is unknown or
-    /// belongs to another agent. `needs` is the permission that the call requires, if any.
+    /// belongs to another agent. `needs` is the permission that the caller's key must have, if any.
     pub(crate) async fn authenticate_for_settlement(
         &self,
         caller: AgentCredentials,

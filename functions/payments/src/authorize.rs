@@ -59,7 +59,7 @@ pub(crate) async fn authorize_payment(
         Ok((request, body, requirement))
     });
 
-    // Check the key before the body. For a malformed body, read only the agent's record.
+    // The key is checked before the body. If the body is malformed, only the agent's record is read.
     let parsed = request.as_ref().ok().map(|(request, ..)| request);
     let ask = parsed.map_or_else(DecisionKeys::default, |request| DecisionKeys {
         key: Some(request.idempotency_key),
@@ -84,7 +84,7 @@ pub(crate) async fn authorize_payment(
     };
     let service = find_called_service(&request.intent, &edition);
     let mut eviction = Eviction::Eager;
-    // If contention lasts, the backoff ends in an error, and nothing is written.
+    // Under constant contention the backoff ends in an error, and nothing is written.
     let mut backoff = Backoff::new();
     loop {
         let first = authorizing.intent_with_first_requirements(&caller.read);
@@ -95,7 +95,8 @@ pub(crate) async fn authorize_payment(
         let attempt = authorizing.attempt_authorization(&mut caller, &edition, eviction, balance.take(), &mut backoff);
         match attempt.await? {
             Attempt::Done(answer) => return Ok(answer),
-            // The inputs changed: read and decide again, including the key, the freeze and the approval.
+            // The inputs changed, so this attempt reads the key, the freeze and the approval again before it decides
+            // again.
             Attempt::Retry => {
                 eviction = Eviction::Needed;
                 balance = Some(BalancePrefetch::start(&payments, &caller.agent));
@@ -146,8 +147,8 @@ impl Authorizing<'_> {
             match self.payments.decide(facts, balance.take()).await {
                 Decision::NeedsTarget => return Err(Error::field_required("target_url").into()),
                 Decision::Allow(grant) => {
-                    // The first payment writes the default policy, which was active without a row. Retry if the policy
-                    // was updated in the meantime.
+                    // The first payment writes the default policy, which applied although it had no row. If the policy
+                    // was updated in the meantime, the call is attempted again.
                     if unwritten
                         && !self
                             .payments
@@ -161,7 +162,7 @@ impl Authorizing<'_> {
                     return Ok(self.reserve_and_sign(agent, &grant, backoff).await?);
                 }
                 Decision::Refuse(denial) => match window_to_read_further(&denial, service_state) {
-                    // The call is rejected in any case. More counted payments are needed to compute when the call fits.
+                    // The call is already rejected. The further counted payments only show when the call will fit.
                     Some(window) => self.payments.ledger.read_further_entries(window).await?,
                     None => break denial,
                 },
@@ -190,7 +191,7 @@ impl Authorizing<'_> {
             .await?
         {
             ReserveResult::Done => payments.hold_limit.count_hold(agent.id, self.started),
-            // Another call won the race. The next attempt reads and returns its result.
+            // Another call changed the same records first. The next attempt reads that call's result.
             ReserveResult::IdempotencyRecord(_) | ReserveResult::ApprovalUsed { .. } | ReserveResult::Raced => {
                 return Ok(Attempt::Retry);
             }

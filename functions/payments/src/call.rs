@@ -12,7 +12,6 @@ use purser_domain::{
 use serde_json::{Value, value::RawValue};
 use std::sync::Arc;
 
-/// The result of one attempt to handle a call.
 pub(crate) enum Attempt {
     /// The response. Rejections are errors.
     Done(Response),

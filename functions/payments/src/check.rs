@@ -77,8 +77,8 @@ pub(crate) async fn preflight_payment(
     if let Some(executed) = approval.as_ref().and_then(used_approval_error) {
         return Err(executed.into());
     }
-    // As in authorize, evaluate the payment requirements that were approved, even if the provider now also offers
-    // others.
+    // As in authorize, the handler evaluates the payment requirements that were approved, even if the provider now also
+    // offers others.
     let approved = approval.as_ref().and_then(|approval| {
         intent_with_first_requirements(&request.intent, &body, payments.network, &approval.fingerprint)
     });
@@ -185,7 +185,7 @@ impl Preflight<'_> {
                 Decision::Allow(grant) => Ok((grant.checks().to_vec(), grant.authorized_at())),
                 Decision::Refuse(denial) => Err(denial),
             };
-            // More counted payments are needed to compute when the call fits.
+            // The further counted payments only show when the call will fit.
             if let Err(denial) = &decided
                 && let Some(window) = window_to_read_further(denial, service_state)
             {
@@ -196,7 +196,7 @@ impl Preflight<'_> {
                 Ok((_, at)) => *at,
                 Err(denial) => denial.at,
             };
-            // Counted payments may have expired since the window was read.
+            // Payments may have expired since the window was read.
             if service_state.find_overlong_window(at).is_some() {
                 continue;
             }
@@ -215,7 +215,8 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns the reason for which authorize would reject the approval. A pending approval is ignored.
+    /// Returns why authorize would reject the approval, or `None` if authorize would accept the approval. A pending
+    /// approval is ignored.
     fn unusable_approval_block(&self, approval: &Approval, now: Timestamp) -> Option<Block> {
         if !approval.covers_intent(self.intent) {
             return Some(Block::ApprovalMismatch);
@@ -227,8 +228,8 @@ impl Preflight<'_> {
         }
     }
 
-    /// Returns the reason for a rejection. Nothing is stored, so the limit for open approvals is checked here: above
-    /// the limit, the result is a block.
+    /// Returns the reason for a rejection. A check stores no approval request, so this function itself checks the limit
+    /// on open approvals: at the limit, the result is a block.
     async fn rejection_reason(&self, denial: &Denial) -> Result<Reason> {
         let (limit, ledger) = (self.payments.most_open_approvals, &self.payments.ledger);
         let (agent, fingerprint) = (self.agent.id, &self.intent.fingerprint);
@@ -259,7 +260,7 @@ impl Preflight<'_> {
         )
     }
 
-    /// Returns the catalog's price at this time.
+    /// Returns the catalog's price at `at`.
     fn catalog_price(&self, at: Timestamp) -> Option<Amount> {
         self.matched.operation.map(|operation| operation.expected_price(at))
     }

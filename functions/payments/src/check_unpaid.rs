@@ -3,8 +3,8 @@
 //! The handler makes the checks of authorize that need neither a price nor a payee: the key's scope, the service in the
 //! catalog, the policy, the freezes, the target's host and the rules. Programs that call providers for an agent, such
 //! as `mcp`, send this request before each call, because an operation without a price, or a provider that asks for no
-//! payment, never leads to an authorize request. The handler writes only the request counters. A rejection is an error,
-//! so that a program that ignores the response body does not take the rejection for a permission.
+//! payment, never leads to an authorize request. The handler writes only the request counters. A rejection is an HTTP
+//! error, so that a client that ignores the response body does not mistake the rejection for a permission.
 
 use crate::Payments;
 use crate::view::{UnpaidCheckAnswer, UnpaidCheckBody};
@@ -70,7 +70,7 @@ pub(crate) async fn check_unpaid_call(
             Err(ErrorKind::UnpaidRefused(Box::new(refusal)).into())
         }
         (UnpaidDecision::NeedsTarget, _) => Err(Error::field_required("target_url").into()),
-        // No policy allows a call to an operation that is not in the catalog.
+        // An operation that is not in the catalog cannot be called, because no policy allows the operation.
         (UnpaidDecision::Allow, None) => Err(ErrorKind::ServiceNotFound.into()),
     }
 }

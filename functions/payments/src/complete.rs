@@ -64,8 +64,8 @@ pub(crate) async fn complete_settlement(
     }
 }
 
-/// Logs the result of a verified proof. `failure` is a mismatch that a retry may not change, or that the node is
-/// unavailable.
+/// Logs the result of a verified proof. `failure` is the reason why the transaction did not confirm the settlement: a
+/// mismatch, or a node that is unavailable.
 fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(
         outcome,
@@ -97,8 +97,8 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
         Ok(Evidence::Pending(pending)) => {
             if pending == Pending::NotMined {
                 payments.ledger.record_failed_proof(settlement, tx_hash).await?;
-                // An authorization can be used only once: another transaction used the authorization, or the chain no
-                // longer accepts this authorization.
+                // An authorization can be used only once. Either another transaction used this authorization, or the
+                // chain no longer accepts the authorization.
                 if settlement.state != SettlementState::Authorized {
                     return Err(permanent_proof_error(settlement, tx_hash, "transaction_unknown"));
                 }
@@ -115,8 +115,8 @@ async fn verify_transfer(payments: &Payments, settlement: &Settlement, tx_hash: 
     }
 }
 
-/// Returns the error for a transaction that is not the settlement's payment. Either the transaction confirmed another
-/// settlement, or the transfer does not match.
+/// Returns the error for a transaction that does not confirm the settlement, because the transaction confirmed another
+/// settlement or its transfer does not match.
 async fn wrong_transaction_error(
     payments: &Payments,
     settlement: &Settlement,

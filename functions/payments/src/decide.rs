@@ -9,13 +9,13 @@ use purser_domain::{
 use purser_store::ServiceState;
 
 impl Payments {
-    /// Returns the time that a decision on this service state would record now.
+    /// Returns the time that a decision on this service state would record if the decision were made now.
     pub(crate) fn decision_time(&self, service_state: &ServiceState) -> Timestamp {
         decision_time(self.clock.now(), service_state.all_windows())
     }
 
-    /// Returns the error for a call that cannot evict all expired payments of a window. Also requests that
-    /// reconciliation evicts these payments, so that the call fits later even if no payment is made in the meantime.
+    /// Returns the error for a call that cannot evict all expired payments of a window, and requests that
+    /// reconciliation evicts the payments. Without the request, a window without new payments would stay full.
     pub(crate) async fn eviction_backlog_error(&self, window: &Window) -> Error {
         if let Err(error) = self.ledger.request_eviction(window.scope, self.clock.now()).await {
             tracing::warn!(cause = %error, "eviction.not_requested");
@@ -52,8 +52,8 @@ impl Payments {
         }
     }
 
-    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. Requests the balance at that
-    /// time if `early` is `None`.
+    /// Evaluates the inputs. Awaits the wallet's balance only if all other checks pass. If `early` is `None`, the
+    /// balance is requested only then.
     pub(crate) async fn decide<'a>(&self, facts: EvaluationInputs<'a>, early: Option<BalancePrefetch>) -> Decision<'a> {
         match evaluate(&facts) {
             Decision::Allow(grant) => {

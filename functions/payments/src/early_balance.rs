@@ -2,7 +2,7 @@
 //!
 //! The RPC node is slow: its response takes longer than all other reads of a decision together. If the agent's last
 //! call in this instance reached the balance check, the next call probably does too, with the same wallet. So the
-//! balance is requested concurrently with the other reads.
+//! balance is requested while the other reads are made.
 //!
 //! Invariants: a balance is used only for the wallet that it was requested for. A balance is requested only if the key
 //! was valid for the agent's last read record and may pay, so never for an unauthenticated caller. Each request removes
@@ -22,7 +22,7 @@ use tracing::Instrument as _;
 /// kilobytes.
 const MAX_SEEN: usize = 1_000;
 
-/// The agents whose last call in this instance reached the balance check, with their records at that time.
+/// The agents whose last call in this instance reached the balance check. Each agent's record is from that call.
 #[derive(Debug, Default)]
 pub(crate) struct SeenAgents(Mutex<HashMap<AgentId, Agent>>);
 

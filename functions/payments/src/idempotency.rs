@@ -15,19 +15,20 @@ use purser_domain::{
 };
 use purser_store::{DecisionInputs, IdempotencyRecord};
 
-/// The effect of earlier calls and approvals on a call.
+/// The result of looking up earlier calls and approvals for a call.
 pub(crate) enum PriorOutcome {
     /// The response is determined by a stored result, which takes precedence over the current policy and catalog.
     Answered(Box<Response>),
-    /// The call must be evaluated, and may use the given approval, with which a user approved exactly this request.
+    /// The call must be evaluated. The call may use this approval, with which a user approved exactly this request.
     Open(Option<Box<Approval>>),
-    /// Another call paid with this idempotency key after the key's record was read, so everything must be read again.
+    /// Another call paid with this idempotency key after the key's record was read, so the call must read everything
+    /// again.
     Raced,
 }
 
 impl Authorizing<'_> {
-    /// Returns the request as it was when its idempotency key, or else its approval, was first used. Returns `None` if
-    /// the current payment requirements give the same request, or if the request is a different request.
+    /// Returns the request as it was when its idempotency key or its approval was first used. Returns `None` if the
+    /// current payment requirements give the same request, or if the request is a different request.
     pub(crate) fn intent_with_first_requirements(&self, inputs: &DecisionInputs) -> Option<AuthorizeRequest> {
         let of_key = inputs.record.as_ref().map(IdempotencyRecord::fingerprint);
         let of_approval = inputs.approval.as_ref().map(|approval| &approval.fingerprint);
@@ -77,7 +78,8 @@ impl Authorizing<'_> {
                 // The catalog may now match the call to a different service.
                 scope.check_service(require_purchase(&settlement)?.service)?;
                 if let Some(freeze) = Freeze::effective_freeze(agent, inputs.frozen_by_operators(agent)?) {
-                    // Boxed as in `authorize.rs`, because this case is rare and its future is large.
+                    // Boxed, because this case is rare and its future is large (`authorize.rs` explains why that
+                    // matters).
                     return Err(Box::pin(self.reject_frozen_replay(agent, freeze, &settlement))
                         .await?
                         .into());
@@ -88,7 +90,8 @@ impl Authorizing<'_> {
             Some(IdempotencyRecord::Escalated { fingerprint: first, .. }) if *first != fingerprint => {
                 return Err(ErrorKind::IdempotencyKeyReused { settlement: None }.into());
             }
-            // The key waits for a later approval than the call carries, because the earlier approval waived too few limits.
+            // The key is reserved for a newer approval. The call carries the earlier approval, which waives too few
+            // limits.
             Some(IdempotencyRecord::Escalated {
                 approval, transaction, ..
             }) if carried.is_none_or(|carried| carried.id.is_before(*approval)) => {
@@ -192,8 +195,9 @@ impl Authorizing<'_> {
         self.reject_without_evaluation(agent, about, block, None).await
     }
 
-    /// Returns an earlier call's result: the same settlement, with a payment that has the same nonce as long as the
-    /// settlement is authorized and the chain would accept the payment. Afterwards, only the settlement's state.
+    /// Returns the settlement that an earlier call with this key created. While the settlement is `authorized` and the
+    /// chain would accept the payment, the response contains a payment with the same nonce. Later responses contain
+    /// only the settlement's state.
     async fn replay_payment(&self, agent: &Agent, bound: &BoundPayment, settlement: &Settlement) -> Result<Response> {
         let usable = settlement.state == SettlementState::Authorized && self.payments.clock.now() < bound.valid_before;
         let terms = PaymentTerms::from_settlement_terms(&settlement.terms);
@@ -219,8 +223,8 @@ impl Authorizing<'_> {
         Ok(answer)
     }
 
-    /// Finds the payment requirements that these terms pay. These are the request's chosen requirements, unless an
-    /// earlier version of Purser computed the fingerprint.
+    /// Finds the payment requirements that `terms` pay: the request's chosen requirements, unless an earlier version of
+    /// Purser computed the fingerprint.
     fn find_paid_requirements(&self, terms: &PaymentTerms) -> Option<Offer> {
         let chosen = self.request.intent.offer;
         if terms.match_offer(&chosen) {
@@ -247,7 +251,6 @@ fn require_purchase(settlement: &Settlement) -> Result<&Purchase> {
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
-/// Returns the error for a used approval, or `None` if the approval was not used.
 pub(crate) fn used_approval_error(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement_id().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,

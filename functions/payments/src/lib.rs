@@ -2,10 +2,10 @@
 //!
 //! Each endpoint has its own file, and the file's header states the endpoint's contract. `authenticate.rs`
 //! authenticates the caller and `decide.rs` evaluates the payment; check and authorize share both. `early_balance.rs`
-//! prefetches the wallet's balance. `payees.rs` checks a payee's age in the catalog. `idempotency.rs` and `refuse.rs`
-//! contain authorize's other responses, and `view.rs` the response bodies. Every handler parses, decides, commits and
-//! responds, in this order. `people` invokes `attest.rs` and `payouts.rs` directly, without the API gateway. Only this
-//! function signs, with the wallet seed or with keys in KMS.
+//! prefetches the wallet's balance. `payees.rs` reads since when a payee is in the catalog. `idempotency.rs` and
+//! `refuse.rs` contain authorize's other responses, and `view.rs` the response bodies. Every handler parses, decides,
+//! commits and responds, in this order. `people` invokes `attest.rs` and `payouts.rs` directly, without the API
+//! gateway. Only this function signs, with the wallet seed or with keys in KMS.
 
 mod attest;
 mod authenticate;
@@ -99,8 +99,8 @@ pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     .await
 }
 
-/// Like [`routers`], but `chain` builds the chain client from the network, the node's URL and the finality. The
-/// simulation passes its own chain.
+/// Builds the routers like [`routers`], with a chain client that `chain` builds from the network, the node's URL and
+/// the finality. The simulation passes its own chain.
 pub async fn routers_with_chain(
     boot: Boot,
     chain: impl FnOnce(Network, &str, Finality) -> Result<Chain, ChainError>,
@@ -150,12 +150,13 @@ pub async fn routers_with_chain(
     let catalog = CatalogCache::without_probe_results(CatalogTable::new(db.clone(), settings.catalog_table));
     let (_warm, (custody, nonce_key, chain)) = tokio::try_join!(
         biased;
-        // The first read opens the connection. If the catalog cannot be read yet, the first call reads it again.
+        // The first read opens the connection to DynamoDB. If the catalog cannot be read yet, the first call reads the
+        // catalog again.
         async { Ok::<_, BootError>(catalog.current(clock.now()).await.ok()) },
         async {
             let (custody, nonce_key, rpc_url) = keys.await?;
             let chain = Arc::new(chain(settings.network, &rpc_url, settings.finality)?);
-            // Not awaited, because not every call needs the node, and the node may be down.
+            // The warm-up is not awaited, because not every call needs the node, and the node may be down.
             let warmed = Arc::clone(&chain);
             tokio::spawn(async move { warmed.warm_up().await });
             Ok((custody, nonce_key, chain))

@@ -14,8 +14,8 @@ use tokio::time::sleep;
 
 /// The maximum number of cached services: about ten megabytes at 300 bytes per operation.
 const MAX: usize = 2_000;
-/// The delays before a missing row is read again, in milliseconds: 3 seconds in total. The stream usually takes less
-/// than two seconds.
+/// The delays in milliseconds before a missing row is read again: 3 seconds in total. The stream usually delivers a new
+/// row within two seconds.
 const PAUSES: [u64; 5] = [200, 400, 600, 800, 1_000];
 
 /// A cache of verified payees for the current catalog version.
@@ -60,8 +60,7 @@ impl Payees {
 
 impl Payments {
     /// Adds the time from which the operation's payee and price may be paid, if this time is in the future. Reads the
-    /// service's row only if the payment requirements have this payee. A row that allows the payment is cached until
-    /// the catalog version changes.
+    /// service's row only if the payment requirements name the operation's payee.
     pub(crate) async fn add_payee_start<'a>(
         &self,
         edition: &CatalogVersion,
@@ -70,10 +69,10 @@ impl Payments {
         let Some(operation) = facts.operation else {
             return Ok(facts);
         };
-        // Use the price and payee at the time of the evaluation, because the catalog may have a different payee later.
+        // The catalog may have another payee later, so the price and the payee are those of the evaluation's time.
         let payable = operation.payable_limit(facts.network, facts.at);
         if !payable.is_ok_and(|payable| payable.pay_to == facts.intent.offer.pay_to()) {
-            // The evaluation rejects these payment requirements.
+            // The evaluation rejects these payment requirements, so the service's row is not needed.
             return Ok(facts);
         }
         let payee_from = self.payee_start(edition, facts.service.id, operation, facts.at).await?;

@@ -53,7 +53,6 @@ struct WithdrawalOrder {
 }
 
 impl Payments {
-    /// Handles a request to set the withdrawal address.
     pub(crate) async fn handle_set_withdrawal_address(
         &self,
         asked: &NewWithdrawalAddress,
@@ -66,13 +65,11 @@ impl Payments {
         rejection_to_response(named.await.map(|()| WithdrawalResponse::Done {}))
     }
 
-    /// Handles a request to remove the withdrawal address.
     pub(crate) async fn handle_remove_withdrawal_address(&self, asked: &WithdrawalOwner) -> Result<WithdrawalResponse> {
         let removed = async { self.remove_withdrawal_address(&Requester::from_owner(asked)?).await };
         rejection_to_response(removed.await.map(|()| WithdrawalResponse::Done {}))
     }
 
-    /// Handles a withdrawal request.
     pub(crate) async fn handle_withdrawal(&self, asked: &RequestedWithdrawal) -> Result<WithdrawalResponse> {
         let paid = async {
             let ask = WithdrawalOrder {
@@ -85,8 +82,8 @@ impl Payments {
         rejection_to_response(paid.await.map(WithdrawalResponse::from))
     }
 
-    /// Sets the withdrawal address, which becomes usable after a delay. Setting the current address again does not
-    /// restart the delay.
+    /// Sets the withdrawal address, which becomes usable after a delay. Setting the address that is already set does
+    /// not restart the delay.
     async fn set_withdrawal_address(&self, by: &Requester, address: Address) -> Result<()> {
         self.require_facilitator()?;
         let owner = &by.owner;
@@ -119,7 +116,8 @@ impl Payments {
         }
     }
 
-    /// Removes the address immediately. An earlier signature remains usable until its `valid_before`.
+    /// Removes the withdrawal address immediately. A withdrawal that was already signed can still be submitted until
+    /// its `valid_before`.
     async fn remove_withdrawal_address(&self, by: &Requester) -> Result<()> {
         let agent = require_owner(self.ledger.read_agent_by_id(by.agent).await?, &by.owner)?;
         let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent.id);
@@ -173,7 +171,7 @@ impl Payments {
                         replayed: false,
                     });
                 }
-                // Another request won the race. The next attempt reads its result.
+                // Another request changed the same records first. The next attempt reads that request's result.
                 ReserveWithdrawalResult::Raced => {}
             }
         }
@@ -206,8 +204,8 @@ impl Payments {
         })
     }
 
-    /// Evaluates a withdrawal. Reads the wallet's balance only if everything else allows the withdrawal. Without a
-    /// balance there is no withdrawal.
+    /// Evaluates a withdrawal. Reads the wallet's balance only if everything else allows the withdrawal. If the balance
+    /// is unknown, the withdrawal is rejected.
     async fn decide_withdrawal(
         &self,
         agent: &Agent,
@@ -242,7 +240,7 @@ impl Payments {
         grant: &WithdrawalGrant,
         ask: &WithdrawalOrder,
     ) -> Result<SettlementTerms> {
-        // Check the signer first, so that a wallet that cannot sign leaves no reservation.
+        // The signer is checked before the reservation, so that a wallet that cannot sign leaves no reservation.
         self.wallet_signer(agent)?;
         let random: [u8; 16] = self.entropy.random_bytes()?;
         let [settlement, transaction] =
@@ -268,7 +266,7 @@ impl Payments {
         })
     }
 
-    /// Signs and submits a transfer. A repetition has the same nonce, so the chain accepts the transfer only once.
+    /// Signs and submits a transfer. A repeated transfer has the same nonce, so the chain accepts only one of the two.
     async fn sign_and_submit(
         &self,
         facilitator: &Facilitator,
@@ -297,7 +295,7 @@ impl Payments {
         Ok(submission)
     }
 
-    /// Builds the audit row for one attempt. Each further attempt needs a new row.
+    /// Builds the audit row for one attempt. Every attempt needs a new row.
     fn audit_entry(&self, by: &Requester, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let outcome = AuditOutcome::Done(changes);
         let record = by
@@ -333,7 +331,6 @@ fn open_withdrawal_id_and_end(payout: &Settlement) -> Option<(SettlementId, Time
     is_open.then(|| (payout.id(), payout.terms.valid_before))
 }
 
-/// Computes the fingerprint that identifies requests for the same amount.
 fn withdrawal_fingerprint(amount: WithdrawalAmount) -> Fingerprint {
     match amount {
         WithdrawalAmount::Balance => Fingerprint::for_text("payout\nbalance"),

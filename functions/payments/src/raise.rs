@@ -1,8 +1,8 @@
 //! `POST /x402/raises`: asks the agent's owner for a temporary limit increase, after a cap blocked a payment.
 //!
-//! The request is stored as an approval request for the blocked payment. Granting it does not approve the payment: the
-//! agent calls authorize again, and the increased caps apply. An agent has at most one pending request for a service, which
-//! further calls return. After a rejection they return the rejected request for a day.
+//! The request is stored as an approval request. Granting the request increases the caps and does not approve the
+//! payment: the agent calls authorize again. An agent has at most one pending request for a service. Further calls
+//! return the pending request, or for a day after a rejection the rejected request.
 
 use crate::Payments;
 use crate::view::RaiseBody;
@@ -107,8 +107,8 @@ pub(crate) async fn request_limit_increase(
     Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
-/// Returns the limit of the first requested cap when that cap blocked the payment. Each requested cap must have blocked
-/// the payment, and must be lower than the requested value.
+/// Returns the first requested cap's limit at the time of the rejection. Each requested cap must have blocked the
+/// payment, and must be lower than the requested value.
 fn find_rejecting_cap(refusal: &LoggedDenial, call: &LimitIncreaseCall) -> Result<Amount> {
     let asked = [
         (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),

@@ -1,5 +1,5 @@
-//! `GET /x402/settlements/{settlementId}`: one receipt. The error is `not_found` if the receipt does not exist or
-//! belongs to another agent.
+//! `GET /x402/settlements/{settlementId}`: returns one receipt. The error is `not_found` if the receipt does not exist
+//! or belongs to another agent.
 
 use crate::Payments;
 use crate::authenticate::require_settlement_access;
@@ -20,7 +20,8 @@ pub(crate) async fn read_receipt(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementRow>, Failure> {
-    // Any key may read the receipts of its services, so that a key that may pay can follow its payments.
+    // A key does not need the permission `read` here, because a client that may pay must be able to follow its
+    // payments.
     let caller = payments
         .authenticate_for_settlement(caller, None, SettlementId::parse(&settlement))
         .await?;

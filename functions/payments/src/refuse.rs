@@ -1,4 +1,5 @@
-//! Authorize's rejections and escalations. Each is recorded before the response is sent.
+//! Rejects and escalates payments for authorize. Each rejection and each escalation is recorded before the response is
+//! sent.
 
 use crate::call::{Attempt, Authorizing};
 use purser_api::Failure;
@@ -9,13 +10,13 @@ use purser_domain::{
 };
 use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 
-/// How long after its start a call may evict expired payments. The remaining time of the function's 15 seconds is for
-/// the decision.
+/// How long after its start a call may evict expired payments. The function times out after 15 seconds, and the
+/// decision needs the remaining time.
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Rejects a payment only if the rejection is exact: the window that caused it contains no unread expired payment
-    /// and was not written after it was read. Otherwise, the decision is made again.
+    /// Rejects a payment if the rejection is certain: the window that caused the rejection has no unread expired
+    /// payment and was not written after it was read. Otherwise, the decision is made again.
     pub(crate) async fn reject_payment(
         &self,
         agent: &Agent,
@@ -41,8 +42,8 @@ impl Authorizing<'_> {
             .into())
     }
 
-    /// Evicts all expired payments of a window, in several transactions. If the time is over, the call returns a
-    /// retryable error. The retry continues where this call, or reconciliation, stopped.
+    /// Evicts all expired payments of a window, in several transactions. When the time is over, the caller gets a
+    /// retryable error, and the retry continues the eviction.
     async fn evict_expired_payments(&self, window: &Window, at: Timestamp) -> Result<()> {
         let mut backoff = Backoff::new();
         loop {
@@ -58,8 +59,8 @@ impl Authorizing<'_> {
         }
     }
 
-    /// Stores an approval request, or returns the open approval of the same request. `carried` is a given approval that
-    /// waives too few limits.
+    /// Stores an approval request, or returns the open approval of the same request. `carried` is an approval in the
+    /// request that waives too few limits.
     pub(crate) async fn escalate_payment(
         &self,
         agent: &Agent,
@@ -109,7 +110,7 @@ impl Authorizing<'_> {
             .into())
     }
 
-    /// Builds the response for an escalation, which is the same for each repeated call.
+    /// Builds the response for an escalation. Each repeated call gets the same response.
     pub(crate) fn approval_pending_error(
         &self,
         approval: &Approval,
@@ -126,7 +127,7 @@ impl Authorizing<'_> {
         self.rejection_error(transaction, reason, checks, hash)
     }
 
-    /// Records and returns a block that was determined without evaluating the checks.
+    /// Records and returns a block that follows without evaluating the checks.
     pub(crate) async fn reject_without_evaluation(
         &self,
         agent: &Agent,

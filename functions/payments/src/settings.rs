@@ -19,7 +19,8 @@ pub(crate) struct Settings {
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
-    /// The secret with the key that verifies asserted client addresses. Without this secret, no assertion is valid.
+    /// The secret with the key with which `mcp` signs the addresses of its callers. Without this secret, no such
+    /// signature is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
@@ -67,7 +68,8 @@ impl Settings {
             max_authorization: Duration::from_secs_u32(env.parse_number("MAX_AUTHORIZATION_SECONDS", 900, 30..=3_600)),
             most_holds: env.parse_number("MAX_HOLDS_PER_AGENT", 9_000, 1..=10_000_000),
             approval_ttl: Duration::from_secs_u32(env.parse_number("APPROVAL_TTL_SECONDS", 86_400, 60..=31 * 86_400)),
-            // A set of a hundred ids has 3.6 KB, so adding an id costs four write units, or eight in a transaction.
+            // A set of a hundred ids takes 3.6 KB, so adding an id to the set costs four write units, or eight in a
+            // transaction.
             most_open_approvals: env.parse_number("MAX_OPEN_APPROVALS", 20, 1..=100),
             provider_proof,
             facilitator_url: env.get("FACILITATOR_URL").map(str::to_owned),
@@ -76,8 +78,8 @@ impl Settings {
     }
 }
 
-/// Reads the delay for new withdrawal addresses. The default is one day, so that an owner who is notified of an address
-/// that they did not set can remove it. On a real chain the minimum is one hour.
+/// Reads the delay for new withdrawal addresses. The default is one day, so that an owner has time to remove an address
+/// that somebody else set. On a real chain the minimum is one hour.
 fn withdrawal_delay(env: &mut Env, network: Network) -> Duration {
     const NAME: &str = "PAYOUT_DELAY_SECONDS";
     let seconds: u32 = env.parse_number(NAME, 86_400, 0..=31 * 86_400);

@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// An authorized payment.
+/// An authorized payment, with the signed payment for the provider.
 #[derive(Serialize, ToSchema)]
 #[expect(clippy::struct_field_names, reason = "the field names of the contract")]
 pub(crate) struct Authorized {
-    /// Always true.
+    /// Always true, because a rejection is an error.
     authorized: bool,
     #[schema(example = "allow")]
     result: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Authorized {
     #[schema(value_type = Uuid)]
     transaction_id: String,
     /// The SHA-256 hash of the decision. The decision's signed statement, which is available about a minute later, must
-    /// have the same `decision_hash`. Store the hash to be able to prove that a different decision, or no decision, was
+    /// have the same `decision_hash`. If you store the hash, you can prove that a different decision or none was
     /// logged.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required, nullable = false, pattern = "^[0-9a-f]{64}$")]
@@ -60,7 +60,7 @@ pub(crate) struct Authorized {
     warnings: Vec<Warning>,
 }
 
-/// A reason for which the provider may reject the payment.
+/// A property of the payment for which the provider may reject the payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Warning {
     /// The warning's code: `payment_header_large`.
@@ -172,10 +172,10 @@ impl IntoResponse for Authorized {
     }
 }
 
-/// The result of a check, and the current use of the agent's limits without this payment.
+/// The result of a check, and how much of the agent's limits is used without this payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CheckAnswer {
-    /// Always true.
+    /// Always true, because the response is from a check.
     check: bool,
     would_authorize: bool,
     /// The result that authorize would return: `allow`, `block` or `escalate`.
@@ -241,7 +241,7 @@ impl CheckAnswer {
 /// A call that the agent may make without a payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct UnpaidCheckAnswer {
-    /// Always true.
+    /// Always true, because the response is from a check.
     pub(crate) check: bool,
     /// Always `allow`, because a rejection is an error.
     #[schema(example = "allow")]
