@@ -47,8 +47,8 @@ impl Agents {
         self.authenticator.verify_call(call, agent, (), self.clock.now())
     }
 
-    /// Authenticates the agent for a read, and reads the data of the agent's service that a decision would read.
-    /// Without a service, no further data is read.
+    /// Authenticates the agent for a read. If `service` is given, also reads the state of this service that a decision
+    /// would read.
     async fn authenticate_with_service_state(
         &self,
         caller: AgentCredentials,
@@ -122,7 +122,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
-    // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
+    // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the catalog
+    // again.
     let _ = agents.catalog.current(agents.clock.now()).await;
     let routes = with_asserted_ip_layer(routes().with_state(agents), client_ip_keys);
     Ok(purser_api::with_middleware(routes, api))

@@ -22,7 +22,7 @@ pub(crate) async fn read_calling_agent(
     State(agents): State<Arc<Agents>>,
     caller: AgentCredentials,
 ) -> Result<Json<AgentInfo>, Failure> {
-    // Every valid key may make this call, because the call checks the key.
+    // This call needs no permission, because agents use it to check whether a key is valid.
     let caller = agents.authenticate(caller, None).await?;
     Ok(Json(AgentInfo::from(&caller.agent)))
 }

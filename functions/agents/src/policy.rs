@@ -29,7 +29,7 @@ pub(crate) async fn read_policy(
 ) -> Result<Json<PolicyAnswer>, Failure> {
     let edition = agents.catalog.current(agents.clock.now()).await?;
     let service = edition.catalog.find_by_reference(&reference);
-    // The policy of a service that has left the catalog still exists, and is found only by UUID.
+    // A service that has left the catalog keeps its policy, which is found only by the service's UUID.
     let id = service
         .map(|service| service.id)
         .or_else(|| ServiceId::parse(&reference));

@@ -1,4 +1,4 @@
-//! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, each with its policy.
+//! `GET /mcp/agents/{agentId}/services`: the services enabled for the agent, with their policies.
 
 use crate::view::{EnabledServiceList, EnabledServiceView};
 use crate::{Agents, require_caller_in_path};

@@ -23,8 +23,9 @@ pub(crate) struct SettlementStatements {
     /// Why the decision has no statement; null if it has a statement.
     #[schema(required)]
     missing_reason: Option<MissingReason>,
-    /// Which statements differ from the settlement's current values: `decision`, `receipt`. A statement contains what
-    /// was decided, so a difference means that the record was changed later. Report the difference to the operator.
+    /// The statements that differ from the settlement's current values: `decision`, `receipt`. A statement contains
+    /// what was decided, so a difference means that the record was changed later. Report the difference to the
+    /// operator.
     differing: Vec<&'static str>,
     /// The statement of the receipt; null until the payment is confirmed and the statement is in the log.
     #[schema(required)]
@@ -45,7 +46,7 @@ pub(crate) async fn read_settlement_statement(
     caller: AgentCredentials,
     Path(settlement): Path<String>,
 ) -> Result<Json<SettlementStatements>, Failure> {
-    // Any key may read statements about a payment, as it may read the receipt.
+    // Any key may read the statements about a payment, just as any key may read the receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = SettlementId::parse(&settlement).ok_or(ErrorKind::NotFound)?;
     let settlement = agents.ledger.read_settlement_by_id(caller.agent.id, id).await?;
@@ -105,7 +106,7 @@ pub(crate) async fn read_decision_statement(
     caller: AgentCredentials,
     Path(transaction): Path<String>,
 ) -> Result<Json<AgentDecisionStatement>, Failure> {
-    // Any key may read statements about decisions of its services, as it may read a receipt.
+    // Any key may read the statements about decisions of its services, just as any key may read a receipt.
     let caller = agents.authenticate(caller, None).await?;
     let id = TransactionId::parse(&transaction).ok_or(ErrorKind::NotFound)?;
     let log = agents.log.as_ref().ok_or(ErrorKind::NotFound)?;
@@ -113,7 +114,7 @@ pub(crate) async fn read_decision_statement(
         .find_decision(id, id.decided_at())
         .await?
         .ok_or(ErrorKind::NotFound)?;
-    // The log has the decisions of all agents. The statement names the agent, so no table is read.
+    // The log has the decisions of all agents, and each statement names the agent, so no table must be read.
     let subject = decision.decision_subject();
     let subject = subject.filter(|subject| subject.agent == caller.agent.id);
     let subject = subject.ok_or(ErrorKind::NotFound)?;

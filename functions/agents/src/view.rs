@@ -51,7 +51,7 @@ pub(crate) struct EnabledServiceView {
     /// `service_not_enabled`.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
-    /// The number of updates of the policy.
+    /// The policy's version. Each update increases the version.
     version: u64,
     policy: PolicyView,
 }
