@@ -1,6 +1,6 @@
 //! `GET /llms.txt` and `GET /SKILL.md`: guides to the service and to paying, in the formats that agents look for
-//! (llmstxt.org, agentskills.io). A test compares their routes, errors and fields with the OpenAPI document and
-//! docs/errors.md.
+//! (llmstxt.org, agentskills.io). A test checks that the guides' routes, errors and fields match the OpenAPI document
+//! and docs/errors.md.
 
 use crate::CACHE_CONTROL;
 use axum::http::HeaderMap;

@@ -67,7 +67,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         log: log.map(|bucket| LogReader::new(ObjectStore::open(&aws, &bucket))),
         clock,
     });
-    // This read opens the connection. If the catalog can't be read yet, the first request reads it again.
+    // This read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads the catalog
+    // again.
     let _ = catalog_api.catalog.current(catalog_api.clock.now()).await;
     let routes = routes()
         .route("/log/tile/{*path}", get(log::read_hash_tile))

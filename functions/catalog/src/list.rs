@@ -52,7 +52,8 @@ pub(crate) async fn list_services(
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
     let list = match slug {
-        // These lists are not cached, because there are as many as slugs, and one service is cheap to serialize.
+        // Lists with `slug` are not cached, because there is a list for each slug, and a list of one service is cheap
+        // to serialize.
         Some(slug) => render_service_list(&edition.catalog, listing, now, |service| service.slug.as_str() == slug)?,
         None => catalog_api.prepared.get_or_render_list(&edition, listing, now, || {
             let is_shown =

@@ -77,8 +77,8 @@ pub(crate) async fn read_log_checkpoint(
 }
 
 /// `GET /log/tile/…`: returns a tile of hashes, at its path of c2sp.org/tlog-tiles. With the tiles, anybody can check
-/// that one checkpoint continues another. OpenAPI can't describe this route, because an index has several path
-/// segments.
+/// that a later checkpoint extends an earlier checkpoint. OpenAPI can't describe this route, because an index has
+/// several path segments.
 pub(crate) async fn read_hash_tile(
     State(api): State<Arc<CatalogApi>>,
     Path(path): Path<String>,
@@ -96,8 +96,8 @@ pub(crate) async fn read_hash_tile(
     Ok(Cacheable::text_response("application/octet-stream", tile.bytes).respond(&headers, cache_control))
 }
 
-/// Lets pages of any origin read what verifies statements. This includes the 404 for a missing tile, because a client
-/// then requests the full tile.
+/// Lets pages of any origin read the files with which they verify statements. Also applies to the 404 for a partial
+/// tile, after which a client requests the full tile.
 pub(crate) async fn allow_origins(request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_evidence = path.starts_with("/log/") || path == "/.well-known/jwks.json";

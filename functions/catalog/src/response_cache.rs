@@ -1,4 +1,4 @@
-//! A cache of the catalog's list responses. A list is built once for each catalog version, and again when a price in it
+//! A cache of the catalog's list responses. A list is built once for each catalog version, and again when a price
 //! changes.
 //!
 //! Invariants: a cached response belongs to the requested catalog version and time, and the number of cached responses
@@ -47,7 +47,7 @@ impl ResponseCache {
         if let Some(list) = self.find_cached_list(edition, listing, now) {
             return Ok(list);
         }
-        // The lock is not held here: two concurrent callers both build the list, and neither waits.
+        // The lock is released while a list is built. Two concurrent callers both build the list, and neither waits.
         let list = make()?;
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.is_current_for(edition, now) {

@@ -208,7 +208,7 @@ impl<'a> From<&'a CatalogPayment> for PaymentView<'a> {
     }
 }
 
-/// Declares the schemas of the domain's enums with the domain's own names.
+/// Declares schemas for the domain's enums, with the names that the domain uses.
 macro_rules! names {
     ($($about:literal $schema:ident: $type:ty;)+) => {$(
         #[doc = $about]
