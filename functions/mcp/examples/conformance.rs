@@ -16,7 +16,7 @@ use std::error::Error;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// A PNG of one pixel, and a WAV without a sample.
+/// A PNG image of one pixel, and a WAV file without samples.
 const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 

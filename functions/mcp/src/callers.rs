@@ -16,19 +16,18 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// The time for which an accepted key is not verified again, in seconds.
+/// How long an accepted key is not verified again, in seconds.
 const KEPT_SECS: u32 = 15;
 /// The maximum number of cached keys per instance. Other keys are verified for each message.
 const MAX_KEPT: usize = 10_000;
-/// The timeout of the API call that verifies a key.
 const VERIFYING: std::time::Duration = std::time::Duration::from_secs(5);
-/// `Retry-After`, in seconds, if the API could not be reached.
+/// The `Retry-After` in seconds that is sent if the API could not be reached.
 const RETRY_AFTER: u64 = 2;
 
 pub(crate) struct Callers {
     pub(crate) throttle: Throttle,
-    /// The keys to assert the caller's address. Without them, the API counts all callers under this function's own
-    /// address.
+    /// The keys that sign callers' addresses for the API. Without these keys, the API throttles all callers together,
+    /// under this function's own address.
     pub(crate) assertion_keys: Option<AssertionKeys>,
     pub(crate) clock: Clock,
     pub(crate) accepted: AcceptedKeys,
@@ -41,7 +40,7 @@ pub(crate) fn throttle_scope(parts: &Parts) -> ThrottleScope {
     ThrottleScope::for_request(&parts.extensions)
 }
 
-/// Parses the key in a request like the API does (`read_key`).
+/// Parses the key in a request as the API does (`read_key`).
 fn parse_agent_key(headers: &HeaderMap) -> Result<(PresentedKey, AgentKey)> {
     let presented = read_key(headers)?;
     let text = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -59,7 +58,7 @@ impl Callers {
         let now = self.clock.now();
         let (presented, key) = match parse_agent_key(&parts.headers) {
             Ok(key) => key,
-            // The API does not get this request, so the rejection is counted here.
+            // The API does not receive this request, so this function counts the rejection.
             Err(error) => {
                 return self
                     .throttle
@@ -114,7 +113,7 @@ fn rejected_key_error(error: ApiError) -> Error {
     match slug {
         Slug::InvalidAgentKey => ErrorKind::InvalidAgentKey,
         Slug::InvalidAuthorizationHeader => ErrorKind::InvalidAuthorizationHeader,
-        // Any key may read its own agent, but only from the key's allowed networks.
+        // Every key may read its own agent, so the API rejects a valid key only because of the key's allowed networks.
         Slug::KeyNotAllowed => ErrorKind::KeyNotAllowed {
             missing: KeyLack::Network,
         },

@@ -1,4 +1,4 @@
-//! The endpoint: one response for each POST, and no streams.
+//! Handles the endpoint: each POST gets one response, and there are no streams.
 
 use crate::callers::{Callers, throttle_scope};
 use crate::protocol::{self, Service};
@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The timeout of a tool call. It is shorter than the lease of an open call (lib.rs), the function's timeout of 29 s
+/// The timeout of a tool call. It is shorter than the lease of an open call (`lib.rs`), the function's timeout of 29 s
 /// (template.yaml), and the gateway's timeout of 30 s.
 const LONGEST: Duration = Duration::from_secs(25);
 
@@ -61,7 +61,7 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Returns the service for the API at this URL. Later URLs are other names of the same API.
+    /// Returns the service for the API at this URL. Later calls ignore the URL, because all URLs lead to the same API.
     fn service_for_url(&self, api_url: &str) -> Result<&(Purser, Service)> {
         if let Some(service) = self.service.get() {
             return Ok(service);
@@ -81,7 +81,7 @@ impl Endpoint {
     /// Verifies the caller, and passes the message to the protocol.
     async fn handle_message(&self, request: Request) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
-        // `with_middleware` has read the body into memory, within the limit.
+        // `with_middleware` has already read the body into memory and checked its length.
         let body = to_bytes(body, usize::MAX).await;
         let body = body.map_err(|error| Error::internal("reading the body", error))?;
         let (purser, service) = self.service_for_request(&parts)?;
@@ -93,7 +93,7 @@ impl Endpoint {
         let spoken = protocol::dispatch_message(service, parts, body);
         match without_key {
             None => Ok(spoken.await),
-            // The message is handled while the throttle counts the request. A message without a key can only read the
+            // The message is handled while the throttle counts the request. Without a key, a message can only read the
             // catalog.
             Some(scope) => {
                 let now = self.callers.clock.now();
@@ -106,7 +106,7 @@ impl Endpoint {
     }
 }
 
-/// Creates a client for providers at public addresses and at these hosts.
+/// Creates a client that calls providers at public addresses and at these hosts.
 fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     let client = client_for_public_servers("Purser-MCP").build()?;
     Ok(Providers::new(client, move |url| allowed.may_call(url)))

@@ -1,14 +1,14 @@
 //! Serves `/mcp`: the tools of `clients/mcp` over HTTP (MCP's streamable HTTP, stateless, JSON responses).
 //!
 //! The function is a client of providers, and of the API with its caller's agent key, which it sends only to the API.
-//! In AWS it may only count callers without a key, count open calls, store responses for their keys, and read the keys
-//! for asserted addresses. The tools are in `clients/mcp`, and the API makes all decisions.
+//! Its IAM role may only count callers without a key, count open calls, store the responses of each key, and read the
+//! keys that sign callers' addresses. The tools are in `clients/mcp`, and the API makes all decisions.
 //!
 //! Invariants:
 //! - The API checks each provider call before it is made.
-//! - One key, and one provider, occupy a limited number of instances.
+//! - Calls with one key, or to one provider, occupy a limited number of instances.
 //! - Without a key, only the catalog is served, and each address is throttled.
-//! - The API counts and checks the caller's address, and not the address of this function.
+//! - The API throttles and checks the caller's address instead of this function's address.
 //! - A provider is called only at a public internet address, which is checked when the connection is opened.
 //! - A tool responds before the gateway's timeout.
 
@@ -37,7 +37,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// The lease of an open call: longer than the function's `Timeout` (template.yaml), so that no call outlives its lease.
 const LONGEST_LEASE: Duration = Duration::from_secs_u32(30);
 
-/// The time for which a response is stored for its key.
+/// How long a stored response can be read.
 const KEPT_FOR: Duration = Duration::from_secs_u32(15 * 60);
 const _: () = assert!(purser_mcp::KEPT_FOR.as_secs() == 15 * 60);
 
@@ -94,8 +94,8 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
         responses,
     };
     let endpoint = Arc::new(Endpoint::new(api_url, allowed, callers)?);
-    // All methods are routed here, because MCP requires 405 for methods that would open or end a stream. Hosts may add
-    // a slash to the path, and don't follow a redirect with a body.
+    // All methods are routed here, because MCP requires 405 for methods that would open or end a stream. The path with
+    // a trailing slash is also routed, because some clients add a slash and don't follow a redirect with a body.
     let routes = Router::new()
         .route("/mcp", any(endpoint::handle_mcp_request))
         .route("/mcp/", any(endpoint::handle_mcp_request))

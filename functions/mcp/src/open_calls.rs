@@ -10,10 +10,10 @@ use purser_store::{CallLease, CallLeases, TakeLeaseResult};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The pause before a retry if the open calls could not be counted.
+/// How long the caller should wait before a retry if the open calls could not be counted.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(2);
 
-/// The open calls of all keys and providers. Cloning is cheap.
+/// The open calls of all keys and providers. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct OpenCalls {
     pub(crate) leases: Arc<CallLeases>,
@@ -84,7 +84,7 @@ impl OpenCalls {
         }
     }
 
-    /// Ends a lease. If that fails, the lease expires.
+    /// Ends a lease. If the write fails, the lease ends when it expires.
     async fn release_lease(&self, lease: CallLease) {
         if let Err(error) = self.leases.end_lease(lease).await {
             tracing::warn!(cause = %error, "mcp.call_not_ended");

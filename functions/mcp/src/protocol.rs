@@ -1,7 +1,7 @@
 //! Handles messages so that every error is JSON.
 //!
-//! `rmcp` reports an invalid HTTP request in plain text. This file converts the report to the API's error envelope. A
-//! body that is not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
+//! `rmcp` reports an invalid HTTP request in plain text, which this module converts to the API's error envelope. A body
+//! that is not a message gets a JSON-RPC error (JSON-RPC 2.0 §5.1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -27,8 +27,8 @@ pub(crate) async fn dispatch_message(service: &Service, mut parts: Parts, body: 
         let message = "only application/json is answered, and `Accept` excludes it";
         return error_envelope(request_id, StatusCode::NOT_ACCEPTABLE, "not_acceptable", message);
     }
-    // `rmcp` requires both types, even if it never streams. The protocol requires clients to accept both, but some
-    // don't.
+    // `rmcp` requires that a client accepts both content types, even if `rmcp` never streams. MCP requires the same of
+    // clients, but some clients accept only JSON.
     parts.headers.insert(
         header::ACCEPT,
         HeaderValue::from_static("application/json, text/event-stream"),
@@ -91,8 +91,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Whether a client accepts JSON (RFC 9110 §12.5.1). The most specific media range that includes JSON decides. Without
-/// the header, everything is accepted.
+/// Whether a client accepts JSON (RFC 9110 §12.5.1). The most specific media range that matches JSON decides. A request
+/// without `Accept` accepts everything.
 fn accepts_json(headers: &HeaderMap) -> bool {
     const RANGES: [&str; 3] = ["application/json", "application/*", "*/*"];
     let mut values = headers.get_all(header::ACCEPT).iter().peekable();
@@ -118,7 +118,8 @@ fn accepts_json(headers: &HeaderMap) -> bool {
     found.is_some_and(|(_, is_taken)| is_taken)
 }
 
-/// Returns the id of a request with a known method and invalid parameters. `rmcp` would report an unknown method.
+/// Returns the id of a request that has a known method and invalid parameters. `rmcp` would report such a request as an
+/// unknown method.
 fn find_invalid_request_id(body: &[u8]) -> Option<MessageId> {
     let Ok(ClientJsonRpcMessage::Request(message)) = serde_json::from_slice(body) else {
         return None;
@@ -136,7 +137,7 @@ fn unreadable_body_response(body: &[u8]) -> Response {
         Err(_) => ErrorData::parse_error("the body is not JSON", None),
         Ok(_) => ErrorData::invalid_request("the body is not one JSON-RPC 2.0 message", None),
     };
-    // The id is unknown, which JSON-RPC expresses as null.
+    // The request's id is unknown, and JSON-RPC requires null for an unknown id.
     let body = serde_json::json!({"jsonrpc": "2.0", "id": null, "error": error});
     (StatusCode::BAD_REQUEST, Json(body)).into_response()
 }

@@ -1,4 +1,4 @@
-//! Stores responses that a key may continue to read, for all instances.
+//! Stores long responses, which a key can continue to read from any instance.
 
 use purser_api::Clock;
 use purser_domain::{AgentId, KeyId};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The stored responses of all keys. Cloning is cheap.
+/// The stored responses of all keys. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct Responses {
     pub(crate) store: KeptResponses,
