@@ -19,7 +19,7 @@ use std::{error::Error as StdError, time::Duration};
 
 /// The timeout of a call including its redirects.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// The maximum number of redirects. Sites redirect to https, to `www` and to a version.
+/// The maximum number of redirects. Sites commonly redirect to https, to `www` and to a versioned path.
 const MAX_REDIRECTS: usize = 3;
 /// The maximum length of a response, in bytes. Payment requirements of either version have two to three KiB.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -44,7 +44,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Creates a client that reads payment requirements for this network. `longest` is the timeout of a call.
     pub(crate) fn new(network: Network, allowed: AllowedHosts, longest: Duration) -> reqwest::Result<Self> {
-        // Redirects are followed by hand, because each URL is checked like the first one.
+        // Redirects are followed by hand, because each redirect's URL is checked like the first URL.
         let finish = |client: ClientBuilder| client.http1_only().http1_max_headers(MAX_HEADERS).build();
         Ok(Self {
             network,
@@ -67,7 +67,7 @@ impl Caller {
     }
 
     async fn call_provider(&self, method: &str, mut url: Url) -> ProbeResult {
-        // The effect of other methods without payment is unknown.
+        // A probe does not call other methods, because they may have effects without payment.
         let method = match method {
             "GET" => Method::GET,
             "HEAD" => Method::HEAD,
@@ -96,7 +96,8 @@ impl Caller {
         request.send().await.map_err(|error| obstacle_for_error(&error))
     }
 
-    /// Returns the client that may call this URL. The strict client checks host names again when it resolves them.
+    /// Returns the client that may call this URL. The strict client checks a host name's addresses when it resolves the
+    /// name.
     fn client_for(&self, url: &Url) -> Result<&Client, Obstacle> {
         if self.allowed.contains(url) {
             return Ok(&self.plain);
@@ -116,7 +117,7 @@ impl Caller {
         if status != StatusCode::PAYMENT_REQUIRED {
             return Err(Obstacle::Status(status.as_u16()));
         }
-        // x402 v2 has the payment requirements in a header, v1 in the body (`docs/x402.md` §1, §2).
+        // x402 v2 sends the payment requirements in a header, v1 in the body (`docs/x402.md` §1, §2).
         let requirement = if let Some(requirement) = requirements_in_header(response.headers())? {
             requirement
         } else {
@@ -411,7 +412,7 @@ mod tests {
             ("get", "/v2", Err(Obstacle::MethodNotProbed)),
             ("GET", "/v1", Ok(asks())),
             ("GET", "/latin1", Ok(asks())),
-            // v1 has the payment requirements in the body, which a HEAD response lacks.
+            // An x402 v1 provider sends the payment requirements in the body, and a HEAD response has no body.
             ("HEAD", "/v1", Err(Obstacle::NotX402)),
             ("GET", "/cheapest", Ok(asks())),
             ("GET", "/free", Ok(Quote::Free)),
@@ -453,12 +454,12 @@ mod tests {
         }
     }
 
-    /// An allowed address is an exception. Redirects are also checked.
+    /// The redirect's target is checked too, also if the first address is allowed.
     #[tokio::test]
     async fn probes_never_reach_private_addresses() {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
-        // A server may listen at all of these addresses, but only one address is allowed.
+        // A server may listen at each of these addresses, but probes may call only one of the addresses.
         let allowed = caller(&[&authority], LONG);
         let strict = caller(&[], LONG);
         assert_eq!(
@@ -499,7 +500,7 @@ mod tests {
                 "{url}"
             );
         }
-        // The same host with another port is not allowed.
+        // The same host on another port is not allowed.
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", other.local_addr().unwrap());
         assert_eq!(call(&allowed, "GET", &url).await, Err(Obstacle::BlockedAddress));
@@ -510,7 +511,7 @@ mod tests {
         let authority = provider().await;
         let (_, port) = authority.split_once(':').unwrap();
         let caller = caller(&[], LONG);
-        // Skips the check of the name itself, like a public name that resolves to this machine.
+        // The test skips the check of the host name, as if a public name resolved to this machine.
         let error = caller
             .strict
             .get(format!("http://localhost:{port}/v2"))
@@ -535,10 +536,10 @@ mod tests {
         assert_eq!(obstacle_for_error(&error), Obstacle::UnknownHost);
     }
 
-    /// A server that sends `head`, and then `rest` repeatedly.
+    /// Starts a server that sends `head`, and then sends `rest` repeatedly.
     async fn talker(head: &'static str, rest: &'static [u8]) -> String {
         async fn talk(mut stream: TcpStream, head: &str, rest: &[u8]) -> std::io::Result<()> {
-            // An HTTP server reads the request before it responds.
+            // The server reads the request first, as HTTP servers do.
             let mut request = [0; 1_024];
             let _ = stream.read(&mut request).await?;
             stream.write_all(head.as_bytes()).await?;

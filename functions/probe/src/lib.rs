@@ -56,7 +56,6 @@ pub struct Report {
     pub dropped: usize,
 }
 
-/// A service with due operations.
 struct Due {
     service: Service,
     record: ProbeRecord,
@@ -84,9 +83,9 @@ impl Probe {
         })))
     }
 
-    /// Probes the due operations, within this time.
+    /// Probes the due operations until `budget` is used up.
     pub async fn run_probes(&self, budget: Duration) -> Result<Report> {
-        // A call that starts later might not be recorded in time.
+        // A call that starts after this time might end too late for its result to be recorded.
         let (now, left) = (
             Instant::now(),
             budget.saturating_sub(LONGEST_CALL.saturating_add(RECORDING).saturating_add(STORING)),
@@ -129,11 +128,11 @@ impl Probe {
         Ok(report)
     }
 
-    /// Writes the results of all services for the catalog's readers, if they differ from the stored results. This
-    /// includes results that an earlier run recorded but did not write.
+    /// Writes the summary of all probe results, which the catalog's readers use, if the summary changed. The summary
+    /// includes results that an interrupted run recorded.
     async fn publish_probe_summary(&self, probed: &[(Service, ProbeRecord)]) {
         let seen = ProbeSummary::summarize(probed.iter().map(|(service, record)| (service, record)));
-        // Unreadable results are replaced.
+        // An unreadable summary is replaced.
         if self
             .0
             .catalog
@@ -148,7 +147,8 @@ impl Probe {
         }
     }
 
-    /// Returns the due probes, most urgent first: requested, then never probed, then the oldest probe.
+    /// Returns the due probes, most urgent first: requested probes, then operations that were never probed, then the
+    /// operations with the oldest probe.
     fn due_probes(&self, probed: &[(Service, ProbeRecord)]) -> Vec<Due> {
         let now = self.0.clock.now();
         let mut due = Vec::new();

@@ -38,13 +38,13 @@ const NOTHING: Report = Report {
     dropped: 0,
 };
 
-/// The state of the provider: counters of its calls, and an update to make.
+/// A provider's state: the number of calls, and a catalog update to make during a call.
 #[derive(Default)]
 struct Provider {
     calls: AtomicUsize,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
-    /// An update of the service that is made once, while `/paid` is called.
+    /// The catalog update that is made during the first call of `/paid`.
     edit: Mutex<Option<(CatalogTable, Service)>>,
 }
 
@@ -76,7 +76,6 @@ async fn answer(State(provider): State<Arc<Provider>>, Path(page): Path<String>)
     }
 }
 
-/// A catalog, a provider, and a clock.
 #[derive(Clone)]
 struct World {
     dynamodb: String,
@@ -130,12 +129,11 @@ impl World {
         Timestamp::from_micros(self.micros.load(Ordering::SeqCst)).unwrap()
     }
 
-    /// Returns the number of calls to the provider since the last call of this function.
     fn calls(&self) -> usize {
         self.provider.calls.swap(0, Ordering::SeqCst)
     }
 
-    /// Stores a service with an operation at each of these paths of the provider.
+    /// Stores a service that has an operation at each of these paths.
     async fn list(&self, n: u128, pages: &[&str]) -> Service {
         let operations = (0..).zip(pages).map(|(index, page)| Operation {
             id: OperationUuid::from_uuid(Uuid::from_u128(n * 1_000 + index)),
@@ -185,7 +183,7 @@ const fn recorded(services: usize, operations: usize) -> Report {
     }
 }
 
-/// The run changes no service of the catalog, and the next run makes no calls.
+/// The first run records results without changing a service, and the next run makes no calls.
 #[tokio::test]
 async fn a_probe_run_calls_each_due_service_once() {
     let world = World::start().await;
@@ -220,7 +218,7 @@ async fn a_probe_run_calls_each_due_service_once() {
     assert_eq!(world.calls(), 0);
 }
 
-/// A failed write of the summary for readers does not fail the run.
+/// If the summary for the catalog's readers cannot be written, the run still succeeds.
 #[tokio::test]
 async fn the_next_probe_run_repairs_an_unwritten_summary() {
     let world = World::start().await;
@@ -259,7 +257,6 @@ async fn the_next_probe_run_repairs_an_unwritten_summary() {
     assert_eq!(writes().await, 0);
 }
 
-/// The next run probes the updated operation again.
 #[tokio::test]
 async fn probe_results_for_a_changed_operation_are_discarded() {
     let world = World::start().await;
@@ -300,7 +297,7 @@ async fn two_concurrent_probe_runs_store_the_result_of_one_run() {
     }
 }
 
-/// Requested services come first, and the next run continues with the remaining services.
+/// The services with a requested probe come first, and the next run probes the remaining services.
 #[tokio::test]
 async fn a_probe_run_makes_at_most_one_hundred_calls() {
     let world = World::start().await;
