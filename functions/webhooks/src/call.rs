@@ -5,7 +5,7 @@ use purser_api::{AllowedHosts, UntrustedHttpClient, WebhookCallResult};
 use purser_domain::{Delivery, Timestamp, WebhookSecret, WebhookSettings, WebhookUrl, webhook_signature_header};
 use std::{pin::Pin, time::Duration};
 
-/// The timeout of one call. Standard Webhooks recommends at least this duration.
+/// The timeout of one webhook call. Standard Webhooks recommends 15 seconds or more.
 pub(crate) const LONGEST_CALL: Duration = Duration::from_secs(15);
 
 const PROGRAM: &str = "Purser-Webhooks";
@@ -25,7 +25,7 @@ impl WebhookReceivers for UntrustedHttpClient {
     }
 }
 
-/// Connects to webhook receivers on the internet, with this timeout for a call.
+/// Connects to webhook receivers on the internet. `longest` is the timeout of a call.
 pub(crate) fn webhook_receivers(
     allowed: AllowedHosts,
     longest: Duration,
@@ -42,8 +42,8 @@ impl Caller {
         Self(programs)
     }
 
-    /// Calls a webhook with the event of a delivery. The call has a signature for each of these secrets. `None` if the
-    /// call can't be signed.
+    /// Calls a webhook with a delivery's event. The call has a signature for each secret. Returns `None` if the call
+    /// can't be signed.
     pub(crate) async fn call_webhook(
         &self,
         terms: &WebhookSettings,

@@ -1,9 +1,9 @@
 //! Processes one delivery: makes the call and stores its result.
 //!
-//! The delivery's row is written after the call. Then the message for the next call is sent or the pause is stored, and
-//! then the current message is deleted from its queue. If the function ends in between, the message is received again,
-//! and the row shows whether the call was made. Two messages may therefore belong to one delivery. Every call except
-//! the first one is claimed in the row before it is made. The first call is not claimed, which saves a write for each
+//! The delivery's row is written after the call. Then the next call is scheduled, by a message or a stored pause, and
+//! the current message is deleted from its queue. If the function stops before that, the message is received again, and
+//! the row shows whether the call was made. Two messages may therefore belong to one delivery. Every call except the
+//! first one is claimed in the row before it is made. The first call is not claimed, which saves a write for each
 //! delivery.
 
 use crate::{LONGEST_CALL, Webhooks};
@@ -33,7 +33,7 @@ impl Webhooks {
             DeliveryOf::Stored(id) => (*id, None),
         };
         let Some(webhook) = self.read_webhook(&message.person, message.webhook).await? else {
-            // The webhook was removed.
+            // The webhook was removed, so its delivery is no longer pending.
             self.0.table.clear_waiting(&message.person, id).await?;
             return Ok(MessageResult::Done);
         };
@@ -91,7 +91,7 @@ impl Webhooks {
         let shared = &self.0;
         let now = shared.clock.now();
         match delivery.next_action(now) {
-            // A delivery that was requested again and has ended may have been pending before.
+            // The delivery has ended, but it may have been counted as pending when a user requested it again.
             Due::Over => {
                 shared.table.clear_waiting(&webhook.person, delivery.id).await?;
                 return Ok(MessageResult::Done);
@@ -117,8 +117,9 @@ impl Webhooks {
         self.call_and_record(webhook, delivery).await
     }
 
-    /// Whether the webhook, as it is now, should be called. The user may have changed the webhook since the event. A
-    /// requested call is made regardless of the webhook's kinds, agents and state. Another user's event is never sent.
+    /// Whether the webhook's current settings still want the delivery. The user may have changed the webhook after the
+    /// event. A call that the user requested is made regardless of the webhook's kinds, agents and state. Another
+    /// user's event is never sent.
     async fn is_wanted(&self, webhook: &Webhook, delivery: &Delivery) -> Result<bool> {
         let event = Event::parse(delivery.event.as_bytes());
         let event = event.map_err(|problem| Error::internal("reading a delivery's event", problem))?;
@@ -185,7 +186,7 @@ impl Webhooks {
     }
 
     /// Records a failed call of the webhook, and requests a notification if the failures reach a new stage. A
-    /// successful call clears the record, and writes only if there is one. Returns the stage after a failed call.
+    /// successful call deletes the record of failures, if there is a record. Returns the stage after a failed call.
     async fn record_result(&self, webhook: &Webhook, call: Attempt, attempt: u32) -> Result<Option<FailureStage>> {
         let shared = &self.0;
         let now = shared.clock.now();
@@ -198,7 +199,7 @@ impl Webhooks {
         }
         let mut calls = FailedCalls::with_failed_call(old.clone(), webhook.version, call, attempt);
         let stage = calls.stage;
-        // If the write fails, a concurrent call has recorded its own result and requests the notification.
+        // If the write fails, a concurrent call has recorded a result and requests the notification.
         let is_stored = shared
             .table
             .put_failed_calls(webhook.id, &calls, old.as_ref(), now)
@@ -207,7 +208,8 @@ impl Webhooks {
             tracing::warn!(webhook.id = %webhook.id, stage = stage.name(), "webhook.failing");
             let (person, of) = (webhook.person.clone(), NotificationSource::Webhook(webhook.id));
             shared.notice_requests.send(&NotificationRequest { person, of }).await?;
-            // Stored after the request. If the function ends in between, the repeated notification has the same id.
+            // The stage is stored after the notification was requested. If the function stops in between, the
+            // notification is requested again with the same id.
             let stored = calls.clone();
             calls.notified = stage;
             shared
@@ -229,8 +231,8 @@ impl Webhooks {
             .call_webhook(&webhook.terms, &delivery, &secrets, began)
             .await
         else {
-            // The webhook was removed, or its secret replaced, since it was read. The message is received again and
-            // reads the change.
+            // The webhook was removed or its secret was replaced after it was read. The message will be received again
+            // and handled with the new state.
             tracing::warn!(webhook.id = %webhook.id, "webhook.without_secret");
             return Ok(MessageResult::Stays);
         };
@@ -244,13 +246,14 @@ impl Webhooks {
         let (delivery, after) = delivery.after_call(attempt, called.asked, jitter);
         let (delivery, after) = self.count_as_waiting(webhook, delivery, after, ended).await?;
         log_call(&delivery, attempt, after);
-        // Written before the delivery's row, so that the function can't end in between and leave a failing webhook that
-        // is called again and again.
+        // The failure is recorded before the delivery's row is written. Otherwise a function that stops in between
+        // could leave a failing webhook that is called again and again.
         if self.record_result(webhook, attempt, delivery.attempts).await? == Some(FailureStage::Disabled) {
             shared.table.record_gone(webhook, ended).await?;
         }
         if !shared.table.put_delivery(&delivery, ended).await? {
-            // Another run processed the same message. When this message is received again, its row is read again.
+            // Another run processed the same message. When the message is received again, the delivery's row is read
+            // again.
             return Ok(MessageResult::Stays);
         }
         match after {

@@ -35,8 +35,8 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The number of messages that are processed concurrently. The number exceeds a batch, so a slow webhook delays no
-/// other.
+/// The number of messages that are processed concurrently. Because the number is larger than a batch, a slow webhook
+/// delays no other webhook.
 const AT_ONCE: usize = 32;
 /// The time that is reserved for calls to the database and the queue.
 const BOOKKEEPING: Duration = Duration::from_secs(9);
@@ -77,13 +77,13 @@ impl Webhooks {
         Self::boot_with_timeout(boot, LONGEST_CALL)
     }
 
-    /// Starts the function with another timeout for calls.
+    /// Starts the function with `longest_call` as the timeout for calls.
     pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         Self::boot_with_receivers(boot, |allowed| Ok(webhook_receivers(allowed, longest_call)?))
     }
 
-    /// Starts the function with the connection that `programs` creates from the hosts that may have any address. The
-    /// simulation passes its own connection.
+    /// Starts the function with a connection to webhook receivers that `programs` creates. The argument of `programs`
+    /// is the list of hosts that may have any address. The simulation passes its own connection.
     pub fn boot_with_receivers(
         boot: Boot,
         programs: impl FnOnce(AllowedHosts) -> Result<Box<dyn WebhookReceivers>, BootError>,
@@ -121,8 +121,8 @@ impl Webhooks {
         })))
     }
 
-    /// Handles an event of Lambda within this time. For a batch of messages, the response names the messages that stay
-    /// in their queue. Any other event comes from the schedule.
+    /// Handles a Lambda event within `budget`. For a batch of messages, the response names the messages that stay in
+    /// their queue. Any other event comes from the schedule.
     pub async fn handle_event(&self, event: Value, budget: Duration) -> Result<Value> {
         if event.get("Records").is_some() {
             self.process_batch(event, budget).await
@@ -132,10 +132,10 @@ impl Webhooks {
         }
     }
 
-    /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
+    /// Processes a batch of messages within `budget`. The response names the messages that stay in their queue.
     pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A call that starts later might end the function before its row is written.
+        // A call that starts after this time might end too late for its row to be written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);

@@ -1,8 +1,8 @@
 //! Stores the pause before the next call of a delivery: as a delayed message if SQS supports the delay, otherwise as a
 //! row.
 //!
-//! The sweep runs every minute and sends a message for each row whose pause ends within the next minute. The row is
-//! deleted after its message was sent, so a sweep that is cut off may send a message twice and loses none.
+//! The sweep runs every minute and sends a message for each row whose pause ends within the next minute. The sweep
+//! deletes a row after it has sent the message, so an interrupted sweep may send a message twice but loses no message.
 
 use crate::{BOOKKEEPING, Webhooks};
 use purser_api::{DeliveriesQueue, DeliveryMessage, DeliveryOf, run_at_most};
@@ -18,7 +18,7 @@ const PAGE: u32 = 100;
 const AT_ONCE: usize = 8;
 
 impl Webhooks {
-    /// Delays a delivery until its next call. Repeating this for the same delivery adds no second row.
+    /// Delays a delivery until its next call. A repetition for the same delivery adds no second row.
     pub(crate) async fn pause_delivery(&self, webhook: &Webhook, delivery: &Delivery, now: Timestamp) -> Result<()> {
         let ends_at = delivery.next_at.unwrap_or(now);
         let pause = Pause {
@@ -45,8 +45,8 @@ impl Webhooks {
     }
 
     /// Sends a message for each pause that ends within a minute, within the budget. The shards are processed
-    /// concurrently, so that a shard with many rows delays no other. If a row fails, the error is logged, and the next
-    /// sweep tries again.
+    /// concurrently, so that a shard with many rows does not delay other shards. If a row fails, the error is logged,
+    /// and the next sweep tries again.
     pub async fn enqueue_ended_pauses(&self, budget: std::time::Duration) {
         let now = Instant::now();
         let stop_at = now.checked_add(budget.saturating_sub(BOOKKEEPING)).unwrap_or(now);

@@ -50,7 +50,6 @@ const BUDGET: Duration = Duration::from_secs(30);
 /// The default visibility timeout of a message.
 const VISIBILITY_SECS: i64 = 180;
 
-/// How a receiver responds.
 #[derive(Clone)]
 enum Answers {
     Status(u16),
@@ -141,7 +140,7 @@ async fn received(State(receiver): State<Receiver>, headers: HeaderMap, body: By
     }
 }
 
-/// A database, the queues, and the function with a stopped clock.
+/// A database, the queues, and the function with a clock that stands still.
 struct World {
     emulator: Emulator,
     table: WebhooksTable,
@@ -155,7 +154,7 @@ struct World {
 }
 
 impl World {
-    /// Starts a world whose function may call these receivers, although they are on this machine.
+    /// Starts a world whose function may call these receivers on this machine.
     async fn start(receivers: &[&Receiver]) -> Self {
         let emulator = Emulator::start().await;
         let now = Arc::new(AtomicI64::new(Clock::system().now().micros()));
@@ -233,7 +232,7 @@ impl World {
         (webhook, text)
     }
 
-    /// Creates a webhook secret, and returns its stored form and the form that the user gets.
+    /// Creates a webhook secret. Returns the secret's stored form, and the form that the user gets.
     fn secret(&self, person: &UserId, webhook: WebhookId, byte: u8) -> (NewWebhookSecret, String) {
         let (id, secret) = (
             WebhookSecretId::from_uuid(Uuid::new_v4()),
@@ -251,7 +250,7 @@ impl World {
         )
     }
 
-    /// Sends an event in the form of the event bus.
+    /// Publishes an event in the format of the event bus.
     fn happen(&self, event: &Event) {
         let from_bus = json!({
             "version": "0", "id": Uuid::new_v4().to_string(), "detail-type": event.kind().name(),
@@ -261,7 +260,7 @@ impl World {
         self.sqs.send(EVENTS, &from_bus.to_string());
     }
 
-    /// Runs the sweep as the schedule does, and processes visible messages until none is left.
+    /// Runs the sweep, and processes visible messages until none is left.
     async fn run(&self) {
         let scheduled = include_str!("../../../events/webhooks/every-minute.json");
         let scheduled: Value = serde_json::from_str(scheduled).unwrap();
@@ -345,7 +344,7 @@ fn agent(n: u128) -> AgentId {
     AgentId::from_uuid(Uuid::from_u128(n))
 }
 
-/// The event of freeze number `n` of an agent, for its owner.
+/// Returns the event of the agent's `n`-th freeze.
 fn frozen(owner: &str, of: AgentId, n: u64, at: Timestamp) -> Event {
     let kind = EventKind::AgentFrozen;
     let id = EventId::derive(kind, &[&of, &n]);
@@ -371,7 +370,7 @@ async fn events_call_only_the_owners_subscribed_webhooks() {
     let (_, _) = world
         .webhook("ann", 2, &others.url, |terms| terms.agents = Some([agent(2)].into()))
         .await;
-    // Bob's webhook lists the agent, but gets none of Ann's events.
+    // Bob's webhook selects Ann's agent, but receives none of Ann's events.
     world
         .webhook("bob", 0, &bobs.url, |terms| terms.agents = Some([agent(1)].into()))
         .await;
@@ -433,7 +432,7 @@ async fn failed_webhook_calls_are_retried_for_about_a_day() {
             assert_eq!((n, delivery.state), (7, DeliveryState::Failed));
             break;
         };
-        // A short pause is a delayed message, and a long pause is a row. Neither is in flight.
+        // A short pause is a delayed message, and a long pause is a row. During a pause, no message is in flight.
         let pause = i64::try_from(next_at.since(world.now()).secs_rounded_up()).unwrap();
         let in_row = usize::from(pause > LONGEST_DELAY_SECS);
         assert_eq!(
@@ -497,8 +496,8 @@ async fn a_410_response_stops_webhook_calls_until_an_update() {
     assert_eq!(receiver.calls().len(), 2);
 }
 
-/// A receiver fails for ten hours and recovers, then fails for a week. Each stage requests one notification, which
-/// contains only ids.
+/// A receiver fails for ten hours and recovers, and then fails for a week. Each stage of failure requests one
+/// notification, which contains only ids.
 #[tokio::test]
 async fn failing_webhooks_are_reported_and_disabled() {
     let receiver = Receiver::start().await;
@@ -556,7 +555,7 @@ async fn failing_webhooks_are_reported_and_disabled() {
     assert_eq!((failed.since, failed.stage), (since, FailureStage::Disabled));
     assert_eq!(world.sqs.bodies(NOTICES).len(), 2);
 
-    // An update of the webhook clears the failures.
+    // When the user updates the webhook, the failures are cleared.
     let calls = receiver.calls().len();
     happen(20).await;
     assert_eq!(receiver.calls().len(), calls, "it is disabled");
@@ -572,7 +571,6 @@ async fn failing_webhooks_are_reported_and_disabled() {
     assert_eq!((failed.version, failed.since, failed.count), (2, since, 1));
 }
 
-/// The record of failed calls is not written while calls succeed.
 #[tokio::test]
 async fn successful_webhook_calls_write_no_failure_record() {
     let receiver = Receiver::start().await;
@@ -591,14 +589,15 @@ async fn successful_webhook_calls_write_no_failure_record() {
     assert_eq!(rows.send().await.unwrap().count(), 0);
 }
 
-/// Long pauses are rows of the table, so no message stays in flight.
+/// Long pauses are stored as rows, so no message stays in flight.
 #[tokio::test]
 async fn failing_webhooks_do_not_delay_other_users() {
     let [dead, other] = [Receiver::start().await, Receiver::start().await];
     let world = World::start(&[&dead, &other]).await;
     let (_, bobs_secret) = world.webhook("bob", 0, &other.url, |_| {}).await;
     dead.answer(Answers::With(503, "retry-after", "21600".to_owned()));
-    // SQS allows 120,000 messages in flight. Each round has more deliveries than the lower limit that is set here.
+    // SQS allows 120,000 messages in flight. The test sets a lower limit, and each round has more deliveries than this
+    // limit.
     world.sqs.limit_in_flight(DELIVERIES, 20);
     for round in 0..4_u64 {
         let mut hooks = Vec::new();
@@ -638,7 +637,7 @@ async fn failing_webhooks_do_not_delay_other_users() {
     assert!(!rows.items().iter().any(|row| format!("{row:?}").contains(&waiting)));
 }
 
-/// A webhook that is removed and created again has no additional capacity.
+/// A user who removes a webhook and creates it again cannot have more pending deliveries.
 #[tokio::test]
 async fn waiting_deliveries_are_limited_per_user() {
     let dead = Receiver::start().await;
@@ -652,7 +651,7 @@ async fn waiting_deliveries_are_limited_per_user() {
         world.run().await;
         event
     };
-    // Fills the user's pending deliveries up to one below the limit.
+    // The user has one pending delivery less than the maximum.
     for n in 1..Delivery::MAX_WAITING {
         let id = DeliveryId::from_uuid(Uuid::from_u128(n.into()));
         assert!(world.table.mark_waiting(&person("ann"), id, world.now()).await.unwrap());
@@ -667,10 +666,11 @@ async fn waiting_deliveries_are_limited_per_user() {
     let too_many = happen("ann", 2).await;
     assert_eq!(state(&first, &too_many).await, (DeliveryState::Failed, 1));
     assert_eq!(world.waiting(), 1, "nothing of it is in the queue");
-    // A delivery of another user can still be pending.
+    // Another user's delivery can still become pending.
     let event = happen("bob", 3).await;
     assert_eq!(state(&bobs, &event).await, (DeliveryState::Waiting, 1));
-    // A recreated webhook has no additional capacity. The user has capacity again when a delivery has ended.
+    // A recreated webhook does not allow more pending deliveries. After a delivery has ended, the user may have another
+    // pending delivery.
     world.table.remove_webhook(&first, &sample::audit()).await.unwrap();
     let (again, _) = world.webhook("ann", 0, &dead.url, |_| {}).await;
     let event = happen("ann", 4).await;
@@ -679,7 +679,7 @@ async fn waiting_deliveries_are_limited_per_user() {
     world.run().await;
     let event = happen("ann", 5).await;
     assert_eq!(state(&again, &event).await, (DeliveryState::Waiting, 1));
-    // A row that a crash left behind does not count after it expires.
+    // A row that remained after a crash does not count after it expires.
     world.pass(4 * 86_400);
     world.run().await;
     let event = happen("ann", 6).await;
@@ -714,7 +714,8 @@ async fn failed_runs_of_the_retry_schedule_lose_no_delivery() {
         world.webhooks.enqueue_ended_pauses(BUDGET)
     );
     world.run().await;
-    // The second message found the delivery claimed. It is received again and has nothing to do.
+    // The second message found that the delivery was already claimed. The message is received again, and nothing is
+    // left to do.
     world.pass(VISIBILITY_SECS);
     world.run().await;
     assert_eq!(
@@ -758,7 +759,7 @@ async fn forged_events_in_the_request_queue_are_never_signed() {
     }
     assert!(receiver.calls().is_empty());
     assert_eq!(world.sqs.set_aside(REQUESTS).len(), bodies.len());
-    // The original request is for a test, and `webhooks` itself creates the test's event.
+    // The original request asks for a test, and `webhooks` itself creates the test's event.
     world.sqs.send(REQUESTS, &request.to_json());
     world.run().await;
     assert_eq!(receiver.calls()[0].event().kind(), EventKind::WebhookTest);
@@ -793,7 +794,6 @@ async fn disabled_or_removed_webhooks_receive_no_retries() {
     world.run().await;
     assert_eq!((off.calls().len(), removed.calls().len(), world.waiting()), (1, 1, 0));
     assert_eq!(world.delivery(&off_hook).await.state, DeliveryState::Failed);
-    // The secret was deleted together with the webhook.
     let ids: Vec<_> = removed_hook.secrets.iter().map(|term| term.id).collect();
     assert!(
         world
@@ -852,7 +852,7 @@ async fn duplicate_events_are_delivered_to_a_webhook_once() {
     world.run().await;
     assert_eq!(receiver.calls().len(), 1);
 
-    // The queue delivers one message to two instances.
+    // The queue delivers the same message to two instances.
     let other = DeliveryMessage {
         of: DeliveryOf::Event(frozen("ann", agent(1), 2, world.now())),
         ..message
@@ -901,7 +901,7 @@ async fn hanging_webhooks_do_not_delay_other_webhooks() {
     let began = Instant::now();
     let answer = world.webhooks.process_batch(batch.clone(), BUDGET).await.unwrap();
     world.sqs.delete_done(DELIVERIES, &batch, Some(&answer));
-    // The calls are concurrent, so none waited for another's timeout.
+    // The calls are concurrent, so no call waited for another call's timeout.
     assert!(quick.calls()[0].at.duration_since(began) < LONGEST_CALL);
     assert!(began.elapsed() < LONGEST_CALL * 3, "{:?}", began.elapsed());
     assert_eq!((slow.calls().len(), quick.calls().len(), world.waiting()), (8, 1, 8));
@@ -935,7 +935,7 @@ async fn webhook_deliveries_are_repeated_on_request() {
     let unknown = DeliveryId::new_at(world.now(), [2; 8]);
     assert_eq!(ask(2, Some(unknown)).await, 2);
     assert_eq!(ask(3, None).await, 3);
-    // Another user's event is not sent, even if a message in the queue contains it.
+    // Another user's event is not sent, even if a queued message contains the event.
     let message = DeliveryMessage {
         person: person("ann"),
         webhook: webhook.id,
@@ -949,7 +949,7 @@ async fn webhook_deliveries_are_repeated_on_request() {
 #[tokio::test]
 async fn webhooks_at_private_addresses_are_never_called() {
     let receiver = Receiver::start().await;
-    // This function may call no local receiver.
+    // The function in this world may not call local receivers.
     let world = World::start(&[]).await;
     let port = receiver.authority().split(':').next_back().unwrap().to_owned();
     let urls = [
@@ -1052,7 +1052,7 @@ async fn webhook_secrets_are_decrypted_once_and_calls_await_kms() {
     assert_eq!(receiver.calls().len(), 4);
 }
 
-/// Stored data and log lines of a delivery contain no secret, no signature, and no part of a response.
+/// Stored data and log lines about a delivery contain no secret, no signature, and no part of a response.
 #[tokio::test]
 async fn the_delivery_log_contains_no_secret_data() {
     let receiver = Receiver::start().await;
@@ -1081,10 +1081,10 @@ async fn the_delivery_log_contains_no_secret_data() {
     }
 }
 
-/// The calls of one batch, each with the moment at which the function can be killed.
+/// The calls of a batch, each with the moment at which the function can be killed.
 type Steps = Arc<Mutex<Vec<(String, Moment)>>>;
 
-/// Lets the function process the queues, and kills it at this step. Returns the number of steps that it reached.
+/// Processes the queues and kills the function at this step. Returns the number of steps that the function reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Steps = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -1122,7 +1122,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
-/// The function is killed at every step, once before a successful and once before a failed call.
+/// The test kills the function at every step, before a successful call and before a failed call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_run_calls_a_webhook_at_most_twice() {
     let receiver = Receiver::start().await;
@@ -1144,13 +1144,14 @@ async fn a_killed_run_calls_a_webhook_at_most_twice() {
             world.happen(&event);
             killed_at(&world, Some(step)).await;
             let before = called();
-            // The message is hidden until its visibility timeout. By then, the pause after a failed call is also over.
+            // The message is hidden until its visibility timeout ends. By then, the pause after a failed call has ended
+            // too.
             receiver.answer(Answers::Status(200));
             for _ in 0..4 {
                 world.pass(VISIBILITY_SECS);
                 world.run().await;
             }
-            // If the calls fail, one more call is needed than before the kill, because a failed call delivers nothing.
+            // A failed call delivers nothing, so it takes one more call to deliver the event than before the kill.
             let least = if answers == 200 { before.max(1) } else { before + 1 };
             let calls = called();
             assert!(
@@ -1185,8 +1186,8 @@ async fn queue_and_database_failures_lose_no_delivery() {
     assert_eq!(world.delivery(&webhook).await.state, DeliveryState::Delivered);
 }
 
-/// `events/webhooks/what-happened.json` is a batch in the form of an event source mapping, for tools that call the
-/// built function.
+/// `events/webhooks/what-happened.json` contains a batch of messages as an event source mapping sends it. Tools call
+/// the built function with this file.
 #[tokio::test]
 async fn a_recorded_queue_batch_calls_the_owners_webhook() {
     let recorded = include_str!("../../../events/webhooks/what-happened.json");
