@@ -1,5 +1,5 @@
-//! Turns events into pending notifications for each channel of a user that wants them. An event without an owner is
-//! spread over all affected users, one page of users per message, which limits the work of a run.
+//! Turns events into pending notifications, for each channel of each affected user. An event without an owner affects
+//! many users. Each message covers one page of users, so a run's work is limited.
 
 use crate::{Notifications, malformed_message_error};
 use purser_api::{MessageResult, NotificationRequest, NotificationSource, NotificationWork, SqsRecord};
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const PAGE: u32 = 10;
 
 impl Notifications {
-    /// Processes an event from the event bus. Repetitions have no further effect.
+    /// Processes an event from the event bus. A repeated event has no further effect.
     pub(crate) async fn process_event(&self, record: &SqsRecord) -> Result<MessageResult> {
         let event = record.parse_event()?;
         if let Some(owner) = event.owner() {
@@ -44,7 +44,7 @@ impl Notifications {
                 let failed = self.0.table.list_failed_calls(&[webhook]).await?;
                 match failed.get(&webhook) {
                     Some(calls) => calls.stage_event(source, &person, webhook),
-                    // A call of the webhook has succeeded meanwhile.
+                    // The webhook has been called successfully since.
                     None => return Ok(MessageResult::Done),
                 }
             }
@@ -106,8 +106,8 @@ impl Notifications {
             event: event.clone(),
         };
         for channel in channels.into_iter().filter(|channel| !ended.contains_key(channel)) {
-            // The flush of a notification that is already pending is sent again, because the function may have ended
-            // after it stored the notification.
+            // The notification may already be pending without a flush message, because the function may have stopped
+            // after it stored the notification. So the flush message is sent again.
             if shared.table.enqueue_notification(person, channel, &row, now).await? {
                 let flush = NotificationWork::Flush {
                     person: person.clone(),
@@ -119,7 +119,7 @@ impl Notifications {
         Ok(())
     }
 
-    /// Stores notifications for a page of users, as far as time permits, and sends a message for the remaining users.
+    /// Stores notifications for a page of users. When time runs out, sends a message for the remaining users.
     async fn enqueue_for_user_page(
         &self,
         event: Event,
@@ -139,7 +139,7 @@ impl Notifications {
             }
             match settings {
                 Ok(settings) => self.notify_if_affected(&settings, &event).await?,
-                // A user with an unreadable row is skipped, so that all others get their notifications.
+                // A user with an unreadable row is skipped, so that all other users get their notifications.
                 Err(error) => tracing::error!(%person, cause = %error, "notice.unreadable"),
             }
             last = Some(person);
@@ -162,8 +162,8 @@ impl Notifications {
         Ok(())
     }
 
-    /// Whether an event without an owner affects a user. An event about a service does if one of the user's agents may
-    /// use the service.
+    /// Whether an event without an owner affects a user. An event about a service affects users whose agents may use
+    /// the service.
     async fn affects_user(&self, person: &UserId, event: &Event) -> Result<bool> {
         match event.subject() {
             EventSubject::Service(service) => self.0.ledger.has_service_enabled(person.as_str(), *service).await,
@@ -181,7 +181,8 @@ impl Notifications {
     }
 }
 
-/// Logs an event that is dropped although the user wants it, because the event is a day old or its approval is closed.
+/// Logs that an event was dropped although the user subscribed to it, because the event is a day old or its approval is
+/// closed.
 pub(crate) fn log_dropped_event(person: &UserId, event: &Event) {
     tracing::warn!(
         %person,

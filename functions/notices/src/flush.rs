@@ -2,9 +2,9 @@
 //!
 //! Pending rows are deleted after the message is sent, so a run that is cut off in between causes a second message.
 //! Only one flush per channel runs at a time. Before a flush takes the channel, it enqueues the message that will wake
-//! up the next flush (`NotificationPace::waker`). All other flush messages can be deleted, because the pending notifications
-//! are rows. The message that takes the channel can't be the wake-up itself, because it may be a repeated delivery of a
-//! deleted message.
+//! up the next flush (`NotificationPace::waker`). All other flush messages can be deleted, because the pending
+//! notifications are rows. The message that takes the channel can't also be the wake-up, because SQS may have delivered
+//! it again after it was deleted.
 
 use crate::{Notifications, collect::log_dropped_event, send::SendResult};
 use purser_api::{MessageResult, SqsRecord};
@@ -20,7 +20,6 @@ use tokio::time::Instant;
 /// The maximum number of events in one message. The next message has the remaining events.
 const MAX: u32 = 200;
 
-/// The notifications for the next message of a channel.
 struct Next {
     wanted: Vec<Waiting>,
     /// Whether there may be more pending notifications.
@@ -46,7 +45,8 @@ impl Notifications {
         }
         let mut waiting = self.next_notifications(&settings, channel, now).await?;
         if waiting.wanted.is_empty() && is_waker {
-            // Until this is stored, flushes of new notifications rely on this message as the wake-up.
+            // This run's message is the wake-up. Until the changed pace is stored, flushes of new notifications rely on
+            // this message.
             pace = pace.without_wake_up();
             if !shared.table.put_notification_pace(person, channel, &pace, now).await? {
                 return Ok(MessageResult::Stays);
@@ -66,7 +66,7 @@ impl Notifications {
         let waker = shared.queue.schedule_flush(person, channel).await?;
         let turn = pace.reserve_flush(&waker, now);
         if !shared.table.put_notification_pace(person, channel, &turn, now).await? {
-            // Another flush has taken the channel.
+            // Another flush has taken the channel, so its pace is read again.
             let pace = shared.table.read_notification_pace(person, channel).await?;
             return match pace.time_until_next(now) {
                 Some(pause) => self.postpone_flush(record, &pace, pause).await,
@@ -88,8 +88,8 @@ impl Notifications {
         Ok(MessageResult::Done)
     }
 
-    /// Hides the wake-up message until the next flush may run. All other messages rely on the wake-up and are deleted.
-    /// Without a wake-up, each message is hidden itself.
+    /// Hides the wake-up message until the next flush may run, and deletes any other message, because the wake-up
+    /// remains. If there is no wake-up, hides the given message itself.
     async fn postpone_flush(
         &self,
         record: &SqsRecord,
@@ -118,7 +118,8 @@ impl Notifications {
         Ok(Next { wanted, is_full })
     }
 
-    /// Returns the notifications to send, and the keys of obsolete notifications. Another user's event is never sent.
+    /// Returns the notifications to send, and the keys of obsolete notifications. An event of another user is never
+    /// sent.
     fn separate_obsolete_notifications(
         &self,
         settings: &NotificationSettings,
@@ -141,7 +142,7 @@ impl Notifications {
                 }
                 Ok(event) if is_wanted(&event) => wanted.push(Waiting { key, event }),
                 Ok(_) => over.push(key),
-                // An unreadable notification does not delay the others.
+                // An unreadable notification does not delay the other notifications.
                 Err(error) => {
                     tracing::error!(person = %settings.person, cause = %error, "notice.unreadable");
                     over.push(key);
@@ -151,7 +152,6 @@ impl Notifications {
         (wanted, over)
     }
 
-    /// Sends one message with these events.
     async fn send_message(
         &self,
         settings: &NotificationSettings,
@@ -256,7 +256,7 @@ impl Notifications {
                 turn.after_failure(now, result, asked, jitter)
             }
         };
-        // If the write fails, a later flush has taken the channel and stored its own pause.
+        // If the write fails, a later flush has taken the channel and stored its own pace.
         let _is_stored = shared.table.put_notification_pace(person, channel, &pace, now).await?;
         Ok(())
     }

@@ -32,7 +32,7 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The number of messages that are processed concurrently: the size of a batch.
+/// The number of messages that are processed concurrently, which is the size of a batch.
 const AT_ONCE: usize = 10;
 /// The timeout of one call to the mail service or an incoming webhook.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl Notifications {
         Self::boot_with_timeout(boot, LONGEST_CALL)
     }
 
-    /// Starts the function with another timeout for calls.
+    /// Starts the function with `longest_call` as the timeout for calls.
     pub fn boot_with_timeout(boot: Boot, longest_call: Duration) -> Result<Self, BootError> {
         let Boot {
             mut env,
@@ -133,10 +133,10 @@ impl Notifications {
         })))
     }
 
-    /// Processes a batch of messages within this time. The response names the messages that stay in their queue.
+    /// Processes a batch of messages within `budget`. The response names the messages that stay in their queue.
     pub async fn process_batch(&self, event: Value, budget: Duration) -> Result<Value> {
         let now = Instant::now();
-        // A call that starts later might end the function before its rows are written.
+        // A call that starts after this time might end too late for its rows to be written.
         let last_call = now
             .checked_add(budget.saturating_sub(LONGEST_CALL.saturating_add(BOOKKEEPING)))
             .unwrap_or(now);
@@ -162,7 +162,6 @@ impl Notifications {
     }
 }
 
-/// Returns the error for a malformed message.
 fn malformed_message_error() -> Error {
     Error::internal("reading a message of notices", "its shape is not the expected one")
 }

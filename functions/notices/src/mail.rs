@@ -19,8 +19,8 @@ pub(crate) struct Mail {
 }
 
 impl Mail {
-    /// Creates a client with this sender. `longest` is the timeout of a call. The SDK does not retry, because after a
-    /// lost response it is unknown whether the mail was sent; the function retries after a pause.
+    /// Creates a client with this sender. `longest` is the timeout of a call. The SDK does not retry, because a mail
+    /// whose response was lost may have been sent. The function retries after a pause.
     pub(crate) fn new(aws: &SdkConfig, sender: MailAddress, longest: Duration) -> Self {
         let config = Config::from(aws)
             .to_builder()
@@ -67,7 +67,7 @@ fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, 
         .text(part(message.to_text(origin))?)
         .html(part(message.to_html(origin))?)
         .build();
-    // RFC 2369 §3.2: links to the page on which a signed-in user turns mails off.
+    // The mail links to the page on which a signed-in user turns mails off (RFC 2369 §3.2).
     let unsubscribe = MessageHeader::builder()
         .name("List-Unsubscribe")
         .value(format!("<{}>", NotificationMessage::settings_url(origin)))
@@ -79,9 +79,9 @@ fn mail_content(message: &NotificationMessage, origin: &str) -> Result<Message, 
         .build())
 }
 
-/// Interprets an error of SES. SES returns `MessageRejected` for an address that accepts no mail, but also if the
-/// sender (in the sandbox, the recipient) is not verified. An operator has to fix the latter, so it disables no user's
-/// mail.
+/// Interprets an SES error. SES returns `MessageRejected` for an address that accepts no mail, but also if the sender,
+/// or in the sandbox the recipient, is not verified. Only an operator can verify addresses, so an unverified address
+/// does not turn off a user's mail.
 fn classify_ses_error(error: &SdkError<SendEmailError>) -> SendResult {
     let result = match error {
         SdkError::TimeoutError(_) => CallResult::Timeout,

@@ -10,11 +10,11 @@ use purser_domain::{
 /// The result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendResult {
-    /// The mail service or the incoming webhook accepted the message.
+    /// The message was accepted by the mail service or the incoming webhook.
     Taken(CallResult),
-    /// Sending failed temporarily. The function retries later, and not before the pause that the recipient requested.
+    /// Sending failed temporarily. The function retries later, and not before the pause that the receiver requested.
     Failed(CallResult, Option<Duration>),
-    /// The message was rejected permanently, because the channel's destination does not exist.
+    /// The message was rejected permanently, because the mail address or the incoming webhook no longer exists.
     Ended(CallResult),
 }
 
@@ -25,7 +25,7 @@ impl SendResult {
         }
     }
 
-    /// Returns the result if there was nothing to send.
+    /// The result if there was nothing to send.
     pub(crate) const fn nothing_to_send() -> Self {
         Self::Taken(CallResult::Status(204))
     }
@@ -65,7 +65,7 @@ impl Notifications {
             return Ok(SendResult::nothing_to_send());
         };
         let Some(ciphertext) = shared.table.read_notification_url(&settings.person, place.url).await? else {
-            // The incoming webhook was replaced meanwhile. The next attempt uses the new URL.
+            // The user replaced the incoming webhook. The next attempt uses the new URL.
             return Ok(SendResult::Failed(CallResult::Unreachable, None));
         };
         let of = SecretOf::NoticeUrl {

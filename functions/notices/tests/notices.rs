@@ -39,7 +39,6 @@ const GATHERING_SECS: i64 = 10;
 const BETWEEN_SECS: i64 = 300;
 const ORIGIN: &str = "https://purser.example";
 
-/// An incoming webhook on loopback.
 #[derive(Clone, Default)]
 struct Incoming {
     status: Arc<AtomicU16>,
@@ -197,7 +196,7 @@ impl World {
         agent
     }
 
-    /// Sends an event in the form of the event bus.
+    /// Publishes an event in the format of the event bus.
     fn happen(&self, event: &Event) {
         let from_bus = json!({"version": "0", "detail-type": event.kind().name(), "detail": event.to_json()});
         self.sqs.send(EVENTS, &from_bus.to_string());
@@ -208,7 +207,7 @@ impl World {
         work(&self.sqs, &self.notices).await;
     }
 
-    /// Advances the clock by `secs` seconds, then processes visible messages like [`Self::process_batch`].
+    /// Advances the clock, and processes visible messages like [`Self::process_batch`].
     async fn run_after(&self, secs: i64) {
         self.pass(secs);
         self.run().await;
@@ -224,7 +223,7 @@ impl World {
         self.sqs.bodies(EVENTS).len() + self.sqs.bodies(NOTICES).len()
     }
 
-    /// Asserts that no message remains when the pauses after the last mails have ended.
+    /// Asserts that no message remains after the pauses of the last mails.
     async fn ends_empty(&self) {
         self.run_after(BETWEEN_SECS).await;
         assert_eq!((self.left(), self.sqs.set_aside(NOTICES)), (0, Vec::new()));
@@ -283,7 +282,7 @@ fn event(
     .unwrap()
 }
 
-/// An event about an approval for an owner's agent: its request or its decision.
+/// Returns an event about an approval for an owner's agent: the request or the decision.
 fn approval(kind: EventKind, n: u128, owner: &UserId, agent: AgentId, at: Timestamp) -> Event {
     let id = Uuid::from_u128(n);
     let data = EventData::new()
@@ -388,7 +387,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
     let asked: Vec<Event> = (0..50)
         .map(|n| approval(EventKind::ApprovalAsked, n, &ann, agent, world.now()))
         .collect();
-    // Half of the events come before the first message, and half after. Each event is delivered twice.
+    // Half of the events are published before the first message and half after it. Each event is delivered twice.
     for part in asked.chunks(25) {
         for event in part.iter().chain(part.iter().rev()) {
             world.happen(event);
@@ -406,7 +405,7 @@ async fn approval_requests_are_batched_and_deduplicated() {
         );
         assert!(text_of(mail).contains("And 5 more."));
     }
-    // The event is delivered once more after the message.
+    // An event is delivered again after its message was sent.
     world.happen(&asked[0]);
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
@@ -472,7 +471,7 @@ async fn urgent_notifications_are_sent_before_older_notifications() {
     world.ends_empty().await;
 }
 
-/// A corrected webhook URL gets the pending notifications without a retry delay.
+/// After the user corrects a webhook URL, pending notifications are sent without a retry delay.
 #[tokio::test]
 async fn a_repaired_channel_is_used_immediately() {
     let (incoming, url) = Incoming::start().await;
@@ -493,7 +492,7 @@ async fn a_repaired_channel_is_used_immediately() {
     assert_eq!(incoming.texts()[0].matches("was frozen").count(), 2);
 }
 
-/// An older claim of the issuer does not restore the address.
+/// An earlier claim of the identity provider does not restore the address.
 #[tokio::test]
 async fn unverified_addresses_receive_no_email() {
     let world = World::start("").await;
@@ -546,7 +545,7 @@ async fn former_owners_never_see_an_agents_new_name() {
     assert!(!text_of(&mails[0]).contains("Bob"), "{}", text_of(&mails[0]));
 }
 
-/// The order in which the approval request and its decision arrive does not matter.
+/// The result is the same whether the approval request or its decision arrives first.
 #[tokio::test]
 async fn decided_approvals_are_omitted_from_notifications() {
     let world = World::start("").await;
@@ -580,7 +579,7 @@ async fn undelivered_notifications_are_retried_for_a_day() {
     }
     assert!(world.ses.mails().is_empty() && world.left() > 0);
     world.ses.behave();
-    // The pause after the fourth failure is over.
+    // The pause after the fourth failed call is over.
     world.run_after(2 * 3_600).await;
     let mails = world.mails_to("ann");
     assert_eq!(mails.len(), 1);
@@ -601,8 +600,8 @@ async fn undelivered_notifications_are_retried_for_a_day() {
     world.ends_empty().await;
 }
 
-/// A message that is done is delivered again, takes the channel, and its mail fails. Messages of later notifications
-/// must not rely on this message.
+/// SQS delivers a deleted message again. The message takes the channel, and its mail fails. Messages about later
+/// notifications must not rely on the deleted message as the wake-up.
 #[tokio::test]
 async fn a_repeated_queue_message_loses_no_notification() {
     let world = World::start("").await;
@@ -621,14 +620,14 @@ async fn a_repeated_queue_message_loses_no_notification() {
     world.ses.refuse(503, "ServiceUnavailable", "down");
     world.notices.process_batch(done, BUDGET).await.unwrap();
     world.ses.behave();
-    // The message of the second notification finds a pause of five seconds.
+    // The message about the second notification finds a channel that pauses for five seconds.
     world.run_after(2).await;
     world.run_after(BETWEEN_SECS).await;
     assert_eq!(world.mails_to("ann").len(), 2);
     world.ends_empty().await;
 }
 
-/// The wake-up message finds nothing to send. The clock of the function that gets the next event is behind.
+/// The wake-up message finds nothing to send. The function that gets the next event has a clock that is slow.
 #[tokio::test]
 async fn a_reappeared_wake_up_message_is_not_relied_on() {
     let world = World::start("").await;
@@ -651,7 +650,7 @@ async fn a_reappeared_wake_up_message_is_not_relied_on() {
     assert_eq!(world.mails_to("ann").len(), 2);
 }
 
-/// A test message that arrives enables the channel again.
+/// A successful test message enables the channel again.
 #[tokio::test]
 async fn permanently_failing_channels_are_disabled() {
     let (incoming, url) = Incoming::start().await;
@@ -675,7 +674,7 @@ async fn permanently_failing_channels_are_disabled() {
     world.run().await;
     world.run_after(BETWEEN_SECS).await;
     assert!(world.ses.mails().is_empty() && incoming.texts().is_empty());
-    // A test is sent on a disabled channel. When it arrives, all pending notifications are sent.
+    // A test is sent even on a disabled channel. If the test succeeds, all pending notifications are sent.
     let request = |n| NotificationRequest {
         person: ann.clone(),
         of: NotificationSource::Test(DeliveryId::new_at(world.now(), [n; 8])),
@@ -687,8 +686,8 @@ async fn permanently_failing_channels_are_disabled() {
     assert!(world.table.list_ended_channels(&settings).await.unwrap().is_empty());
 }
 
-/// The notification has the failed calls that are stored when it is sent. After a successful call there is no
-/// notification.
+/// The notification lists the failed calls that are stored when it is sent. After a successful call, no notification is
+/// sent.
 #[tokio::test]
 async fn owners_are_notified_of_failing_webhooks() {
     let world = World::start("").await;
@@ -735,7 +734,7 @@ async fn owners_are_notified_of_failing_webhooks() {
     assert!(!text.contains("switch it on"), "{text}");
 }
 
-/// IAM permits `people` to send any message to the queue of requests. Only requests are accepted.
+/// IAM lets `people` send any message to the queue of requests. The function accepts only requests.
 #[tokio::test]
 async fn forged_events_in_the_request_queue_are_rejected() {
     let world = World::start("").await;
@@ -782,7 +781,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
             .unwrap();
         assert_eq!(stored, UpdateResult::Stored);
     }
-    // There are more users than one message covers.
+    // There are more users than a message covers.
     for n in 0..200 {
         world.person(&format!("p{n}")).await;
     }
@@ -807,7 +806,7 @@ async fn service_changes_notify_owners_who_enabled_the_service() {
     world.ends_empty().await;
 }
 
-/// The messages stay in the queue.
+/// If a call fails, the message stays in the queue.
 #[tokio::test]
 async fn notifications_never_reach_private_addresses_or_redirects() {
     let (incoming, url) = Incoming::start().await;
@@ -837,7 +836,7 @@ fn authority(url: &str) -> &str {
     url.trim_start_matches("http://").split('/').next().unwrap()
 }
 
-/// Lets the function process the queues, and kills it at this step. Returns the number of steps that it reached.
+/// Processes the queues and kills the function at this step. Returns the number of steps that the function reached.
 async fn killed_at(world: &World, step: Option<usize>) -> usize {
     let steps: Arc<Mutex<Vec<Moment>>> = Arc::default();
     let (kill, killed) = tokio::sync::oneshot::channel::<()>();
@@ -872,7 +871,7 @@ async fn killed_at(world: &World, step: Option<usize>) -> usize {
     steps.lock().unwrap().len()
 }
 
-/// The mail is sent once or twice.
+/// After a kill, the mail is sent once or twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn notifications_survive_a_kill_at_any_step() {
     let world = World::start("").await;
@@ -896,8 +895,8 @@ async fn notifications_survive_a_kill_at_any_step() {
     }
 }
 
-/// `events/notices/what-happened.json` is a batch in the form of an event source mapping, for tools that call the built
-/// function.
+/// `events/notices/what-happened.json` contains a batch of messages as an event source mapping sends it. Tools call the
+/// built function with this file.
 #[tokio::test]
 async fn a_recorded_queue_batch_is_processed() {
     let recorded = include_str!("../../../events/notices/what-happened.json");
