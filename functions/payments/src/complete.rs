@@ -64,7 +64,7 @@ pub(crate) async fn complete_settlement(
     }
 }
 
-/// Logs the result of a verified proof. `failure` is the reason why the transaction did not confirm the settlement: a
+/// Logs the result of completing a settlement. `failure` says why the transaction did not confirm the settlement: a
 /// mismatch, or a node that is unavailable.
 fn log_proof_result(settlement: &Settlement, tx_hash: TxHash, outcome: &'static str, failure: Option<&'static str>) {
     tracing::info!(

@@ -19,8 +19,8 @@ pub(crate) struct Settings {
     pub(crate) wallet_seed_secret: Option<String>,
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
-    /// The secret with the key with which `mcp` signs the addresses of its callers. Without this secret, no such
-    /// signature is valid.
+    /// The secret that contains the key for signatures by `mcp`, which assert a caller's address. Without this secret,
+    /// no such signature is valid.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) finality: Finality,
     pub(crate) max_authorization: Duration,
