@@ -1,8 +1,8 @@
 //! Reconciles a batch of settlements: reads the chain for the whole batch, decides on each settlement, and writes.
 //!
-//! Invariants: every write follows from a decision of the domain, on evidence at the run's one final block. The
-//! ledger's conditions guard each write, so if two runs, or a run and a `complete`, are concurrent, a settlement is
-//! changed once. A settlement about which the node does not respond stays unchanged and does not delay others.
+//! Invariants: every write follows from a decision of the domain, on evidence at the run's one final block. Each write
+//! is conditional, so concurrent runs, or a run and a concurrent `complete`, change a settlement once. A settlement
+//! that the node sends no data for stays unchanged and does not delay other settlements.
 
 use crate::{Inner, run::Outcome};
 use purser_api::run_at_most;
@@ -23,18 +23,18 @@ const WRITES_AT_ONCE: usize = 32;
 /// Why settlements are reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The settlements are held and due, or an operator requested the reconciliation.
+    /// The settlements are held and due, or an operator requested their reconciliation.
     Due,
-    /// The block of their confirmation is no longer on the chain.
+    /// The block with the settlements' confirmations is no longer on the chain.
     Reorganized,
 }
 
 /// A settlement, and the outcomes of reconciling it.
 pub(crate) struct ReconciledSettlement {
     pub(crate) settlement: Settlement,
-    /// The outcomes, in the order in which they happened.
+    /// The outcomes in chronological order.
     pub(crate) outcomes: Vec<Outcome>,
-    /// Whether the settlement's nonce could be derived. Without the nonce, the chain can't be searched.
+    /// Whether the settlement's nonce could be derived. Without the nonce, the payment can't be found on the chain.
     pub(crate) has_nonce: bool,
 }
 
@@ -44,7 +44,7 @@ impl ReconciledSettlement {
     }
 }
 
-/// An outcome, and its details for the log.
+/// An outcome with its details for the log.
 struct LoggedOutcome {
     outcome: Outcome,
     reason: Option<&'static str>,
@@ -62,9 +62,9 @@ impl From<Outcome> for LoggedOutcome {
 }
 
 impl Inner {
-    /// Reconciles these settlements, in any order. Chain calls end at `until`. Results up to then are written even
-    /// after `until`, because otherwise the next run would have to repeat a search that takes a whole run. A settlement
-    /// whose task panicked is missing in the result.
+    /// Reconciles these settlements, in any order. No chain call is made after `until`. Results are written even after
+    /// `until`, because otherwise the next run would repeat all chain calls. A settlement whose task panicked is
+    /// missing in the result.
     pub(crate) async fn reconcile_settlements(
         self: &Arc<Self>,
         settlements: Vec<Settlement>,
@@ -109,8 +109,8 @@ impl Inner {
         done
     }
 
-    /// Derives each settlement's nonce, and returns the evidence to look for on chain. A settlement whose nonce was
-    /// derived with another key is skipped, because the chain proves nothing about it.
+    /// Derives each settlement's nonce, and returns the authorization to look for on the chain. Skips a settlement
+    /// whose nonce was derived with another key, because the chain proves nothing about such a settlement.
     fn derive_authorizations(
         &self,
         settlements: Vec<Settlement>,
@@ -138,7 +138,7 @@ impl Inner {
         (known, failed)
     }
 
-    /// Decides on a settlement, writes and logs every outcome, and returns the outcomes.
+    /// Decides what happens to a settlement, writes and logs each outcome, and returns the outcomes.
     async fn apply_reconciliation(
         &self,
         settlement: &Settlement,
@@ -151,7 +151,7 @@ impl Inner {
         let written = self.write_reconciliation(settlement, authorization, block, state, cause, &mut outcomes);
         if let Err(error) = written.await {
             tracing::error!(settlement.id = %settlement.id(), cause = %error, "reconcile.failed");
-            // The error line above has the details.
+            // The error was logged above with its details.
             let reason = if matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
                 "ledger_unavailable"
             } else {
@@ -192,7 +192,7 @@ impl Inner {
                                 ..Outcome::ConfirmationReverted.into()
                             };
                             log_outcome(outcomes, &settlement, &step);
-                            // The settlement is held again, and is reconciled like any other hold.
+                            // After the revert, the settlement is held and is reconciled like any other hold.
                             settlement = held;
                             continue;
                         }
@@ -226,7 +226,7 @@ impl Inner {
         let outcome = match confirmed {
             ConfirmResult::Done(_) => Outcome::Confirmed,
             ConfirmResult::Already(_) => Outcome::Superseded,
-            // Each transfer is matched by the settlement's own nonce, so another settlement can't have claimed the
+            // Transfers are matched by the settlement's own nonce, so another settlement can't have claimed the
             // transfer.
             ConfirmResult::TransactionUsed { .. } => {
                 return Err(Error::internal(
@@ -248,7 +248,7 @@ pub(crate) fn is_held(settlement: &Settlement) -> bool {
     settlement.state == SettlementState::Authorized
 }
 
-/// Logs and returns the outcome for a settlement about which the node did not respond. The cause is logged separately.
+/// Logs and returns the outcome for a settlement that the node sent no data for. The node's error is logged separately.
 fn unknown_state_outcome(settlement: &Settlement, reason: &'static str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     log_outcome(&mut outcomes, settlement, &failed_outcome(reason));
@@ -275,7 +275,7 @@ fn contradiction_outcome(mismatch: Mismatch, state: &AuthorizationState) -> Logg
     }
 }
 
-/// Logs one line for each outcome. Outcomes that occur every minute have a level that is hidden by default.
+/// Logs one line for each outcome. Outcomes that occur every minute are logged at a level that is hidden by default.
 fn log_outcome(outcomes: &mut Vec<Outcome>, settlement: &Settlement, step: &LoggedOutcome) {
     outcomes.push(step.outcome);
     macro_rules! line {

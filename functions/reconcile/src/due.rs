@@ -1,8 +1,8 @@
-//! Reconciles the due holds. A hold is due when its authorization can't be used in any later block, so that the chain
-//! decides it.
+//! Reconciles the due holds. A hold is due when no later block can accept its authorization, so that the chain's
+//! current state decides about the hold.
 //!
-//! Invariants: a hold that is not due costs nothing. The hold that has been due for the longest time comes first. A run
-//! that ends early leaves the remaining holds to the next run. A hold that can't be decided is postponed, so that it
+//! Invariants: a hold that is not due causes no read. The hold that has been due for the longest time comes first. An
+//! interrupted run leaves the remaining holds to the next run. A hold that can't be decided is postponed, so that it
 //! delays no other hold.
 
 use crate::{
@@ -23,8 +23,8 @@ const PAGE: u16 = 1_000;
 const BATCHES_AT_ONCE: usize = 4;
 
 impl Inner {
-    /// Reconciles the due holds of this part. The step fails if the ledger or the node could not be reached, unless the
-    /// cause is specific to a hold.
+    /// Reconciles the due holds in this part of the index. The step fails if the ledger or the node could not be
+    /// reached. An error that concerns a single hold does not fail the step.
     pub(crate) async fn reconcile_due_holds(self: &Arc<Self>, part: Part, block: &FinalBlock, until: Instant) -> Step {
         let (holds, mut step) = self.read_due_holds(part, block, until).await;
         let batches = holds.chunks(BATCH).map(|batch| {
@@ -32,21 +32,22 @@ impl Inner {
             async move { shared.reconcile_due_batch(&batch, &block, until).await }
         });
         let done = run_at_most(BATCHES_AT_ONCE, batches.collect::<Vec<_>>().into_iter()).await;
-        // The results of a batch whose task panicked are missing.
+        // Results are missing if the task of a batch panicked.
         if done.len() < holds.len().div_ceil(BATCH) {
             step = step.mark_incomplete();
         }
         done.into_iter().fold(step, Step::combine)
     }
 
-    /// Reads the due holds, the longest due first. The step is incomplete if there are more. An unreadable partition
-    /// does not affect the others.
+    /// Reads the due holds, the longest due first. If there are more due holds, the step is incomplete. An unreadable
+    /// partition does not affect other partitions.
     async fn read_due_holds(&self, part: Part, block: &FinalBlock, until: Instant) -> (Vec<HeldSettlement>, Step) {
         let partitions = part.index_partitions();
         let most = self.most.div_ceil(partitions.len().max(1));
         let (mut holds, mut step) = (Vec::new(), Step::new());
         for partition in partitions {
-            // A run without remaining time still counts the due holds, but does not repeat a query that fails.
+            // Without remaining time, the run still counts the due holds. If a query has already failed, the run does
+            // not repeat the query.
             if step.has_failed() && Instant::now() > until {
                 break;
             }
@@ -62,7 +63,7 @@ impl Inner {
         (holds, step)
     }
 
-    /// Reads up to `most` due holds of one partition. The step is incomplete if there are more.
+    /// Reads up to `most` due holds of one partition. If there are more, the step is incomplete.
     async fn read_due_holds_of_partition(
         &self,
         partition: u8,
@@ -72,8 +73,8 @@ impl Inner {
         let (mut holds, mut step) = (Vec::new(), Step::new());
         let mut from = None;
         loop {
-            // One key more than wanted shows whether the list is complete, because a query that returns its limit
-            // always has a next cursor.
+            // One key more than needed is read. DynamoDB returns a cursor whenever a query reaches its limit, so only a
+            // further key shows that the list is incomplete.
             let wanted = most.saturating_sub(holds.len()).saturating_add(1);
             let limit = u16::try_from(wanted).unwrap_or(PAGE).min(PAGE);
             let (page, next) = match self.ledger.read_due_holds(partition, block.at, from, limit).await {
@@ -110,7 +111,7 @@ impl Inner {
             Err(error) => return not_begun().mark_failed(error),
         };
         let mut step = Step::new();
-        // The index may lag behind: a settlement that was changed meanwhile is no longer due.
+        // The index may be outdated: a settlement that changed in the meantime is no longer due.
         let held = step.collect_readable(found).into_iter().filter(is_held).collect();
         let reconciled = self.reconcile_settlements(held, block, Cause::Due, until).await;
         for one in &reconciled {
@@ -130,7 +131,7 @@ impl Inner {
     }
 
     /// Postpones holds that could not be decided. If the chain calls were made in time (`in_time`) and none succeeded,
-    /// the node has failed: no hold is postponed, and the run ends if the node is still down.
+    /// the node has failed. In that case no hold is postponed, and the run ends if the node still fails.
     async fn postpone_undecided_holds(
         &self,
         reconciled: &[ReconciledSettlement],
@@ -157,14 +158,14 @@ impl Inner {
     }
 }
 
-/// Whether chain calls were made and none got a response.
+/// Whether chain calls were made and no call got a response.
 fn has_node_failed(reconciled: &[ReconciledSettlement]) -> bool {
     let mut asked = reconciled.iter().filter(|one| one.has_nonce).peekable();
     asked.peek().is_some() && asked.all(ReconciledSettlement::has_failed)
 }
 
-/// Returns the delay for a hold with this outcome that has been due for `overdue`. The delay grows for a hold that the
-/// chain does not explain.
+/// Returns how long a hold with this outcome is postponed. `overdue` is how long the hold has been due. The delay grows
+/// while the chain does not explain what happened to the payment.
 fn retry_delay(outcome: Outcome, overdue: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Failed => Some(A_MINUTE),

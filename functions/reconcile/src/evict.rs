@@ -1,8 +1,8 @@
-//! Evicts expired payments from windows without new payments, on request (`shared/store/src/reconcile/evictions.rs`).
-//! The chain is not needed.
+//! Evicts expired payments from windows that get no new payments, if requested
+//! (`shared/store/src/reconcile/evictions.rs`). The chain is not needed.
 //!
-//! Invariants: a request stays until its window is done, so a run that is cut off loses nothing. All windows progress
-//! at the same rate, regardless of their size.
+//! Invariants: a request stays until all expired payments of its window are evicted, so an interrupted run loses
+//! nothing. Small and large windows progress at the same rate.
 
 use crate::Inner;
 use purser_api::run_at_most;
@@ -12,21 +12,20 @@ use tokio::time::Instant;
 
 /// The number of windows that are processed concurrently.
 const AT_ONCE: usize = 8;
-/// The number of transactions for a window before the next window is processed.
+/// The number of transactions for one window before another window gets its turn.
 const STEPS: usize = 10;
 
-/// The progress of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EvictionProgress {
     /// All expired payments are evicted.
     Done,
     /// More expired payments remain.
     More,
-    /// The window is in use or was changed meanwhile. The next run reads the window again.
+    /// The window is in use or was changed in the meantime. The next run reads the window again.
     NotNow,
 }
 
-/// Processes requests until this time. The next run processes the remaining requests.
+/// Processes eviction requests until `until`. The next run processes the remaining requests.
 pub(crate) async fn evict_requested_windows(shared: &Inner, until: Instant) -> Result<()> {
     let mut left = Vec::new();
     for request in shared.ledger.read_eviction_requests().await? {
@@ -61,7 +60,7 @@ pub(crate) async fn evict_requested_windows(shared: &Inner, until: Instant) -> R
     Ok(())
 }
 
-/// Evicts payments from one window, with up to a fixed number of transactions, or fewer if time is up.
+/// Evicts payments from one window, with a limited number of transactions, or fewer when the time is up.
 async fn evict_window(
     ledger: &Ledger,
     request: &EvictionRequest,

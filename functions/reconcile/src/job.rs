@@ -14,7 +14,8 @@ pub enum Job {
 }
 
 impl Job {
-    /// Returns the job that the event names in `job`. Without `job`, returns the payments of the event's part.
+    /// Returns the job that the event names in `job`. Without `job`, the job is to reconcile the payments of the part
+    /// that the event names.
     pub fn from_event(event: &Value) -> Result<Self> {
         match event.get("job").map(|job| job.as_str()) {
             None => Part::from_event(event).map(Self::Payments),

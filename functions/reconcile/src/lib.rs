@@ -4,8 +4,8 @@
 //! at this block's time. A payment is confirmed if its authorization was used for the expected transfer, regardless of
 //! who submitted the transfer and whether the agent reported it. A payment is released if its authorization was
 //! canceled or not used. Each block with confirmations is checked again when it is deep, and a confirmation is reverted
-//! if the chain no longer supports it. In the remaining time, the run compares transfers out of the wallets with the
-//! settlements. Another schedule compares the wallets' balances every hour.
+//! if the chain no longer supports it. In the remaining time, the run looks for transfers out of wallets that match no
+//! settlement. Another schedule compares the wallets' balances every hour.
 //!
 //! | file | content |
 //! |---|---|
@@ -52,8 +52,8 @@ use settings::Settings;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
-/// The time at the end of a run that is reserved for writing results. No other work is started in it. If writing takes
-/// longer, Lambda ends the run, which is safe.
+/// The time at the end of a run in which results are written and no other work is started. If writing takes longer,
+/// Lambda ends the run, and the next run repeats the lost work.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 
 /// The function, ready to run. Clones share all state.
@@ -78,7 +78,7 @@ struct Inner {
 }
 
 impl Reconcile {
-    /// Starts the function with this configuration (`settings.rs`). The function has no access to the wallet seed.
+    /// Starts the function with this configuration (`settings.rs`). The function can't read the wallet seed.
     pub async fn boot(boot: Boot) -> Result<Self, BootError> {
         let http = boot.http.clone();
         Self::boot_with_chain(boot, |network, rpc_url, finality| {
@@ -123,7 +123,7 @@ impl Reconcile {
         })))
     }
 
-    /// Runs a job within this time.
+    /// Runs a job within `time_left`.
     pub async fn run_job(&self, job: Job, time_left: Duration) -> Result<()> {
         match job {
             Job::Payments(part) => self.reconcile_part(part, time_left).await.map(|_| ()),
@@ -131,19 +131,19 @@ impl Reconcile {
         }
     }
 
-    /// Compares the wallets' balances with their limits, within this time. Fails if the chain or the ledger can't be
+    /// Compares the wallets' balances with their limits, within `time_left`. Fails if the chain or the ledger can't be
     /// reached.
     pub async fn check_wallet_balances(&self, time_left: Duration) -> Result<()> {
         self.0.check_all_wallet_levels(last_start_time(time_left)).await
     }
 
-    /// Reconciles all due holds and evicts requested windows, within this time.
+    /// Reconciles all due holds and evicts requested windows, within `time_left`.
     pub async fn reconcile_all(&self, time_left: Duration) -> Result<Run> {
         self.reconcile_part(Part::WHOLE, time_left).await
     }
 
-    /// Reconciles the due holds of this part, within this time. The first part also does the work that is not divided.
-    /// Fails if the chain or the ledger can't be reached.
+    /// Reconciles the due holds of this part within `time_left`. The first part also does the work that is not divided
+    /// into parts. Fails if the chain or the ledger can't be reached.
     pub async fn reconcile_part(&self, part: Part, time_left: Duration) -> Result<Run> {
         let until = last_start_time(time_left);
         let evicting = async {
@@ -153,7 +153,7 @@ impl Reconcile {
                 Ok(())
             }
         };
-        // Boxed because both futures together are too large for the caller's stack frame.
+        // Both futures together are too large for the caller's stack frame, so they are boxed.
         let (reconciled, evicted) = tokio::join!(Box::pin(self.run_reconciliation(part, until)), Box::pin(evicting));
         if let Err(error) = evicted {
             tracing::error!(cause = %error, "reconcile.eviction_failed");
@@ -165,7 +165,7 @@ impl Reconcile {
         let shared = &self.0;
         let block = shared.chain.read_final_block().await;
         let block = block.map_err(|error| Error::internal("reading the final block", error))?;
-        // If one step fails, the other steps still run.
+        // If a step fails, the run continues with the remaining steps.
         let mut steps = Vec::new();
         if part.is_first() {
             steps.push(shared.reconcile_requested_settlements(&block, until).await);
@@ -177,7 +177,7 @@ impl Reconcile {
         steps.iter().for_each(Step::log_failure);
         let (run, failure) = steps.into_iter().fold(Step::new(), Step::combine).into_run();
         run.log_run();
-        // Outflows come last and do not affect the run's result, because no payment depends on them.
+        // Outflows are checked last, and a failed check does not fail the run, because no payment depends on outflows.
         if let Err(error) = shared.check_outflows(part.wallet_shard(), &block, until).await {
             tracing::error!(cause = %error, "outflows.failed");
         }
@@ -185,7 +185,7 @@ impl Reconcile {
     }
 }
 
-/// Returns the time until which work may be started.
+/// Returns the time after which the run starts no further work.
 fn last_start_time(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST_WRITES)).unwrap_or(now)

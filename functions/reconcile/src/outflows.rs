@@ -1,15 +1,15 @@
 //! Finds transfers out of the agents' wallets that belong to no settlement, which means that somebody else signs with
 //! the wallets' keys.
 //!
-//! The transfers of all wallets are searched together, block by block, at the depth of the watch. At this depth a
-//! payment in the block is usually confirmed, and its claim has the settlement's nonce. A held payment is found among
-//! the agent's settlements of that time.
+//! The transfers of all wallets are searched together, block by block, at the depth at which `watch.rs` checks blocks.
+//! At this depth a payment in the block is usually confirmed, and its claim has the settlement's nonce. A payment that
+//! is still held is found among the agent's settlements of that time.
 //!
 //! Invariants: the checkpoint advances only after all earlier transfers were matched with settlements or reported, so
-//! no block is left out if a run ends early. A reported outflow is stored, so it is reported once. A settlement matches
-//! an outflow if nonce, payee and amount are equal, or if the transfer was proven to be its payment at the
-//! confirmation. Blocks in which a wallet has more logs than the node returns are logged as errors and skipped, so that
-//! a flood on one wallet does not stop the search for others.
+//! no block is left out if a run ends early. A reported outflow is stored, so each outflow is reported once. A
+//! settlement matches an outflow if nonce, payee and amount are equal, or if the transfer was proven to be its payment
+//! at the confirmation. Blocks in which a wallet has more logs than the node returns are logged as errors and skipped,
+//! so that a flood of transfers from one wallet does not stop the search for other wallets.
 
 use crate::{
     Inner,
@@ -31,10 +31,11 @@ use tokio::time::Instant;
 const SEARCHING: &str = "searching for outflows";
 /// The number of blocks whose claims are read concurrently.
 const BLOCKS_AT_ONCE: usize = 32;
-/// The maximum time between the authorization of a settlement and the block of its payment: the longest validity plus
+/// The maximum time between the authorization of a settlement and the block with its payment: the longest validity plus
 /// the maximum clock difference.
 const LONGEST_HELD: Duration = Duration::from_secs_u32(3_600 + 3_600);
-/// The maximum time by which an authorization may seem later than its payment's block, because a clock is ahead.
+/// The maximum time by which an authorization may appear to be later than the block with its payment, because a
+/// function's clock is ahead.
 const CLOCKS_APART: Duration = Duration::from_secs_u32(3_600);
 
 /// An outflow, the agent whose wallet it left, and the time of its block.
@@ -46,22 +47,23 @@ struct UnexplainedOutflow {
 
 /// How the nonce of an outflow matches a settlement.
 enum Pays {
-    /// The outflow has the settlement's nonce.
+    /// The outflow has the nonce of the settlement.
     Surely(B256),
-    /// The settlement's nonce was derived with another key. This nonce has the stored prefix, and payee and amount
-    /// match.
+    /// The settlement's nonce was derived with another key. The outflow's nonce has the stored prefix, and its payee
+    /// and amount match.
     ByAnotherKey(B256),
 }
 
 impl Inner {
-    /// Compares transfers out of this part of the wallets, in the blocks that have become deep, with the settlements.
+    /// Checks whether each transfer out of these wallets belongs to a settlement, in the blocks that have become deep
+    /// enough.
     pub(crate) async fn check_outflows(
         self: &Arc<Self>,
         part: WalletPart,
         block: &FinalBlock,
         until: Instant,
     ) -> Result<()> {
-        // The depth of the watch (`watch.rs`).
+        // `watch.rs` checks blocks at the same depth.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Ok(());
@@ -70,14 +72,14 @@ impl Inner {
             return Ok(());
         }
         let Some(place) = self.ledger.read_outflow_checkpoint(part).await? else {
-            // A stack's first run is within a minute of its deployment.
+            // A stack's first run is within a minute of its deployment, so no earlier outflow is missed.
             return self.ledger.save_outflow_checkpoint(part, deep).await;
         };
         let mut first = place.saturating_add(1);
         if first > deep {
             return Ok(());
         }
-        // The wallets are read after the final block, so a wallet that is missing had no key in the last of these
+        // The wallets are read after the final block. So a wallet that is not in the result was created after these
         // blocks.
         let wallets = self.read_wallets(part).await?;
         let addresses: Vec<Address> = wallets.keys().copied().collect();
@@ -126,7 +128,6 @@ impl Inner {
         Ok(wallets)
     }
 
-    /// Returns the outflows that belong to no settlement; `None` if time ran out.
     async fn find_unexplained_outflows(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,
@@ -180,7 +181,7 @@ impl Inner {
         Ok(claimed)
     }
 
-    /// Returns the time of an outflow's block. Fails if the block is no longer on the chain.
+    /// Returns the time of an outflow's block. Fails if the block was replaced.
     async fn outflow_time(&self, outflow: &Outflow, times: &mut HashMap<u64, FinalBlock>) -> Result<Timestamp> {
         let number = outflow.block.number;
         let header = if let Some(header) = times.get(&number) {
@@ -197,7 +198,7 @@ impl Inner {
         Ok(header.at)
     }
 
-    /// Returns the nonces of outflows that are payments of the agent's settlements; `None` if time ran out.
+    /// Returns the nonces of the outflows that are payments of the agent's settlements. Returns `None` if time ran out.
     async fn find_explained_outflows(
         self: &Arc<Self>,
         agent: AgentId,
@@ -235,7 +236,8 @@ impl Inner {
                             released.push(settlement);
                         }
                     }
-                    // Nothing is concluded about a settlement whose nonce can't be derived, as in `batch.rs`.
+                    // The nonce of this settlement was derived with another key, so the chain proves nothing about the
+                    // settlement.
                     Some(Pays::ByAnotherKey(nonce)) => {
                         explained.insert(nonce);
                         tracing::error!(settlement.id = %settlement.id(), reason = "nonce_key_changed", "outflows.failed");
@@ -248,7 +250,7 @@ impl Inner {
                 break;
             }
         }
-        // A payment that is found after its release is counted again.
+        // The payment was found after its amount was released, so the amount is counted again.
         let reconciled = self.reconcile_settlements(released, block, Cause::Due, until).await;
         if reconciled.iter().any(ReconciledSettlement::has_failed) {
             return Err(Error::internal(
@@ -259,7 +261,7 @@ impl Inner {
         Ok(Some(explained))
     }
 
-    /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, the
+    /// Finds the settlement's payment among these outflows. If the settlement's nonce was derived with another key, its
     /// payment is the outflow whose nonce has the stored prefix.
     fn find_settlement_payment(&self, settlement: &Settlement, of_nonce: &HashMap<B256, &Outflow>) -> Option<Pays> {
         let terms = &settlement.terms;
@@ -274,8 +276,8 @@ impl Inner {
         found.map(|(nonce, _)| Pays::ByAnotherKey(*nonce))
     }
 
-    /// Reports an outflow unless its audit row exists. The line is logged before the row is written, so a run that is
-    /// killed in between logs the line again.
+    /// Reports an outflow unless its audit row already exists. The log line comes before the write, so a run that is
+    /// killed in between logs the outflow twice.
     async fn report_outflow(&self, unexplained: &UnexplainedOutflow) -> Result<()> {
         let UnexplainedOutflow { agent, outflow, at } = unexplained;
         let record = outflow.audit_record(*agent, *at);
@@ -299,7 +301,7 @@ impl Inner {
     }
 }
 
-/// Logs blocks that were skipped because the node does not return all of the wallet's logs.
+/// Logs the blocks that were skipped because the node does not return all logs of a wallet.
 fn log_unsearched_blocks(wallets: &BTreeMap<Address, AgentId>, unsearched: &UnsearchedBlocks) {
     let UnsearchedBlocks { wallet, first, last } = unsearched;
     tracing::error!(

@@ -4,7 +4,7 @@ use purser_domain::{Error, Result};
 use purser_store::{PARTITIONS, WalletPart};
 use serde_json::Value;
 
-/// One of several equal parts of the hold index and of the wallets.
+/// One of several equal parts of the hold index and the wallets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     index: u8,
@@ -15,14 +15,14 @@ impl Part {
     /// All holds and wallets.
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
-    /// Returns part `index`, counted from 0, of `new` parts; `None` unless `new` divides the number of index partitions.
+    /// Returns part `index`, counted from 0, of `of` parts; `None` unless `of` divides the number of index partitions.
     pub fn new(index: u64, of: u64) -> Option<Self> {
         let (index, of) = (u8::try_from(index).ok()?, u8::try_from(of).ok()?);
         let is_divisor = PARTITIONS.checked_rem(of)? == 0;
         (is_divisor && index < of).then_some(Self { index, of })
     }
 
-    /// Returns the part that the event names by `part` and `new`. Without these fields, returns the whole.
+    /// Returns the part that the event names by `part` and `of`. Without these fields, returns the whole.
     pub fn from_event(event: &Value) -> Result<Self> {
         match (event.get("part"), event.get("of")) {
             (None, None) => Ok(Self::WHOLE),
@@ -34,7 +34,7 @@ impl Part {
         }
     }
 
-    /// Whether this is the first part, which also does the work that is not divided.
+    /// Whether this is the first part. Its run also does the work that is not divided into parts.
     pub(crate) const fn is_first(self) -> bool {
         self.index == 0
     }

@@ -1,4 +1,4 @@
-//! Settlements, in any state, whose reconciliation an operator requested.
+//! Reconciles settlements, in any state, because an operator requested it.
 
 use crate::{Inner, batch::Cause, run::Step};
 use purser_domain::{AgentId, FinalBlock, Result, Settlement, SettlementId};
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 impl Inner {
-    /// Reconciles the requested settlements. A request stays until its settlement was reconciled without a failure, or
-    /// does not exist.
+    /// Reconciles the requested settlements. A request is removed when its settlement was reconciled without a failure,
+    /// or does not exist.
     pub(crate) async fn reconcile_requested_settlements(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
         let mut step = Step::new();
         let requests = match self.ledger.read_reconcile_requests().await {
@@ -26,8 +26,8 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return step.mark_failed(error),
         };
-        // If a settlement is unreadable, its request can't be distinguished from a request for a settlement that does
-        // not exist, so no request is removed because its settlement is missing.
+        // An unreadable settlement can't be distinguished from a missing settlement. So if a settlement is unreadable,
+        // no request is removed because of a missing settlement.
         let are_all_readable = found.iter().all(Result::is_ok);
         let settlements = step.collect_readable(found);
         let mut kept: HashSet<SettlementId> = if are_all_readable {

@@ -2,7 +2,7 @@
 
 use purser_domain::{Duration as Length, Error, Result};
 
-/// The outcome of reconciling one settlement, with a name for the log and the metrics.
+/// The outcome of reconciling one settlement. Log lines and metrics contain the outcome's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The payment is confirmed.
@@ -15,9 +15,9 @@ pub enum Outcome {
     BlockChanged,
     /// The chain can't decide yet.
     NotYet,
-    /// The stored state is still correct.
+    /// The settlement's stored state is still correct.
     Unchanged,
-    /// The settlement was changed concurrently.
+    /// Another process changed the settlement concurrently.
     Superseded,
     /// The authorization was used, but the transaction was not found.
     Untraced,
@@ -58,8 +58,8 @@ impl Outcome {
         }
     }
 
-    /// Whether a hold with this outcome still waits for the chain. A hold whose payment the chain contradicts waits for
-    /// an operator instead.
+    /// Whether a hold with this outcome still waits for the chain. If the chain contradicts the payment, the hold waits
+    /// for an operator instead.
     pub(crate) const fn waits_for_chain(self) -> bool {
         match self {
             Self::NotYet | Self::Untraced | Self::Failed => true,
@@ -78,7 +78,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     outcomes: Vec<Outcome>,
-    /// The time from the `validBefore` of the oldest waiting hold to the final block.
+    /// The time from the `validBefore` of the oldest waiting hold to the time of the final block.
     pub lag: Length,
     /// The number of due holds that still wait for the chain.
     pub waiting: usize,
@@ -112,7 +112,7 @@ impl Run {
     }
 }
 
-/// The result of a step of a run. A failed step has the results from before its failure.
+/// The result of a step of a run. The result of a failed step has the outcomes from before the failure.
 #[derive(Debug)]
 pub(crate) struct Step {
     run: Run,
@@ -139,7 +139,7 @@ impl Step {
         self
     }
 
-    /// Marks the step as failed and incomplete. The first error is kept.
+    /// Marks the step as failed and incomplete. If the step already failed, the first error is kept.
     pub(crate) fn mark_failed(mut self, error: Error) -> Self {
         self.error = self.error.or(Some(error));
         self.mark_incomplete()
@@ -161,14 +161,14 @@ impl Step {
         self
     }
 
-    /// Adds a hold that waits for the chain and has been due for `overdue`.
+    /// Adds a hold that waits for the chain. `overdue` is how long the hold has been due.
     pub(crate) fn with_overdue_hold(mut self, overdue: Length) -> Self {
         self.run.waiting = self.run.waiting.saturating_add(1);
         self.run.lag = self.run.lag.max(overdue);
         self
     }
 
-    /// Returns the readable rows. Unreadable rows are logged and count as failed.
+    /// Returns the readable rows. Each unreadable row is logged and counted as failed.
     pub(crate) fn collect_readable<T>(&mut self, rows: impl IntoIterator<Item = Result<T>>) -> Vec<T> {
         let mut read = Vec::new();
         for row in rows {
@@ -195,12 +195,12 @@ impl Step {
         }
     }
 
-    /// Whether the step left nothing to do.
+    /// Whether the step left no work for the next run.
     pub(crate) const fn is_complete(&self) -> bool {
         self.run.is_complete
     }
 
-    /// Converts the only step of a run to the run's result, with the error of a failed step.
+    /// Converts the only step of a run to the run's result, with the step's error if the step failed.
     pub(crate) fn into_run(self) -> (Run, Option<Error>) {
         (self.run, self.error)
     }

@@ -12,13 +12,13 @@ pub(crate) struct Settings {
     pub(crate) nonce_key_secret: String,
     pub(crate) rpc_url_secret: String,
     pub(crate) finality: Finality,
-    /// The depth at which a block with confirmations is checked again. A value below finality has the same effect as
-    /// finality.
+    /// The depth at which a block with confirmations is checked again. A value below the depth of final blocks has the
+    /// same effect as that depth.
     pub(crate) watch: u64,
     /// The maximum number of settlements that one run reconciles.
     pub(crate) most: u32,
-    /// The maximum number of blocks that one log search covers. If the node rejects a range, smaller ranges are
-    /// searched.
+    /// The maximum number of blocks that one log search covers. If the node rejects the range, the search is repeated
+    /// with smaller ranges.
     pub(crate) log_range: u64,
     /// A wallet below this balance is low. At zero, no wallet is low.
     pub(crate) low_wallet: Amount,
@@ -46,7 +46,6 @@ impl Settings {
 }
 
 fn low_wallet_limit(env: &mut Env) -> Amount {
-    // Five dollars.
     let units = env.parse_number("LOW_WALLET_UNITS", 5_000_000, 0..=Amount::MAX.units());
     Amount::from_units(units).unwrap_or(Amount::MAX)
 }

@@ -2,7 +2,7 @@
 //! stored level.
 //!
 //! Invariants: a wallet keeps its level if the node can't read its balance, or if two endpoints disagree about the
-//! balance. Nothing is written without a change. The next run continues a comparison that was cut off.
+//! balance. Nothing is written without a change. If a run is interrupted, the next run continues.
 //!
 //! Not in this file: the definition of a low wallet (`shared/domain/src/policy/wallet_level.rs`), and the event, which
 //! `functions/events` creates from the row.
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// The number of balances that are read before changes are written.
 const AT_ONCE: usize = 500;
 
-/// A wallet with its level before and after.
+/// A wallet's level before and after a check.
 struct LevelChange {
     agent: AgentId,
     wallet: Address,
@@ -27,7 +27,7 @@ struct LevelChange {
 }
 
 impl Inner {
-    /// Compares the balances of all wallets, as far as time permits.
+    /// Compares the balances of all wallets with their limits, until the time is up.
     pub(crate) async fn check_all_wallet_levels(&self, until: Instant) -> Result<()> {
         if self.low_wallet.is_zero() {
             return Ok(());
@@ -59,8 +59,8 @@ impl Inner {
         self.ledger.save_wallet_level_checkpoint(next).await
     }
 
-    /// Compares the balances of these wallets and writes the changed levels. Returns the number of wallets whose
-    /// balance is unknown.
+    /// Compares the balances of these wallets with their limits, and writes the changed levels. Returns the number of
+    /// wallets whose balance is unknown.
     async fn check_wallet_levels(
         &self,
         wallets: &[(AgentId, Address)],
@@ -89,7 +89,7 @@ impl Inner {
             let LevelChange {
                 agent, before, level, ..
             } = one;
-            // If the row was written concurrently, the other run has published the change.
+            // If another run wrote the row concurrently, the other run has published the change.
             if self.ledger.put_wallet_level(agent, before.as_ref(), &level).await? {
                 tracing::info!(agent.id = %agent, low = level.is_low, balance_units = %level.balance, "wallet.changed");
             }
@@ -133,8 +133,8 @@ impl Inner {
         Ok(wallets)
     }
 
-    /// Reads all levels. An unreadable row is not overwritten, because the write for its wallet requires that no row
-    /// exists.
+    /// Reads the levels of all wallets. The level of an unreadable row is missing in the result, and the row is not
+    /// overwritten, because the write for its wallet requires that no row exists.
     async fn read_all_levels(&self) -> Result<HashMap<AgentId, WalletLevel>> {
         let mut levels = HashMap::new();
         for level in self.ledger.read_wallet_levels().await? {

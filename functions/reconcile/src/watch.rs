@@ -4,8 +4,8 @@
 //!
 //! Invariants: blocks are checked in order, and the checkpoint advances only after every earlier block was still on the
 //! chain or all its confirmations were reconciled. No block is left out if a run ends early. A claim is removed only
-//! after its settlement no longer depends on it. A confirmation that the chain contradicts, or that is unreadable, is
-//! reported and stays with its claim until an operator acts.
+//! after no settlement depends on the claim. If the chain contradicts a confirmation, or a confirmation is unreadable,
+//! the problem is reported, and confirmation and claim stay until an operator acts.
 
 use crate::{
     Inner,
@@ -29,36 +29,36 @@ const BLOCKS_AT_ONCE: usize = 32;
 /// The number of concurrent calls to the node.
 const NODE_CALLS_AT_ONCE: usize = 8;
 
-/// The claims in a block, and the block with the same number that is on the chain.
+/// The claims in a block, and the block that is now on the chain at the same height.
 struct BlockClaims {
     number: u64,
     claims: Vec<StoredClaim>,
     on_chain: Result<Option<BlockId>, ChainError>,
 }
 
-/// What became of a confirmation whose block is no longer on the chain.
+/// What happened to a confirmation whose block is no longer on the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnsupportedResult {
     /// The confirmation was reverted or moved to another block, so nothing depends on its claim.
     Ended,
     /// The settlement stays confirmed, and the problem was reported.
     Kept,
-    /// The next run checks the confirmation again.
+    /// The confirmation could not be decided, so the next run checks the confirmation again.
     Open,
 }
 
 impl Inner {
     /// Checks the blocks that have become deep since the last run.
     pub(crate) async fn recheck_deep_blocks(self: &Arc<Self>, block: &FinalBlock, until: Instant) -> Step {
-        // The final block has the depth `confirmations`, and each block below it is one deeper.
+        // `confirmations` is the depth of the final block, and each block below the final block is one deeper.
         let below = self.watch.saturating_sub(self.confirmations);
         let Some(deep) = block.number.checked_sub(below) else {
             return Step::new();
         };
         let checked = match self.ledger.read_checked_block().await {
             Ok(Some(checked)) => checked,
-            // A stack's first run is within a minute of its deployment. If it is later, earlier confirmations are not
-            // watched.
+            // A stack's first run is within a minute of its deployment. If the first run is later, confirmations from
+            // before the run are not checked again.
             Ok(None) => return self.save_checked_block(Step::new(), deep).await,
             Err(error) => return Step::new().mark_failed(error),
         };
@@ -75,8 +75,8 @@ impl Inner {
                 let below = claimed.number.saturating_sub(1);
                 step = step.combine(self.recheck_block(claimed, block, until).await);
                 if !step.is_complete() {
-                    // The next run starts here, so even a node that allows few calls per minute gets through all
-                    // blocks.
+                    // The next run starts at this block, so the checks progress even if the node allows few calls per
+                    // minute.
                     return self.save_checked_block(step, below).await;
                 }
             }
@@ -128,8 +128,8 @@ impl Inner {
         Ok(claimed)
     }
 
-    /// Reconciles the confirmations in a block that is no longer on the chain. The step is incomplete if the next run
-    /// has to check the block again.
+    /// Reconciles the confirmations in a block that is no longer on the chain. If the next run must check the block
+    /// again, the step is incomplete.
     async fn recheck_block(self: &Arc<Self>, claimed: BlockClaims, block: &FinalBlock, until: Instant) -> Step {
         let BlockClaims {
             number,
@@ -152,7 +152,7 @@ impl Inner {
         if Instant::now() > until {
             return step.mark_incomplete();
         }
-        // A settlement may have two claims in a block.
+        // A settlement may have two claims in a block, but is reconciled once.
         let wanted: BTreeSet<(AgentId, SettlementId)> =
             gone.iter().map(|claim| (claim.agent, claim.settlement)).collect();
         let found = match self
@@ -185,7 +185,7 @@ impl Inner {
         }
         for claim in gone.iter().filter(|claim| ended.contains(&claim.settlement)) {
             match self.ledger.remove_claim(claim).await {
-                // Another process, which read the chain earlier, has confirmed the settlement meanwhile.
+                // Another process, which read the chain earlier, has confirmed the settlement in the meantime.
                 Ok(is_removed) => are_done &= is_removed,
                 Err(error) => return step.mark_failed(error),
             }
@@ -198,7 +198,7 @@ impl Inner {
     }
 }
 
-/// Runs all futures, at most `limit` at a time, and returns their results. Fails if a task panicked.
+/// Runs all futures, at most `limit` at a time, and returns their results. Fails if the task of a future panicked.
 pub(crate) async fn run_concurrently<T: Send + 'static>(
     limit: usize,
     count: usize,
@@ -211,9 +211,9 @@ pub(crate) async fn run_concurrently<T: Send + 'static>(
     Err(Error::internal("looking at blocks", "a look was cut off"))
 }
 
-/// Returns what became of a confirmation, from the outcome of reconciling it.
+/// Classifies what happened to a confirmation whose block was replaced.
 fn classify_unsupported(reconciled: &ReconciledSettlement) -> UnsupportedResult {
-    // After the revert, the settlement is held and reconciled like any other.
+    // After the revert, the settlement is held and is reconciled like any other hold.
     if reconciled.outcomes.contains(&Outcome::ConfirmationReverted) {
         return UnsupportedResult::Ended;
     }
@@ -234,8 +234,8 @@ fn classify_unsupported(reconciled: &ReconciledSettlement) -> UnsupportedResult 
     }
 }
 
-/// Whether one of these claims is the claim by which the settlement is confirmed. The settlement may have been
-/// confirmed in another block since.
+/// Whether the settlement is still confirmed by one of these claims. If not, the settlement was confirmed in another
+/// block in the meantime.
 fn was_confirmed_by(settlement: &Settlement, number: u64, claims: &[StoredClaim]) -> bool {
     let SettlementState::Confirmed {
         tx_hash, block_number, ..

@@ -1,4 +1,4 @@
-//! Before a release or a revert, every endpoint of the node has to lead to the same decision.
+//! Checks, before a release or a revert, that every endpoint of the node leads to the same decision.
 
 use crate::Inner;
 use purser_chain::Authorization;
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 type Known = (Settlement, Authorization);
 
 impl Inner {
-    /// Replaces each state by unknown if a release or a revert would follow from the state and another endpoint
-    /// disagrees. With one endpoint, all states stay.
+    /// Replaces a state by `None` if a release or a revert follows from the state and another endpoint disagrees. With
+    /// one endpoint, all states stay.
     pub(crate) async fn confirm_states_with_witnesses(
         &self,
         known: &[Known],
@@ -35,7 +35,7 @@ impl Inner {
                 .await;
             for ((of, undoes, state), told) in asked.into_iter().zip(told) {
                 if told.and_then(|told| release_or_revert(of, block, &told)) != Some(undoes) {
-                    // An endpoint that was not called in time does not contradict.
+                    // An endpoint that was called too late is not a disagreement.
                     if Instant::now() <= until {
                         tracing::warn!(settlement.id = %of.0.id(), "rpc.disagreed");
                     }
@@ -47,7 +47,7 @@ impl Inner {
     }
 }
 
-/// Returns the decision that follows from this state, if the decision is a release or a revert.
+/// Returns the decision that follows from this state, but only if the decision is a release or a revert.
 fn release_or_revert(
     (settlement, authorization): &Known,
     block: &FinalBlock,
