@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// Accept an operation's delayed change (`next`).
 ///
 /// The catalog shows the change immediately. Agents can pay the new payee or price from `paid_from`, by default one
-/// hour later. This second delay cannot be shortened. The operator who requested the change cannot accept it.
+/// hour later. No operator can shorten this second delay. The operator who requested the change cannot accept the
+/// change.
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
     params(

@@ -1,8 +1,8 @@
-//! The audit log of operators' actions. An update and its audit row are written together. A rejected action gets a row
-//! of its own.
+//! The audit log of operators' actions. An update and its audit row are written together. A rejected action gets an
+//! audit row of its own.
 //!
-//! A request that is unreadable, or that names an unknown object, gets no audit row. A request that fails because of
-//! the service gets no row either, but its retry does.
+//! A request that is unreadable, or that names an unknown object, gets no audit row. Neither does a request that fails
+//! because of an internal error, but the retry of the request does.
 
 use crate::Operators;
 use purser_api::{Operator, rejection_for_audit};
@@ -10,13 +10,13 @@ use purser_domain::{Act, AuditChanges, AuditOutcome, AuditRecord, AuditRejection
 use purser_store::AuditEntry;
 
 impl Operators {
-    /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
+    /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
     pub(crate) fn audit_entry(&self, operator: &Operator, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(operator, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))
     }
 
-    /// Like [`Self::audit_entry`], and also adds the row to the owner's audit log.
+    /// Builds the audit row like [`Self::audit_entry`], and also adds the row to the owner's audit log.
     pub(crate) fn audit_entry_for_owner(
         &self,
         operator: &Operator,
@@ -27,7 +27,7 @@ impl Operators {
         Ok(self.audit_entry(operator, act, changes)?.with_copy_for_user(owner))
     }
 
-    /// Runs an action and returns its result. If the action is rejected, writes an audit row.
+    /// Runs an action and returns its result. Writes an audit row if the action is rejected.
     pub(crate) async fn audit_rejection<T>(
         &self,
         operator: &Operator,
@@ -42,7 +42,7 @@ impl Operators {
         self.audit.audit_rejection(work, refused).await
     }
 
-    /// Writes the audit row of an action that was rejected without an error value.
+    /// Writes the audit row of a rejected action that returned no error.
     pub(crate) async fn record_rejection(&self, operator: &Operator, act: &Act, refusal: AuditRejection) -> Result<()> {
         let record = self.audit_record(operator, act, AuditOutcome::Refused(refusal))?;
         self.audit.add_row(&record).await

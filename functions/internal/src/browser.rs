@@ -1,7 +1,8 @@
 //! The operators who may act in a browser. The deployment's configuration maps users to registered operators.
 //!
 //! Invariants: a user is at most one operator and acts under that operator's name, so no user can act as two operators.
-//! An operator who is removed from the token secret can no longer act in a browser either.
+//! If an operator is removed from the secret with the operators' tokens, the operator can no longer act in a browser
+//! either.
 
 use crate::Operators;
 use purser_api::{BrowserAct, Env, Operator};
@@ -82,7 +83,7 @@ mod tests {
             (String::new(), Some(0)),
             (format!("ann={ann}"), Some(1)),
             (format!(" ann={ann}, bob={bob},"), Some(2)),
-            // Two users can be the same operator.
+            // Two users can act as the same operator.
             (format!("ann={ann},ann={bob}"), Some(2)),
             (format!("ann={ann},bob={ann}"), None),
             (format!("browser:ann={ann}"), None),

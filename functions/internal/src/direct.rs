@@ -13,7 +13,7 @@ use purser_domain::{
 };
 use std::sync::Arc;
 
-/// Handles a request from `people`. IAM permits no other function to invoke this route.
+/// Handles a request from `people`. IAM lets no other function invoke this route.
 pub(crate) async fn handle_browser_act(
     State(operators): State<Arc<Operators>>,
     Direct(asked): Direct<BrowserAct>,
@@ -99,7 +99,7 @@ const fn expected_version(at: OperationAt) -> Precondition {
     Precondition::Version(at.version)
 }
 
-/// Returns whether the price change awaits a second operator.
+/// Returns whether the price change needs a second operator, for the response.
 fn price_change_response(service: &Service, at: OperationAt) -> OperatorResponse {
     let mut operations = service.operations.iter();
     let operation = operations.find(|one| one.id == at.operation());

@@ -14,11 +14,10 @@ use purser_store::{Backoff, StoreServiceResult};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The maximum time that an update waits until the catalog object (`shared/store/src/catalog/object.rs`) is written, so
-/// that the response is not late. If writing the object takes longer, the next update or list request writes it.
+/// How long an update waits until the catalog object (`shared/store/src/catalog/object.rs`) is written, so that the
+/// response is not late. If writing takes longer, the next update or list request writes the object.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The change that an update makes.
 pub(crate) enum Change {
     /// Write this service. A new price or payee may be delayed.
     Write(Box<Service>),
@@ -26,11 +25,10 @@ pub(crate) enum Change {
     Accept(OperationUuid),
 }
 
-/// The result of an update.
 pub(crate) enum EditResult {
     /// The service was created.
     Created(Service),
-    /// The service that is now stored.
+    /// The stored service after the update.
     Present(Service),
 }
 
@@ -43,8 +41,8 @@ impl EditResult {
 }
 
 impl Operators {
-    /// Applies `change` to the stored service, which is `None` if the service does not exist, and writes the result.
-    /// `condition` is the expected version. If nothing changes, nothing is written.
+    /// Applies `change` to the stored service (`None` if the service does not exist), and writes the result if anything
+    /// changed. `condition` is the expected version.
     pub(crate) async fn update_service(
         &self,
         operator: &Operator,
@@ -110,14 +108,14 @@ impl Operators {
                     });
                 }
                 StoreServiceResult::SlugTaken { by } => return Err(ErrorKind::SlugTaken { service: by }.into()),
-                // Retries if the update is for any version. If the update is for one version, the next attempt returns
-                // the conflict with the current version.
+                // An update that names no version is tried again. For an update that names a version, the next attempt
+                // returns the conflict with the current version.
                 StoreServiceResult::Changed { .. } => backoff.wait_for_retry().await?,
             }
         }
     }
 
-    /// Returns the service to write, in which new prices and payees are delayed where a delay is required.
+    /// Returns the service to write. A new price or payee is delayed if a delay is required.
     async fn delay_payment_changes(
         &self,
         operator: &Operator,
@@ -140,8 +138,8 @@ impl Operators {
         Ok(edit.apply(stored, written))
     }
 
-    /// Writes the catalog object again if the object does not have the table's version. The update is already
-    /// committed, so a failure is not reported to the caller: readers scan the table until the object is written.
+    /// Writes the catalog object again if the object is older than the table. The update is already committed, so a
+    /// failure is only logged. Readers scan the table until the object is written.
     pub(crate) async fn refresh_catalog_object(&self) {
         match timeout(OBJECT_PATIENCE, self.catalog.store_object()).await {
             Ok(Ok(_)) => {}
@@ -155,7 +153,8 @@ impl Operators {
         self.service_response_after_acceptance(service, None).await
     }
 
-    /// Like [`Operators::service_response`], immediately after the change of operation `accepted` was accepted.
+    /// Builds the response like [`Operators::service_response`], right after the change of operation `accepted` was
+    /// accepted.
     pub(crate) async fn service_response_after_acceptance(
         &self,
         service: &Service,
@@ -165,7 +164,8 @@ impl Operators {
         self.service_response_with_probes(service, &record, accepted).await
     }
 
-    /// Like [`Operators::service_response_after_acceptance`], with probe results that were already read.
+    /// Builds the response like [`Operators::service_response_after_acceptance`], with probe results that were already
+    /// read.
     pub(crate) async fn service_response_with_probes(
         &self,
         service: &Service,
@@ -181,8 +181,8 @@ impl Operators {
     }
 }
 
-/// Returns the service in which the operation's delayed price and payee are active. The error is `not_found` if no
-/// change is delayed.
+/// Returns the service with the operation's delayed price and payee in effect. The error is `not_found` if no change is
+/// delayed.
 fn apply_delayed_change(
     operator: &OperatorName,
     stored: Option<&Service>,
@@ -198,8 +198,9 @@ fn apply_delayed_change(
         })
 }
 
-/// Logs each operation whose payee or price an operator changed, with old and new values. `from` is the time at which a
-/// delayed change becomes active. `asked_by` is the operator whose change was accepted.
+/// Logs each operation whose payee or price changed, with the old and the new values. `from` is the time at which a
+/// delayed change takes effect. `asked_by` is the operator who requested the change, if another operator accepted the
+/// change.
 fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after: &Service, now: Timestamp) {
     const NOTHING: Pricing<'_> = Pricing {
         price_model: "",
@@ -247,7 +248,7 @@ fn log_payment_changes(operator: &OperatorName, before: Option<&Service>, after:
     }
 }
 
-/// Returns the version in `If-Match`. Rejects `*`, because the version identifies the change.
+/// Returns the version in `If-Match`. Rejects `*`, because the operator confirms a specific change.
 pub(crate) fn require_exact_version(if_match: IfMatch) -> Result<Precondition> {
     match if_match.into_precondition()? {
         Precondition::Any => Err(Error::invalid(vec![ValidationError::at_path(
@@ -258,10 +259,10 @@ pub(crate) fn require_exact_version(if_match: IfMatch) -> Result<Precondition> {
     }
 }
 
-/// The condition of an update.
+/// The condition of an update on the stored service.
 #[derive(Clone, Copy)]
 pub(crate) enum Condition {
-    /// The service must exist with this version.
+    /// The service must exist and must have this version.
     Existing(Precondition),
     /// An upsert. `If-Match` is required if the service exists, and may be absent if the service does not exist.
     Upsert(Option<Precondition>),
@@ -285,14 +286,14 @@ impl Condition {
             }
             (Self::Upsert(None), Some(_)) => Err(ErrorKind::VersionRequired.into()),
             (Self::Upsert(None), None) => Ok(()),
-            // RFC 9110 §13.1.1: `*` is false for a resource that does not exist.
+            // `*` matches no resource that does not exist (RFC 9110 §13.1.1).
             (Self::Upsert(Some(Precondition::Any)), None) => Err(ErrorKind::VersionConflict { version: 0 }.into()),
             (Self::Upsert(Some(precondition @ Precondition::Version(_))), None) => precondition.check_version(0),
         }
     }
 }
 
-/// Wraps a change of a service that must exist.
+/// Wraps a change so that it fails if the service does not exist.
 pub(crate) fn require_existing_service(
     change: impl Fn(&Service) -> Service,
 ) -> impl Fn(Option<&Service>) -> Result<Change, Error> {

@@ -15,9 +15,9 @@ use purser_domain::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The maximum number of operations. A DynamoDB item can have 400 KB. The fixed-length fields of 200 operations take up
-/// to 66 KB (330 bytes each, including names), and their delayed changes up to 60 KB. With 192 KiB for all other text,
-/// a sixth of the item remains free.
+/// The maximum number of operations. A DynamoDB item has at most 400 KB. The fixed-length fields of 200 operations take
+/// up to 66 KB (330 bytes each, including names), and their delayed changes up to 60 KB. With 192 KiB for all other
+/// text, a sixth of the item remains free.
 const MAX_OPERATIONS: usize = 200;
 const MAX_TEXT_BYTES: usize = 192 * 1024;
 
@@ -27,7 +27,7 @@ const MAX_URL_BYTES: usize = 2_048;
 const SCHEME: &str = "exact";
 
 purser_api::body! {
-    /// A whole catalog service. Unknown fields are rejected.
+    /// A complete catalog service. Unknown fields are rejected.
     pub(crate) struct Entry as "InternalServiceBody" {
         /// The service's slug: lower-case letters, digits, `-` and `_`. Unique in the catalog.
         slug: Str<ServiceSlug> = {"example": "lab-weather"},
@@ -37,13 +37,12 @@ purser_api::body! {
         logo_url: Option<WebAddress>,
         /// The category: `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
         category: Str<Category>,
-        /// Where the entry comes from.
+        /// The source of the service's data.
         source: Text<32>,
         /// The trust status: `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, the
-        /// stored value is kept. The default for a new service is `listed`.
+        /// stored value is kept, or `listed` for a new service.
         trust_status: Option<TrustStatus> = {"example": "listed"},
-        /// Whether agents may use the service. If absent, the stored value is kept. The default for a new service is
-        /// false.
+        /// Whether agents may use the service. If absent, the stored value is kept, or false for a new service.
         curated: Option<bool>,
         operations: Operations,
     }
@@ -61,7 +60,7 @@ purser_api::body! {
         method: Str<HttpMethod>,
         /// The provider's URL. Whole path segments can be parameters: `https://api.example/v1/companies/{id}`.
         endpoint: Template,
-        /// The operation's category, which is one of the service categories.
+        /// The operation's category. The values are the same as for a service.
         category: Str<Category>,
         execution: Text<32> = {"example": "sync"},
         price_model: Text<32> = {"example": "fixed"},
@@ -79,8 +78,8 @@ purser_api::body! {
         /// stored value is kept. If null, the value is derived from the category and the slug: `scrape`, and words that
         /// begin with `scrape`, `scraping` or `crawl`.
         fetches_target: Nullable<bool>,
-        /// The payment for calls. Null if calls cannot be paid. If absent, the stored payment is kept. If additionally
-        /// `price_model` and `max_price_units` equal the values in `next`, the delayed change is also kept.
+        /// The payment for calls. Null if calls cannot be paid. If absent, the stored payment is kept. A delayed change
+        /// (`next`) is also kept, if `price_model` and `max_price_units` equal the values in `next`.
         payment: Nullable<PaymentEntry>,
     }
 }
@@ -100,7 +99,7 @@ purser_api::body! {
 }
 
 impl Entry {
-    /// Parses a request body. The error contains all validation errors.
+    /// Parses a request body. The error has all validation errors.
     pub(crate) fn parse_complete(body: &Value) -> Result<Self> {
         let entry = Self::parse(body)?;
         let text_bytes = entry.total_text_bytes();
@@ -112,7 +111,7 @@ impl Entry {
         problems.finish(Some(entry))
     }
 
-    /// Rejects endpoints to which calls may not carry a payment on this network. The error lists each of these
+    /// Rejects endpoints that must not be called with a payment on this network. The error lists all of these
     /// endpoints.
     pub(crate) fn check_endpoints(&self, network: Network) -> Result<()> {
         let operations = self.operations.0.iter().enumerate();
@@ -130,7 +129,7 @@ impl Entry {
         }
     }
 
-    /// Builds the service that replaces the stored service. Delays for new prices and payees are decided later.
+    /// Builds the service that replaces the stored service. Whether a new price or payee is delayed is decided later.
     pub(crate) fn into_service(self, id: ServiceId, stored: Option<&Service>) -> Service {
         let operations = self.operations.0.into_iter();
         Service {
@@ -169,7 +168,7 @@ impl Entry {
                 operation.endpoint.0.as_str().len(),
                 operation.execution.0.len(),
                 operation.price_model.0.len(),
-                // An absent descriptor is stored as `{}`.
+                // An absent descriptor is stored as `{}`, which has two bytes.
                 operation.params.as_ref().map_or(2, |params| params.0.to_string().len()),
             ]
         });
@@ -202,14 +201,14 @@ impl OperationEntry {
         operation.fetches_target = match self.fetches_target {
             Nullable::Value(fetches) => Some(fetches),
             Nullable::Null => None,
-            // An update without this field must not remove the protection.
+            // An update that omits this field must not remove the protection against other hosts.
             Nullable::Absent => before.and_then(|before| before.fetches_target),
         };
         match self.payment {
             Nullable::Value(payment) => operation.payment = Some(payment.into()),
             Nullable::Null => {}
-            // An update without a payment must not undo a payment that was set from a probe result, or a delayed
-            // payment.
+            // An update without a payment must not undo a payment that an operator set from a probe result, or a
+            // delayed payment.
             Nullable::Absent => {
                 operation.payment = before.and_then(|before| before.payment.clone());
                 let next = before.and_then(|before| before.next.clone());
@@ -241,7 +240,7 @@ impl From<PaymentEntry> for CatalogPayment {
     }
 }
 
-/// A service's operations: at most [`MAX_OPERATIONS`], with unique ids and slugs.
+/// A service's operations: at most [`MAX_OPERATIONS`], and no id or slug occurs twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operations(Vec<OperationEntry>);
 
@@ -279,7 +278,7 @@ impl Member for Operations {
     }
 }
 
-/// A field that must be a JSON string, whose text is then parsed as `T`.
+/// A field that must be a JSON string. The string is parsed as `T`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Str<T>(T);
 
@@ -298,7 +297,7 @@ fn require_string(value: &Value) -> Result<&str, String> {
 }
 
 field! {
-    /// A web address without user name or password, because these could make a host look like a different host.
+    /// A web address without user name and password, because these could disguise the host.
     pub(crate) struct WebAddress(Url):
     |value| {
         parse_web_url(require_string(value)?)
@@ -370,8 +369,8 @@ field! {
 }
 
 field! {
-    /// An address that can receive money. The token contract's own address is rejected, because money that is sent to
-    /// it is lost.
+    /// An address that can receive money. The token contract's own address is rejected, because money that is sent
+    /// there is lost.
     pub(crate) struct Payee(Address):
     |value| {
         let address = parse_address(require_string(value)?).map_err(|error| error.to_string())?;
@@ -440,7 +439,7 @@ mod tests {
         assert_eq!(problems[0].path, "/operations/1/endpoint");
     }
 
-    /// Returns the body with `value` at a JSON pointer. `None` removes the field.
+    /// Returns the body with `value` at the JSON pointer `pointer`. If `value` is `None`, the field is removed.
     fn with(pointer: &str, value: Option<Value>) -> Value {
         let mut body = body();
         let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -744,7 +743,6 @@ mod tests {
         assert_eq!(said(Some(Value::Null), Some(&stored)), None);
     }
 
-    /// `trust_status` and `curated` are separate fields, and each can be changed without the other.
     #[test]
     fn omitted_trust_fields_keep_their_stored_values() {
         let stored = Service {

@@ -1,7 +1,7 @@
 //! Operator freezes: of one agent, of all agents of an owner, or of the whole deployment. Each freeze has a reason that
 //! affected users see, and applies to every decision that starts after the response. Only operators can end a freeze.
 //! In a browser, an operator cannot end a freeze that was set with a token (`FreezeChange`), because a compromised
-//! `people` function must not be able to undo the operators' response to the compromise.
+//! `people` function must not be able to end a freeze that responds to the compromise.
 //!
 //! Each response lists all freezes, so that an operator sees the complete state.
 
@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 purser_api::body! {
     /// The reason for a freeze.
     pub(crate) struct FreezeBody {
-        /// The reason, which owners of frozen agents see. Surrounding white space is removed.
+        /// The reason, which owners of frozen agents see. White space at the start and the end is removed.
         reason: OperatorReason = {"example": "reported stolen"},
     }
 }
@@ -36,14 +36,14 @@ pub(crate) struct FreezeView {
     /// The frozen agent. Null unless `scope` is `agent`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     agent_id: Option<String>,
-    /// The owner whose agents are frozen. For a frozen agent, its current owner. Null for the deployment.
+    /// The owner whose agents are frozen. If `scope` is `agent`, the agent's current owner. Null for the deployment.
     #[schema(required)]
     owner: Option<String>,
     reason: String,
-    /// The operator who set the freeze: `browser:<name>` if the operator acted in the browser.
+    /// The operator who set the freeze: `browser:<name>` if the operator acted in a browser.
     operator: String,
-    /// The operator who requested the end in the browser, which a second operator must confirm. Null without such a
-    /// request.
+    /// The operator who requested the end of the freeze in a browser. A second operator must confirm the request. Null
+    /// if nobody requested the end.
     #[schema(required)]
     end_requested_by: Option<String>,
     #[schema(format = DateTime)]
@@ -100,7 +100,6 @@ impl Operators {
         self.freeze_list_response().await
     }
 
-    /// Freezes a target, which must exist.
     pub(crate) async fn begin_freeze(
         &self,
         operator: &Operator,
@@ -127,7 +126,7 @@ impl Operators {
         self.freeze_list_response().await
     }
 
-    /// Ends a freeze. With a token, this succeeds even if there is no freeze. If an operator in a browser needs a
+    /// Ends a freeze. With a token, ending a freeze that does not exist succeeds. If an operator in a browser needs a
     /// second operator, the first operator's request is stored.
     pub(crate) async fn end_freeze(&self, operator: &Operator, target: &FreezeTarget) -> Result<FreezeOutcome> {
         let needs_second = self.needs_second_operator(operator);
@@ -136,8 +135,8 @@ impl Operators {
             .await
     }
 
-    /// Changes a target's freeze. If another operator changes the freeze in the meantime, evaluates the change again. A
-    /// change that requires a token is rejected with an audit row.
+    /// Changes a target's freeze. If another operator changes the freeze in the meantime, the change is evaluated
+    /// again. If the change requires a token, it is rejected with an audit row.
     async fn change_freeze(
         &self,
         operator: &Operator,
@@ -158,8 +157,8 @@ impl Operators {
             if operator.name.acted_in_browser() && change.stored_freeze().or(change.new_freeze()).is_none() {
                 return Err(ErrorKind::NotFound.into());
             }
-            // In a browser, ending a freeze may only store a request that a second operator must repeat. The request
-            // changes nothing for the owner, so the owner's log gets no row.
+            // In a browser, the first of two operators only requests the end of a freeze. A request changes nothing for
+            // the owner, so the owner's audit log gets no row.
             let is_request = change.new_freeze().is_some_and(|freeze| freeze.end_asked_by.is_some());
             let request = freeze_act(AuditKind::FreezeEndRequested, target);
             let (act, owner) = if is_request {
@@ -185,8 +184,8 @@ impl Operators {
         }
     }
 
-    /// Returns the owner of the frozen agents, whose audit log gets a row. Returns `None` for the deployment, because
-    /// all users' pages show its freeze.
+    /// Returns the owner of the frozen agents, whose audit log gets a row. Returns `None` for a freeze of the
+    /// deployment, which all users' pages show.
     async fn frozen_owner(&self, target: &FreezeTarget) -> Result<Option<UserId>> {
         Ok(match target {
             FreezeTarget::Agent(id) => {
@@ -198,7 +197,8 @@ impl Operators {
         })
     }
 
-    /// Checks that the target's agent exists, because a mistyped id must not look like a successful freeze. An owner is always accepted, because an owner may have no agents yet.
+    /// Checks that the agent exists, because a mistyped id must not look like a successful freeze. An owner is not
+    /// checked, because an owner may have no agents yet.
     pub(crate) async fn check_target_exists(&self, target: FreezeTarget) -> Result<FreezeTarget> {
         if let FreezeTarget::Agent(id) = &target {
             self.ledger.read_agent_by_id(*id).await?.ok_or(ErrorKind::NotFound)?;
@@ -207,12 +207,11 @@ impl Operators {
     }
 }
 
-/// The result of an operator's request to start or end a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreezeOutcome {
     /// The freeze started or ended.
     Done,
-    /// A second operator must also end the freeze.
+    /// A second operator must also request the end of the freeze.
     AwaitsSecond,
     /// The freeze was set with a token, so only a token can change or end it.
     NeedsToken,
@@ -227,7 +226,7 @@ fn freeze_act(kind: AuditKind, target: &FreezeTarget) -> Act {
     }
 }
 
-/// Logs a change without the reason, because the reason is free text.
+/// Logs a change of a freeze. The reason is not logged, because it is free text.
 fn log_freeze_change(operator: &Operator, change: &FreezeChange, is_request: bool) {
     let (by, target) = (&operator.name, change.target());
     let (agent, owner) = match target {

@@ -1,6 +1,6 @@
 //! `PUT` and `DELETE /internal/agents/{agentId}/handover`: offers an agent to a new owner, and withdraws the offer.
 //!
-//! An operator cannot change an agent. The owner changes only when the new owner accepts the offer.
+//! The operator's offer does not change the agent. The owner changes only when the new owner accepts the offer.
 
 use crate::Caller;
 use crate::Operators;
@@ -20,7 +20,7 @@ purser_api::body! {
     pub(crate) struct HandoverBody {
         /// The user's id, as shown on the user's sessions page.
         to: UserId,
-        /// The reason, which the user sees. Surrounding white space is removed.
+        /// The reason, which the user sees. White space at the start and the end is removed.
         reason: OperatorReason = {"example": "their predecessor has left"},
     }
 }
@@ -39,7 +39,7 @@ pub(crate) struct HandoverView {
     operator: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// The time at which the offer ends.
+    /// The time at which the offer expires.
     #[schema(format = DateTime)]
     ends_at: String,
 }
@@ -97,12 +97,12 @@ pub(crate) async fn handle_offer_withdrawal(
 }
 
 impl Operators {
-    /// Reads the agent that is to be offered.
+    /// Reads the agent that an operator wants to offer.
     pub(crate) async fn find_agent_to_offer(&self, id: AgentId) -> Result<Agent> {
         Ok(self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?)
     }
 
-    /// Offers an agent to a user. If a second operator is needed, the offer becomes active when another operator makes
+    /// Offers an agent to a user. If a second operator is needed, the offer takes effect when another operator makes
     /// the same offer.
     pub(crate) async fn offer_agent(
         &self,
@@ -153,7 +153,7 @@ impl Operators {
         Ok(offer)
     }
 
-    /// Withdraws an agent's offer, if there is one.
+    /// Withdraws an agent's offer, if the agent has one.
     pub(crate) async fn withdraw_agent_offer(&self, operator: &Operator, id: AgentId) -> Result<()> {
         let act = Act::new(AuditKind::HandoverTakenBack).on_agent(id);
         let agent = self.ledger.read_agent_by_id(id).await?;

@@ -47,11 +47,11 @@ struct Operators {
     audit: AuditLog,
     /// The network of all payments.
     network: Network,
-    /// The delay of a new payee or a higher price.
+    /// How long a new payee or a higher price is delayed.
     payment_change_delay: Duration,
-    /// The payees that `events` verified. Only read, to show from when the payees can be paid.
+    /// The payees that `events` verified, from which responses show the time from which a payee can be paid. Read only.
     usage: UsageTable,
-    /// The delay of a payee or price that a second operator accepted. `events` applies the same delay.
+    /// How long a payee or price that a second operator accepted is delayed. `events` applies the same delay.
     accepted_payee_delay: Duration,
     tokens: InternalTokens,
     /// The operators who may act in a browser.
@@ -114,7 +114,7 @@ pub fn openapi() -> OpenApi {
 const DELAY: &str = "PAYMENT_CHANGE_DELAY_SECONDS";
 const DEFAULT_DELAY_SECONDS: u32 = 86_400;
 
-/// Builds the routers from the environment.
+/// Builds the routers, from the configuration in environment variables.
 pub async fn routers(boot: Boot) -> Result<Routers, BootError> {
     let Boot {
         mut env,

@@ -1,9 +1,9 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/pin`: sets an operation's payment in the catalog to
 //! the payment that a probe observed.
 //!
-//! The request body repeats the payment, so that only the payment that the operator saw is set. As with every update, a
-//! different payee or a higher price is delayed. The same applies to a first payment if agents can use the service or
-//! could use it before.
+//! The request body repeats the payment, so that the operator sets only a payment that the operator saw. Like in every
+//! update, a different payee or a higher price is delayed. A first payment is delayed too, if agents can use the
+//! service or could use the service before.
 
 use crate::edit::{Change, Condition};
 use crate::entry::PaymentEntry;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 purser_api::body! {
     /// The payment that the operator saw.
     pub(crate) struct PinBody {
-        /// The payment in the operation's `probe.last_answer`.
+        /// The payment, as in the operation's `probe.last_answer`.
         payment: PaymentEntry,
     }
 }
@@ -48,8 +48,8 @@ pub(crate) async fn set_price_from_probe(
 }
 
 impl Operators {
-    /// Sets the operation's payment to the last probed payment, if `is_seen` confirms that the operator saw this
-    /// payment. Returns the stored service.
+    /// Sets the operation's payment to the last probed payment, if `is_seen` returns true for that payment: the
+    /// operator saw it. Returns the stored service.
     pub(crate) async fn set_probed_payment(
         &self,
         operator: &Operator,
@@ -68,7 +68,7 @@ impl Operators {
     }
 }
 
-/// Returns the service with the last probed payment, if `is_seen` confirms that the operator saw this payment.
+/// Returns the service with the last probed payment, if `is_seen` returns true for that payment.
 fn with_probed_payment(
     stored: &Service,
     operation: OperationUuid,

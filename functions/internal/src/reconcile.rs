@@ -1,5 +1,5 @@
 //! `POST /internal/agents/{agentId}/settlements/{settlementId}/reconcile`: requests that the next reconciliation run
-//! checks this settlement first. The settlement may be in any state, including expired or confirmed long ago.
+//! checks this settlement first. The settlement may be in any state, and may have expired or been confirmed long ago.
 
 use crate::Caller;
 use crate::Operators;
@@ -30,7 +30,6 @@ pub(crate) async fn handle_reconcile_request(
 }
 
 impl Operators {
-    /// Requests the reconciliation of an agent's settlement.
     pub(crate) async fn request_settlement_reconcile(
         &self,
         operator: &Operator,

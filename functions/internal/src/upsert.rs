@@ -1,7 +1,7 @@
 //! `PUT /internal/services/{serviceId}`: creates or replaces a catalog service, with all its operations.
 //!
-//! The service is stored as one item that includes the aggregates for lists. The slug's uniqueness record is written in
-//! the same transaction. Probe results are not part of the request body. They are stored separately and are kept.
+//! The service is stored as one item, which includes the aggregates for lists. The record that keeps the slug unique is
+//! written in the same transaction. Probe results are stored separately, so the request does not change them.
 
 use crate::Caller;
 use crate::Operators;

@@ -39,7 +39,7 @@ impl MarkedSettlement {
 pub(crate) struct InternalService {
     #[schema(value_type = uuid::Uuid)]
     id: String,
-    /// The number of updates, which is also the `ETag`.
+    /// The service's version. Each update increases the version. Send it in `If-Match`.
     version: u64,
     slug: String,
     name: String,
@@ -50,7 +50,7 @@ pub(crate) struct InternalService {
     logo_url: Option<String>,
     /// The category, as in the public catalog.
     category: &'static str,
-    /// Where the entry comes from.
+    /// The source of the service's data.
     source: String,
     /// The trust status, as in the public catalog.
     trust_status: &'static str,
@@ -58,7 +58,7 @@ pub(crate) struct InternalService {
     curated: bool,
     #[serde(flatten)]
     counts: Counts,
-    /// The time of the latest probe request. Null if no probe was requested.
+    /// The time of the latest probe request. Null if an operator never requested a probe.
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
     /// Whether the provider asks for a different payment than the catalog has, for at least one operation.
@@ -98,19 +98,19 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
-    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. Either the stored
-    /// value, or derived from the category and the slug.
+    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. The value is stored,
+    /// or else derived from the category and the slug.
     fetches_target: bool,
-    /// The payment that authorize makes. Authorize pays no other payee.
+    /// The payment that authorize makes. Authorize never pays another payee.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time from which authorize pays `payment` at this price. A new or accepted change becomes payable after a
-    /// second delay, which operators cannot shorten. Null if the price is already payable, or if the change is only
-    /// seconds old and not yet verified.
+    /// The time from which authorize pays `payment` at this price. A change that took effect or was accepted becomes
+    /// payable only after a second delay, which operators cannot shorten. Null if the price is payable now, or if the
+    /// change is only seconds old and not yet verified.
     #[schema(format = DateTime, required)]
     paid_from: Option<String>,
-    /// The delayed values of `price_model`, `max_price_units` and `payment`. Null if no change is delayed. To withdraw
-    /// the change, write the current values again. To shorten the delay, a second operator must accept the change.
+    /// The delayed values of `price_model`, `max_price_units` and `payment`. Null if no change is delayed. Withdraw the
+    /// change to keep the current values. A second operator can accept the change to shorten the delay.
     #[schema(required)]
     next: Option<NextView>,
     /// Why calls cannot be paid: `operation_has_no_payment`, `operation_is_paid_on_another_network`,
@@ -120,8 +120,8 @@ pub(crate) struct InternalOperation {
     /// The latest probe of this method and endpoint. Null before the first probe.
     #[schema(required)]
     probe: Option<ProbeView>,
-    /// The payment that the provider asks for, if this payment differs from `payment`. Null otherwise. Use the `pin`
-    /// operation to accept the provider's payment.
+    /// The payment that the provider asks for, if it differs from `payment`. Null otherwise. Use the `pin` operation to
+    /// set `payment` to the provider's payment.
     #[schema(required)]
     change: Option<AnswerView>,
 }
@@ -144,11 +144,11 @@ pub(crate) struct InternalPayment {
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
-    /// The time at which the payment becomes active. `9999-12-31T23:59:59.999999Z` if the payment only becomes active
-    /// once a second operator accepts it.
+    /// The time at which the payment takes effect. `9999-12-31T23:59:59.999999Z` if the payment takes effect only after
+    /// a second operator accepts it.
     #[schema(format = DateTime)]
     from: String,
-    /// The operator who requested the change: `browser:<name>` if the operator acted in the browser.
+    /// The operator who requested the change: `browser:<name>` if the operator acted in a browser.
     by: String,
     price_model: String,
     #[schema(required)]
@@ -168,7 +168,7 @@ pub(crate) struct ProbeView {
     /// `other_network`, … Null otherwise.
     #[schema(required, example = "timeout")]
     reason: Option<String>,
-    /// The provider's latest response: from this probe, or from an earlier probe if this probe received no response.
+    /// The provider's latest response, which is from an earlier probe if this probe received no response.
     #[schema(required)]
     last_answer: Option<AnswerView>,
 }
@@ -180,7 +180,7 @@ pub(crate) struct AnswerView {
     /// The payment. Null if the provider asks for no payment.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time since which the provider has given this response.
+    /// The time since which the provider has sent this response.
     #[schema(format = DateTime)]
     since: String,
 }
@@ -201,7 +201,7 @@ pub(crate) struct InternalServiceItem {
     counts: Counts,
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// The time of the oldest among the operations' latest probes. Null if an operation was never probed.
+    /// The time of the oldest of the operations' latest probes. Null if an operation was never probed.
     #[schema(format = DateTime, required)]
     probed_at: Option<String>,
     /// The operations whose provider asks for a different payment than the catalog has.
@@ -217,19 +217,19 @@ pub(crate) struct UnpayableView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// The reason, as in the operation's `unpayable_reason`.
+    /// Why calls cannot be paid, as in the operation's `unpayable_reason`.
     #[schema(value_type = String, example = "operation_has_no_payment")]
     reason: &'static str,
 }
 
-/// The catalog's payment, and the payment that the provider asks for.
+/// The payment in the catalog, and the payment that the provider asks for.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalChange)]
 pub(crate) struct ChangeView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// The payment that authorize makes. Authorize pays no other payee.
+    /// The payment that authorize makes. Authorize never pays another payee.
     #[schema(required)]
     pinned: Option<InternalPayment>,
     /// The payment that the provider asks for. Null if the provider asks for no payment.
@@ -248,21 +248,21 @@ pub(crate) struct InternalServiceList {
     pub(crate) count: usize,
 }
 
-/// A service's verified payees, and the change that the current request accepted.
+/// A service's verified payees, and the change that this request accepted.
 pub(crate) struct PaidFrom {
-    /// The current row of verified payees. `None` if agents could never use the service.
+    /// The current row with verified payees. `None` if agents could never use the service.
     pub(crate) attested: Option<VerifiedService>,
-    /// The operation whose change was just accepted, and the delay of accepted changes.
+    /// The operation whose change this request accepted, and the delay of accepted changes.
     pub(crate) accepted: Option<(OperationUuid, Duration)>,
 }
 
 impl PaidFrom {
-    /// Returns the first time at which the operation's payee and price can be paid, if that time is after `now`.
+    /// Returns the time from which the operation's payee and price can be paid, if that time is after `now`.
     fn payable_from(&self, operation: &Operation, now: Timestamp) -> Option<Timestamp> {
         let PayeeAge::Young(from) = self.attested.as_ref()?.payee_age(operation, now) else {
             return None;
         };
-        // The row was written before this update (`shared/domain/src/catalog/attested.rs`).
+        // The row was written before this request's update (`shared/domain/src/catalog/attested.rs`).
         let accepted = self.accepted.filter(|(accepted, _)| *accepted == operation.id);
         let from = accepted.map_or(from, |(_, delay)| from.min(now.after(delay)));
         (now < from).then_some(from)

@@ -1,5 +1,5 @@
 //! `POST /internal/services/{serviceId}/operations/{operationId}/withdraw-change`: an operator withdraws a delayed
-//! payee or price change. The current payee and price stay active.
+//! payee or price change. The current payee and price stay in effect.
 
 use crate::edit::{Change, Condition, require_exact_version};
 use crate::view::InternalService;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Withdraw an operation's delayed change (`next`).
 ///
-/// Any operator can withdraw the change, including the operator who requested it. The current payee and price stay
-/// active.
+/// Any operator can withdraw the change, including the operator who requested it. The current payee and price stay in
+/// effect.
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
     params(
