@@ -1,17 +1,17 @@
-// What only a script can do: payments that wait appear without a reload, texts are copied, times stay true and local,
-// and what can't be undone is asked about first. Every page works without it.
+// The page's script. It adds new approvals without a reload, copies texts, shows local and relative times, and asks for
+// confirmation before irreversible actions. Every page also works without the script.
 "use strict";
 
 (() => {
   const body = document.body;
-  // The service's clock is the one that decides; ours may be off.
+  // Times are relative to the service's clock, because the browser's clock may be wrong.
   const skew = body.dataset.now ? Number(body.dataset.now) * 1000 - Date.now() : 0;
   const announcer = document.querySelector("[data-announce]");
 
   const announce = (text) => {
     if (!announcer) return;
     announcer.textContent = "";
-    // Emptied first, so that the same words are said again.
+    // The announcer is emptied first, because a screen reader would not read an unchanged text again.
     setTimeout(() => { announcer.textContent = text; }, 50);
   };
 
@@ -28,7 +28,7 @@
     day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short",
   });
 
-  // The same words as `distance` in datetime.rs.
+  // Formats a time difference like `time_distance` in `datetime.rs`.
   const distance = (then, now) => {
     const future = then > now;
     const seconds = Math.floor(Math.abs(then - now) / 1000);
@@ -61,7 +61,7 @@
       await navigator.clipboard.writeText(text);
       return true;
     } catch {
-      // No clipboard without a secure origin or permission; the old way needs neither.
+      // The clipboard needs a secure origin and a permission. The old copy command needs neither.
       const area = element("textarea", "sr");
       area.value = text;
       body.append(area);
@@ -93,7 +93,7 @@
     if (event.target.matches("[data-select]")) event.target.select();
   });
 
-  // Asking first, and sending once
+  // Confirmations, and forms that are sent once
 
   const ask = (question, action) => new Promise((resolve) => {
     const dialog = element("dialog");
@@ -129,13 +129,13 @@
       form.submit();
     }
     if (form.method !== "post") return;
-    // After the form was sent: a second click must not send it again.
+    // The button is disabled after the form was sent, so that a second click does not send the form again.
     setTimeout(() => {
       for (const button of form.querySelectorAll("button[type=submit]")) button.disabled = true;
     });
   });
 
-  // All checkboxes of a list at once, or none.
+  // Selects or deselects all checkboxes of a list.
 
   for (const button of document.querySelectorAll("[data-select-all]")) {
     button.hidden = false;
@@ -146,7 +146,7 @@
     });
   }
 
-  // An address that names what unfolds shows it unfolded.
+  // If the URL's fragment names a folded element, unfolds the element.
 
   const unfold = () => {
     const named = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
@@ -160,7 +160,7 @@
     for (const button of document.querySelectorAll("button:disabled")) button.disabled = false;
   });
 
-  // A cap is an amount or its box, never both.
+  // A cap is either an amount or the checkbox for no limit.
 
   document.addEventListener("input", (event) => {
     const cap = event.target.closest(".cap");
@@ -186,7 +186,7 @@
     open.querySelector("summary").focus();
   });
 
-  // What waits
+  // Pending approvals
 
   const WATCHED = 3000;
   const UNWATCHED = 15000;
@@ -194,12 +194,12 @@
   const badge = document.querySelector("[data-badge]");
   const title = document.title;
   const facts = new WeakMap();
-  // The list on the page has this tag: while nothing changes, nothing is sent.
+  // The entity tag of the list on the page. The server sends the list only if the tag changed.
   let tag = live?.dataset.tag ?? null;
   let failures = 0;
   let timer = null;
 
-  // What a card says, without the times, which change by themselves.
+  // Returns a card's content without its times, which the script updates.
   const factsOf = (card) => [...card.querySelectorAll("[data-facts]")];
   const saying = (card) => factsOf(card).map((part) => part.innerHTML).join("").replace(/(<time[^>]*>)[^<]*/g, "$1");
 
@@ -218,7 +218,7 @@
     document.title = waiting === 0 ? title : `(${text}) ${title}`;
   };
 
-  // Somebody is about to use this card: it stays where it is.
+  // Whether the user is working with this card. Such a card stays where it is.
   const inUse = (card) => card.contains(document.activeElement) || card.querySelector("details").open
     || card.querySelector("[name=approval]").checked || card.querySelector("textarea").value !== "";
 
@@ -254,7 +254,8 @@
     const known = new Map([...list.children].map((card) => [card.dataset.approval, card]));
     const arrived = [];
     let next = null;
-    // From the end, so that a card that is known never moves: moving would take the focus away.
+    // Cards are inserted from the end of the list, so that a known card is not moved. Moving a card would take away its
+    // focus.
     for (const card of [...freshList.children].reverse()) {
       const id = card.dataset.approval;
       const old = known.get(id);
@@ -344,8 +345,8 @@
     });
   }
 
-  // The navigation of a narrow window scrolls: the present page is in sight. Not by `scrollIntoView`, from where the
-  // keyboard would start (Chromium 148).
+  // Scrolls the navigation of a narrow window to the current page. `scrollIntoView` would also move the place where
+  // keyboard navigation starts (Chromium 148).
   const here = document.querySelector(".top nav [aria-current]");
   if (here) {
     const nav = here.closest("nav");
@@ -357,11 +358,11 @@
   if (zone) zone.textContent = new Intl.DateTimeFormat().resolvedOptions().timeZone;
 
   enliven(document);
-  // What went wrong is read first, wherever the form is.
+  // An error message gets the focus, so that it is read first.
   document.querySelector("[data-problem]")?.focus();
   setInterval(() => tellTimes(document), 20000);
 
-  // A notice has been read once it is shown: a reload does not tell it again.
+  // Removes the notification from the URL, so that a reload does not show the notification again.
   if (document.querySelector("[data-notice]")) {
     const address = new URL(location.href);
     address.searchParams.delete("notice");
