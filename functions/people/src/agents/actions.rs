@@ -8,7 +8,6 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::AgentStatus;
 
-/// Handles `POST …/rename`, which changes the agent's name.
 pub(crate) async fn submit_agent_name(sent: AgentForm) -> Reply {
     let mut form = sent.parse_form(FormName::Rename);
     let Some((name, if_match)) = form.parse_agent_name().zip(form.parse_version()) else {
@@ -36,7 +35,6 @@ pub(crate) async fn submit_agent_labels(sent: AgentForm) -> Reply {
     sent.respond_to_form(form, labelled, PageMessage::AgentLabelled).await
 }
 
-/// Handles `POST …/archive`, which archives the agent.
 pub(crate) async fn archive_agent(sent: AgentForm) -> Reply {
     set_agent_archived(sent, true, PageMessage::AgentArchived).await
 }
@@ -55,12 +53,10 @@ async fn set_agent_archived(sent: AgentForm, archived: bool, notice: PageMessage
     Ok(redirect_with_notice(&paths::agent_path(edited.agent().id), notice))
 }
 
-/// Handles `POST …/freeze`, which freezes the agent.
 pub(crate) async fn freeze_agent(sent: AgentForm) -> Reply {
     set_agent_status(sent, AgentStatus::Frozen, PageMessage::AgentFrozen).await
 }
 
-/// Handles `POST …/unfreeze`, which makes the agent active again.
 pub(crate) async fn unfreeze_agent(sent: AgentForm) -> Reply {
     set_agent_status(sent, AgentStatus::Active, PageMessage::AgentUnfrozen).await
 }

@@ -30,10 +30,10 @@ pub(crate) struct AgentView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     name: String,
-    /// `active` or `frozen`. A frozen agent pays nothing, and calls that a user approved are rejected too.
+    /// `active` or `frozen`. A frozen agent cannot pay, not even for a payment that a user approved.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
-    /// Whether the agent is archived. An archived agent is left out of lists and stays frozen until you restore it.
+    /// Whether the agent is archived. An archived agent is frozen and left out of lists until you restore it.
     archived: bool,
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,
@@ -44,11 +44,11 @@ pub(crate) struct AgentView {
     /// The agent's version. Every update of the name, status, labels, keys or rules increases it. Send it as
     /// `If-Match`.
     version: u64,
-    /// The policy template that the agent follows; null if it follows no template.
+    /// The policy template that the agent follows. Null if the agent follows no template.
     #[schema(required)]
     template: Option<FollowedView>,
-    /// The freeze by an operator, which stops all of the agent's payments even while `status` is `active`. Null if no
-    /// operator has frozen the agent.
+    /// The operator freeze that applies to the agent, and stops all of the agent's payments even while `status` is
+    /// `active`. Null if there is none.
     #[schema(required)]
     frozen_by_operators: Option<FreezeView>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct AgentView {
 pub(crate) struct FollowedView {
     #[schema(example = "research")]
     name: String,
-    /// The template version that was applied last; null while a version is being applied.
+    /// The template version that was last applied to the agent. Null while a version is being applied.
     #[schema(required)]
     version: Option<u64>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct AgentList {
     /// The number of agents in this response. With a filter, a page can contain fewer agents than `limit` even if more
     /// pages follow.
     count: usize,
-    /// The cursor of the next page. Send it as `cursor`; null on the last page.
+    /// The cursor of the next page. Send it as `cursor`. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -125,11 +125,10 @@ purser_api::body! {
     pub(crate) struct NewAgent as "NewAgentBody" {
         /// The agent's display name. White space at the start and the end is removed.
         pub(crate) name: AgentName,
-        /// The agent's initial limits: `none`, or `safe` for the limits in docs/policies/safe.yaml. The default is your
-        /// default policy template, or else the deployment's default limits, which are `none` unless the deployment
-        /// sets others.
+        /// The agent's initial limits: `none`, or `safe` for the limits in docs/policies/safe.yaml. If absent, your
+        /// default policy template applies, or else the deployment's default limits.
         pub(crate) limits: Option<StartingLimits>,
-        /// The policy template that the agent follows and takes its initial limits from. Send either `template` or
+        /// The policy template that the agent follows, and that sets its initial limits. Send either `template` or
         /// `limits`.
         pub(crate) template: Option<TemplateName>,
     }
@@ -156,7 +155,7 @@ pub(crate) fn parse_new_agent(body: &Value) -> Result<(AgentName, NewAgentLimits
 }
 
 impl People {
-    /// Returns the 200 response with the agent's JSON and with the agent's version as `ETag`.
+    /// Returns the 200 response with the agent's JSON, and the agent's version as `ETag`.
     pub(crate) async fn agent_response(&self, agent: &Agent) -> Result<Response> {
         let freeze = self.find_operator_freeze(agent).await?;
         Ok(with_etag(agent.version, Json(AgentView::new(agent, freeze.as_ref()))))
@@ -207,8 +206,8 @@ pub(crate) async fn list_agents(
 
 /// Create an agent.
 ///
-/// The new agent has a wallet but no agent key. Every curated service is enabled. Without `limits`, `template` and a
-/// default policy template, the agent's policy sets no limit, so set limits before you give the agent money.
+/// The new agent has a wallet but no agent key. Every curated service is enabled. If neither the request nor a default
+/// sets limits, the agent has no limits. Set limits before you send money to the wallet.
 #[utoipa::path(
     post, path = "/agents", operation_id = "create_agent",
     responses(

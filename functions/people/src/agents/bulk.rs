@@ -42,9 +42,9 @@ pub(crate) enum BulkOperation {
     Unlabel(Vec<LabelKey>),
     /// Sets the safe limits that an agent does not have yet. Existing limits stay.
     Limit,
-    /// Applies the policy template. The agents follow the template afterwards.
+    /// Applies the policy template to the agents, which follow the template afterwards.
     Follow(TemplateName, Overrides),
-    /// Detaches the agents from the policy template that they follow. Their limits stay.
+    /// Detaches the agents from their policy template. The agents keep their limits.
     Unfollow,
 }
 
@@ -82,7 +82,7 @@ impl BulkOperation {
         }
     }
 
-    /// Returns the agent after the operation. `ids` are the ids for the rules that [`BulkOperation::Limit`] adds.
+    /// Returns the agent after the operation. `ids` are the ids of the rules that [`BulkOperation::Limit`] adds.
     fn apply(&self, agent: Agent, ids: &[RuleId]) -> Result<Agent> {
         match self {
             Self::Freeze => Ok(Agent {
@@ -129,8 +129,8 @@ impl BulkOperation {
 pub(crate) enum BulkTarget {
     /// The agents with these ids. The ids are distinct.
     Agents(Vec<AgentId>),
-    /// All agents, or all agents with a label, starting at the position `from`. Only [`BulkOperation::Restore`] selects
-    /// archived agents, and it selects no others.
+    /// All agents, or all agents with a label, starting at the cursor `from`. [`BulkOperation::Restore`] selects only
+    /// archived agents, and all other operations select only agents that are not archived.
     All {
         label: Option<LabelFilter>,
         from: Option<AgentCursor>,
@@ -141,7 +141,7 @@ pub(crate) enum BulkTarget {
 #[derive(Debug)]
 pub(crate) struct BulkResult {
     pub(crate) outcomes: Vec<(AgentId, BulkOutcome)>,
-    /// The position at which the next call must continue; `None` if no agents remain.
+    /// The cursor at which the next call continues; `None` if no agents remain.
     pub(crate) next: Option<AgentCursor>,
 }
 
@@ -184,7 +184,8 @@ impl People {
             async move { Ok((id, people.update_agent_in_bulk(owned, &act).await)) }
         });
         let outcomes = if act.stops_payments() {
-            // Stopping agents needs no slot for long operations, so that a user can stop agents while all slots are taken.
+            // A user must be able to stop agents even if all slots for long operations are taken, so this operation
+            // needs no slot.
             outcomes.await?
         } else {
             self.run_in_user_slot(person.id.as_str(), outcomes).await?
@@ -232,8 +233,8 @@ impl People {
         }
     }
 
-    /// Updates the agent and returns whether anything changed. Rules are added before services are limited, because
-    /// rules apply to all services.
+    /// Updates the agent, and returns whether anything changed. Rules are added before the services' limits are set,
+    /// because rules apply to all services.
     async fn update_if_changed(self: &Arc<Self>, owned: OwnedAgent, act: &BulkOperation) -> Result<bool> {
         let version = owned.agent().version;
         let mut ids = Vec::new();

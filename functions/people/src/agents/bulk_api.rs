@@ -18,7 +18,6 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::field! {
-    /// An agent's id.
     pub(crate) struct BulkAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -33,7 +32,7 @@ impl Listed for BulkAgent {
 }
 
 purser_api::field! {
-    /// The position at which a bulk call continues.
+    /// The cursor at which a bulk call continues.
     pub(crate) struct BulkCursor(AgentCursor):
     |value| value.as_str().and_then(cursor::parse_agent_cursor).ok_or_else(|| cursor::FORM.to_owned()),
     json!({"type": "string", "pattern": "^0[0-2][0-9a-f]{46}$"})
@@ -65,16 +64,15 @@ purser_api::body! {
 purser_api::body! {
     /// An operation on up to 100 agents.
     pub(crate) enum BulkBody by act {
-        /// Freezes the agents. Every call of a frozen agent is rejected as soon as you have this response.
+        /// Freezes the agents. All calls of the agents are rejected as soon as you have this response.
         Freeze = "freeze" {
             agents: BulkAgents,
         }
-        /// Makes the agents active, so that their policies decide again. This requires a recent sign-in. Restore
-        /// archived agents first.
+        /// Makes the agents active again. This requires a recent sign-in. An archived agent must be restored first.
         Unfreeze = "unfreeze" {
             agents: BulkAgents,
         }
-        /// Freezes the agents and leaves them out of lists.
+        /// Freezes the agents, and leaves them out of lists.
         Archive = "archive" {
             agents: BulkAgents,
         }
@@ -96,16 +94,16 @@ purser_api::body! {
             keys: Vec<LabelKey> = {"minItems": 1, "maxItems": Labels::MAX, "uniqueItems": true},
         }
         /// Sets the safe limits of docs/policies/safe.yaml for up to 25 agents. Enabled services without limits get
-        /// caps, and an agent gets each kind of rule that it does not have yet (budgets with different windows count as
+        /// caps, and an agent gets each kind of rule that the agent does not have (budgets with different windows are
         /// different kinds). Existing limits stay, and no limit is widened.
         Limit = "limit" {
             agents: BulkAgents,
         }
-        /// Applies a policy template to up to 25 agents, which follow the template afterwards. If the template widens
-        /// an agent's limits, this requires a recent sign-in.
+        /// Applies a policy template to up to 25 agents, which follow the template afterwards. This requires a recent
+        /// sign-in if it widens an agent's limits.
         Follow = "follow" {
             agents: BulkAgents,
-            /// The template's name. With null the agents no longer follow a template, and keep their limits.
+            /// The template's name. With null, the agents stop following their template and keep their limits.
             template: Nullable<TemplateName>,
             /// What happens to limits that a user set on the agent: `keep` (the default) keeps them, and `overwrite`
             /// replaces them by the template's limits.
@@ -179,7 +177,7 @@ pub(crate) fn parse_bulk_update(body: &Value) -> Result<(BulkTarget, BulkOperati
     }
 }
 
-/// Returns the validation errors of a list that must have 1 to `most` distinct entries.
+/// Returns the validation errors of a list that must have 1 to `most` entries, without duplicates.
 pub(crate) fn list_errors<T: Ord>(path: &str, entries: &[T], most: usize) -> Vec<ValidationError> {
     if entries.is_empty() || entries.len() > most {
         return vec![ValidationError::at_path(path, format!("must have 1 to {most} entries"))];
@@ -204,11 +202,11 @@ pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<
 #[derive(Serialize, ToSchema)]
 #[schema(as = BulkResults)]
 pub(crate) struct BulkAnswer {
-    /// One result per agent, in the order of `ids`, or else oldest agent first.
+    /// One result per agent, in the order of `ids`, or oldest agent first.
     results: Vec<BulkRow>,
     /// The number of agents in this response.
     count: usize,
-    /// The cursor for the next agents. Repeat the call with it as `cursor`; null if no agents remain.
+    /// The cursor for the remaining agents. Repeat the call with this `cursor`. Null if no agents remain.
     #[schema(required)]
     next_cursor: Option<String>,
 }
@@ -219,7 +217,7 @@ pub(crate) struct BulkAnswer {
 pub(crate) struct BulkRow {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// `done`, `unchanged` if the agent already was in the requested state, or `failed`.
+    /// `done`, `unchanged` if the agent was already in the requested state, or `failed`.
     #[schema(value_type = String, example = "done")]
     outcome: &'static str,
     /// The error that prevented the update; null unless `outcome` is `failed`.
@@ -249,8 +247,8 @@ impl From<BulkResult> for BulkAnswer {
 /// Freeze, unfreeze, archive, restore, label or limit many agents, or let them follow a policy template.
 ///
 /// One call changes up to 100 agents, or up to 25 if it changes limits. Repeat the call with `next_cursor` for the
-/// remaining agents. Each agent is updated separately, so a failure does not affect the other agents, and a repeated
-/// call changes only the agents that are not yet in the requested state.
+/// remaining agents. Each agent is updated separately, so a failure does not affect other agents. A repeated call
+/// changes only agents that are not yet in the requested state.
 #[utoipa::path(
     post, path = "/agents/bulk", operation_id = "edit_agents",
     responses(

@@ -2,7 +2,7 @@
 //! id.
 //!
 //! The lookup by name searches the newest agents that are not archived, like the search above the table of agents. Any
-//! other agent must be entered by its id, or opened through the links on the agent's own page.
+//! other agent is found by its id, or through the links on its own page.
 
 use crate::agents::listing::AgentFilter;
 use crate::agents::owned::OwnedAgent;
@@ -16,7 +16,7 @@ use purser_store::AgentOrder;
 /// The agent in a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedAgent {
-    /// The agent's id in a link, or the id that the field's previous text resolved to.
+    /// The agent's id in a link, or the id of the agent that the field's previous text named.
     pub(crate) id: Option<AgentId>,
     /// The text in the field.
     pub(crate) text: Option<String>,
@@ -32,21 +32,20 @@ impl NamedAgent {
     }
 }
 
-/// The result of looking up a [`NamedAgent`].
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AgentChoice {
-    /// The agent's id. `None` means all agents, or that the text does not identify one agent
+    /// The agent's id. `None` if no agent is selected, or if the text matches no agent or several agents
     /// ([`AgentChoice::is_ambiguous`]).
     pub(crate) id: Option<AgentId>,
     /// The agent's record; `None` if the agent does not belong to the user.
     pub(crate) agent: Option<OwnedAgent>,
     text: String,
-    /// The agents that match the text, if the text does not identify one agent.
+    /// The agents that match the text, if the text does not name exactly one agent.
     found: Option<Vec<OwnedAgent>>,
 }
 
 impl AgentChoice {
-    /// Whether the text does not identify one agent, so that the page cannot show anything yet.
+    /// Whether the text does not name exactly one agent, so that the page has nothing to show yet.
     pub(crate) const fn is_ambiguous(&self) -> bool {
         self.found.is_some()
     }
@@ -121,7 +120,7 @@ impl People {
         })
     }
 
-    /// Returns the agents with exactly this name, or if there are none, the agents with this text in their name.
+    /// Returns the agents with exactly this name. If there are none, returns the agents whose names contain the text.
     pub(crate) async fn find_agents_by_name(&self, person: &Caller, text: &str) -> Result<Vec<OwnedAgent>> {
         /// The maximum number of matching agents that the page lists.
         const LISTED: usize = 10;

@@ -6,12 +6,12 @@ use crate::rules::operations::RuleUsage;
 use crate::services::operations::GovernedService;
 use purser_domain::{Agent, Amount, Catalog, Network, OperatorFreeze, Timestamp};
 
-/// An agent and everything else that the agent's page shows.
+/// An agent, with the data that the agent's page shows.
 #[derive(Debug)]
 pub(crate) struct AgentPage<'a> {
     pub(crate) agent: &'a Agent,
     pub(crate) catalog: &'a Catalog,
-    /// Every service that was ever enabled for the agent.
+    /// Every service that was ever enabled for the agent, including disabled services.
     pub(crate) services: Vec<GovernedService>,
     pub(crate) keys: Vec<ListedKey>,
     pub(crate) rules: Vec<RuleUsage>,
@@ -25,6 +25,6 @@ pub(crate) struct AgentPage<'a> {
     pub(crate) freeze: Option<OperatorFreeze>,
     /// The time at which the agent's shadow policy was attached, if the agent has a shadow policy.
     pub(crate) shadowed_since: Option<Timestamp>,
-    /// The text of an agent key that was just created. Only this page shows it, once.
+    /// The text of an agent key that was just created. Only one page shows this text, once.
     pub(crate) new_key: Option<String>,
 }

@@ -1,9 +1,9 @@
 //! `/dashboard/agents`, which shows the user's agents in a table with search, filters, sorting, pages and bulk
 //! operations.
 //!
-//! The index lists the agents' positions, and the records of the page's rows are read by id. A search or a filter reads
-//! up to 100 records, and the link below the table continues with the next 100. Only the records contain names, so the
-//! table is sorted by name only if 100 reads suffice for all agents.
+//! An index lists the agents in order of creation, and the page reads the records of its rows by id. A search or a
+//! filter reads up to 100 records, and a link below the table continues with the next 100. Only records contain names,
+//! so the table can be sorted by name only if the user has at most 100 agents.
 
 use crate::agents::listing::{AgentFilter, MAX_READ};
 use crate::agents::outcome::BulkOutcome;
@@ -76,9 +76,9 @@ impl AgentSortOrder {
 pub(crate) struct FleetView {
     filter: AgentFilter,
     order: AgentSortOrder,
-    /// The position at which the page begins; `None` for the first page.
+    /// The cursor at which the page begins; `None` for the first page.
     from: Option<AgentCursor>,
-    /// The page number, used only if the agents are sorted by name.
+    /// The page's number. Only a table that is sorted by name has numbered pages.
     page: usize,
 }
 
@@ -113,12 +113,12 @@ impl FleetView {
         ]
     }
 
-    /// Returns the URL of `path` with this view's parameters.
+    /// Returns a URL of `path` with this view's parameters.
     pub(crate) fn url(&self, path: &str) -> String {
         crate::address::path_with_query(path, self.query_parameters())
     }
 
-    /// Returns a view that begins at this position and has only this view's label as its filter.
+    /// Returns a view that begins at this cursor and keeps only the label filter.
     pub(crate) fn remaining_view(&self, place: AgentCursor) -> Self {
         let all = self.label_filter().cloned().map(Self::for_label).unwrap_or_default();
         Self {
@@ -139,7 +139,7 @@ impl FleetView {
         }
     }
 
-    /// The label by which the view is filtered.
+    /// The label that the view's agents have.
     pub(crate) const fn label_filter(&self) -> Option<&LabelFilter> {
         self.filter.label.as_ref()
     }
@@ -175,14 +175,14 @@ pub(crate) struct Fleet {
     next: Next,
 }
 
-/// The pagination of the table.
+/// How the table continues on further pages.
 enum Next {
-    /// The position at which the next page begins; `None` on the last page.
+    /// The cursor at which the next page begins; `None` on the last page.
     At(Option<AgentCursor>),
     /// Numbered pages, because the agents are sorted by name.
     Pages(ListPage<()>),
-    /// The position at which the next page begins. The newest agents are first, because there are too many agents to
-    /// sort by name.
+    /// The cursor at which the next page begins. The user has too many agents to sort them by name, so the newest
+    /// agents come first.
     TooMany(Option<AgentCursor>),
 }
 
@@ -240,8 +240,8 @@ pub(crate) async fn show_fleet_page(State(people): State<Arc<People>>, session: 
     Ok(fleet_page_response(&layout, &view, fleet.as_ref(), report.as_ref()))
 }
 
-/// Renders the page with the report of a bulk operation. If a filter is invalid, the page has no rows and the status is
-/// 400.
+/// Renders the page, with a bulk operation's report if there is one. If a filter is invalid, the page has no rows and
+/// the status is 400.
 pub(crate) fn fleet_page_response(
     layout: &Layout,
     view: &FleetView,
@@ -333,8 +333,8 @@ pub(crate) fn fleet_section(layout: &Layout, fleet: &Fleet) -> Markup {
     }
 }
 
-/// Renders the buttons for the selected agents. Enter in a checkbox activates the first button, so the first button
-/// changes nothing by itself.
+/// Renders the buttons for the selected agents. The Enter key in a checkbox activates the first button, so the first
+/// button only opens a form.
 fn bulk_buttons(view: &FleetView) -> Markup {
     let button = |act: &str, text: &str| html! { button type="submit" name="act" value=(act) { (text) } };
     html! {
@@ -421,7 +421,7 @@ fn page_links(fleet: &Fleet) -> Markup {
     first_and_next_links("Pages of agents", first, next)
 }
 
-/// The outcome of a bulk operation, which the page shows after the redirect.
+/// The results of a bulk operation, which the page shows after the redirect.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BulkReport {
     act: Option<CompletedOperation>,
@@ -470,7 +470,7 @@ impl CompletedOperation {
         }
     }
 
-    /// Returns the end of the sentence about agents that already were in the requested state.
+    /// Returns the end of the sentence about agents that were already in the requested state.
     const fn already_done_text(self) -> &'static str {
         match self {
             Self::Frozen => "already frozen",
@@ -512,8 +512,8 @@ impl BulkReport {
         }
     }
 
-    /// Reads the report from a query string. Only numbers, ids and operation names are read, so that no text from the
-    /// URL appears on the page.
+    /// Reads the report from a query string. Only numbers, ids and known operation names are accepted, so that no other
+    /// text from the URL appears on the page.
     pub(crate) fn from_query(query: &mut Query) -> Option<Self> {
         let act = |text: &str| CompletedOperation::ALL.into_iter().find(|act| act.name() == text);
         let mut number = |name: &str| {

@@ -26,13 +26,13 @@ use purser_domain::{
 use purser_store::AgentOrder;
 use std::sync::Arc;
 
-/// The number of agents above which the "Freeze all" page only says "more than".
+/// The maximum number of agents that the "Freeze all" page counts. If the user has more, the page says "more than".
 const MAX_COUNTED: usize = 1_000;
 /// The number of redirects after which "Freeze all" shows a button to continue, because browsers follow only 20
 /// redirects.
 const MAX_STEPS: u32 = 15;
 
-/// Handles `GET` of a path that only accepts `POST`: redirects to the table.
+/// Redirects a `GET` of a path that accepts only `POST` to the table.
 pub(crate) async fn redirect_to_fleet() -> Response {
     see_other(PATH)
 }
@@ -46,7 +46,7 @@ pub(crate) fn form_stops_payments(body: &[u8]) -> bool {
     })
 }
 
-/// Handles `POST /dashboard/agents/bulk`. The button of a row has the operation as its name and the agent's id as its
+/// Handles `POST /dashboard/agents/bulk`. A button in a row has the operation as its name and the agent's id as its
 /// value.
 pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri, posted: VerifiedForm) -> Reply {
     let view = FleetView::from_query(&mut Query::without_blanks(&uri));
@@ -113,7 +113,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     };
     let target = BulkTarget::Agents(ids);
     let mut result = Box::pin(people.update_agents(&posted.session.person, target, &act)).await?;
-    // The error page asks the user to sign in again, and then repeats the operation.
+    // The error page asks the user to sign in again, after which the operation is repeated.
     let needs_sign_in = |outcome: &BulkOutcome| matches!(outcome, BulkOutcome::Failed(error) if matches!(error.kind(), ErrorKind::RecentSignInRequired { .. }));
     if let Some(place) = result.outcomes.iter().position(|(_, outcome)| needs_sign_in(outcome))
         && let (_, BulkOutcome::Failed(error)) = result.outcomes.swap_remove(place)
@@ -125,7 +125,7 @@ pub(crate) async fn submit_bulk_act(State(people): State<Arc<People>>, uri: Uri,
     ))
 }
 
-/// Reads the label from the form, and returns the operation that adds or removes it.
+/// Reads the label from the form, and returns the operation that adds or removes the label.
 fn parse_label_act(form: &mut Form, adds: bool) -> Option<BulkOperation> {
     let label = LabelFilter::parse(form.field_text("label")).filter(LabelFilter::is_readable);
     let act = match label {
@@ -209,12 +209,12 @@ fn label_page(layout: &Layout, view: &FleetView, ids: &[AgentId]) -> Markup {
 }
 
 /// Handles `GET /dashboard/freeze-all`, the confirmation page for all agents or for the agents with a label. If the URL
-/// has the report of an interrupted run, the page offers to continue the run.
+/// contains the report of an interrupted run, the page offers to continue that run.
 pub(crate) async fn show_freeze_all_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let (view, report) = (FleetView::from_query(&mut query), BulkReport::from_query(&mut query));
     let so_far = report.filter(|report| report.total_count() > 0);
-    // The position in the URL counts only for an interrupted run, because a crafted link must not make "Freeze all"
+    // The cursor in the URL is used only if a run was interrupted. Otherwise a crafted link could make "Freeze all"
     // skip agents.
     let view = match so_far {
         Some(_) => view,
@@ -326,7 +326,7 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         .parse_integer("step", 0, MAX_STEPS)
         .unwrap_or_default()
         .saturating_add(1);
-    // Rejecting invalid filters is necessary because an unreadable label would otherwise freeze all agents.
+    // Invalid filters are rejected, because a misspelled label would otherwise freeze all agents.
     if let Some(problem) = filter_error(query) {
         let layout = Layout {
             problem: Some(problem),
@@ -353,7 +353,7 @@ pub(crate) async fn freeze_all_agents(State(people): State<Arc<People>>, uri: Ur
         let frozen = view.label_filter().cloned().map(FleetView::for_label);
         return Ok(see_other(&report.url_with_report(&frozen.unwrap_or_default())));
     };
-    // A run of several steps has no "Undo" button. The user can unfreeze the agents from the table with the same label.
+    // A run of several steps has no "Undo" button. In the table, the user can unfreeze the agents with the same label.
     report.frozen = Vec::new();
     let address = |steps| {
         crate::address::path_with_query(

@@ -1,5 +1,5 @@
-//! A form on an agent's page. The response is the agent's page with a notification, or the form again with its
-//! validation errors.
+//! A form on an agent's page. The response is a redirect to the agent's page with a notification, or the page with the
+//! form and its validation errors.
 
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::agents::page;
@@ -26,8 +26,8 @@ use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A boxed future. Boxing keeps the future out of the caller's stack frame: in unoptimized builds a frame has room for
-/// every future that the function creates, and a test's stack overflowed.
+/// A boxed future. In unoptimized builds, a function's stack frame has space for every future that the function
+/// creates, and without boxing a test's stack overflowed.
 pub(crate) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A form that the agent's owner sent from the agent's page.
@@ -75,20 +75,19 @@ impl AgentForm {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// The values that the user entered.
     pub(crate) fn parse_form(&self, name: FormName) -> Form {
         self.posted.parse_form(name)
     }
 
-    /// Returns the agent with the reason that the user entered for the update. An invalid reason returns `None` and
-    /// becomes a validation error of the form.
+    /// Returns the agent with the user's reason for the update. If the reason is invalid, records a validation error in
+    /// the form and returns `None`.
     pub(crate) fn agent_with_reason(&self, form: &mut Form) -> Option<OwnedAgent> {
         let reason = form.parse_update_reason().ok()?;
         Some(self.owned.clone().with_reason(reason))
     }
 
-    /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page with the form
-    /// and the error.
+    /// Redirects to the agent's page with a success notification. If `result` is an error, shows the page again with
+    /// the form and the error.
     pub(crate) fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Boxed<'_, Reply> {
         match result {
             Ok(_) => Box::pin(ready(Ok(redirect_with_notice(
@@ -104,12 +103,12 @@ impl AgentForm {
         Ok(page::agent_page_response(&self.people, &self.page_layout(), owned, Some(key)).await?)
     }
 
-    /// Shows the page again, with the form and its validation errors (status 400).
+    /// Shows the page again with the form and its validation errors (status 400).
     pub(crate) fn show_form_again(&self, form: Form) -> Boxed<'_, Reply> {
         Box::pin(self.render_agent_page(StatusCode::BAD_REQUEST, form, None))
     }
 
-    /// Runs the backtest or preview of an update with the limits `terms`, depending on the button that the user
+    /// Runs the backtest or the preview of an update to the limits `terms`, depending on the button that the user
     /// pressed.
     pub(crate) fn try_update<'a>(
         &'a self,
@@ -184,8 +183,8 @@ impl AgentForm {
         self.render_agent_page(failure.status(), form, problem).await
     }
 
-    /// Shows the page in its current state after `error` prevented the creation of a key. Reloading the page with a new
-    /// key causes a version conflict, because the browser sends the form again with the version from before that key.
+    /// Shows the page in its current state after `error` prevented the creation of a key. Reloading a page that shows a
+    /// new key sends the form again with an outdated version, which causes a version conflict.
     pub(crate) async fn show_rejected_key_form(&self, form: Form, error: Error) -> Reply {
         if let ErrorKind::VersionConflict { .. } = error.kind() {
             let status = Failure::from(error).status();

@@ -1,8 +1,8 @@
 //! The list of a user's agents, with filters.
 //!
-//! The index lists positions and ids in order of creation. Only the records have names, labels and states. A page reads
-//! up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested although more pages follow.
-//! Archived agents are listed only if the filter selects them.
+//! An index lists the agents' ids in order of creation, and the agents' records have their names, labels and states. A
+//! page reads up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested, although more
+//! pages follow. Archived agents are listed only if the filter selects them.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -19,13 +19,13 @@ pub(crate) const LONGEST_SEARCH: usize = 100;
 /// The conditions for a listed agent. By default the list has all agents that are not archived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentFilter {
-    /// A part of the agent's name or id. An empty text matches every agent.
+    /// A part of the agent's name or id. An empty text selects every agent.
     pub(crate) text: String,
     pub(crate) label: Option<LabelFilter>,
     pub(crate) status: Option<AgentStatus>,
     /// Selects only agents that follow this template.
     pub(crate) template: Option<TemplateName>,
-    /// If true, the list has only archived agents; otherwise it has only agents that are not archived.
+    /// Selects only archived agents if true, and only agents that are not archived if false.
     pub(crate) archived: bool,
 }
 
@@ -58,7 +58,7 @@ impl AgentFilter {
             && (agent.name.to_lowercase().contains(&text) || agent.id.to_string().contains(&text))
     }
 
-    /// Whether the filter may leave out many agents. If so, all records of a page are read in one batch.
+    /// Whether the filter may leave out many agents. If so, a page's records are read in one batch.
     fn is_selective(&self) -> bool {
         *self != Self::default()
     }
@@ -72,8 +72,8 @@ pub(crate) fn follows_template(agent: &Agent, template: &TemplateName) -> bool {
 }
 
 impl People {
-    /// Lists up to `limit` of the user's agents that the filter accepts, starting at the position `from`. The page has
-    /// the position at which the next page begins.
+    /// Lists up to `limit` of the user's agents that the filter selects, starting at the cursor `from`. The result has
+    /// the cursor of the next page.
     pub(crate) async fn list_agents(
         &self,
         person: &Caller,
@@ -82,7 +82,7 @@ impl People {
         from: Option<AgentCursor>,
         limit: u32,
     ) -> Result<Page<OwnedAgent, AgentCursor>> {
-        // An additional position shows whether another page follows.
+        // One more agent than needed is read, to find out whether another page follows.
         let more = MAX_READ.saturating_add(1);
         let mut places = self
             .ledger
@@ -91,8 +91,7 @@ impl People {
         let is_more = u32::try_from(places.len()).is_ok_and(|count| count > MAX_READ);
         let rest = if is_more { places.pop() } else { None };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        // Without a filter nearly every record that is read appears on the page, so the first batch has only `limit`
-        // records.
+        // Without a filter, nearly every record appears on the page, so the first batch reads only `limit` records.
         let at_once = if filter.is_selective() { places.len() } else { limit };
         let (mut items, mut seen) = (Vec::new(), 0_usize);
         for batch in places.chunks(at_once.max(1)) {

@@ -14,13 +14,14 @@ purser_api::body! {
     /// The agent's fields to update. Send at least one field.
     pub(crate) struct AgentUpdate as "AgentEditBody" {
         pub(crate) name: Option<AgentName>,
-        /// `frozen` rejects every call of the agent as soon as you have this response. `active` lets the policies
-        /// decide again; an archived agent cannot become active.
+        /// `frozen` rejects every call of the agent as soon as you have this response. `active` ends the freeze. An
+        /// archived agent cannot become active.
         pub(crate) status: Option<AgentStatus>,
-        /// The agent's new labels, which replace all existing labels; `{}` removes them. Keys and values have at most
-        /// 500 bytes together.
+        /// The agent's new labels, which replace all existing labels. `{}` removes all labels. Keys and values have at
+        /// most 500 bytes together.
         pub(crate) labels: Option<Labels>,
-        /// `true` freezes the agent and leaves it out of lists. `false` restores the agent, which stays frozen.
+        /// `true` freezes the agent and leaves it out of lists. `false` restores the agent to lists, and the agent
+        /// stays frozen.
         pub(crate) archived: Option<bool>,
     }
 }
@@ -62,10 +63,11 @@ impl People {
         Ok(agents.filter_map(|agent| OwnedAgent::new(person, agent)).collect())
     }
 
-    /// Creates an agent that has a wallet and no agent key. Every curated service is enabled with the limits in `start`.
+    /// Creates an agent that has a wallet and no agent key. Every curated service is enabled with the limits in
+    /// `start`.
     ///
-    /// New agents share one stored set of default services. So creating an agent writes no row per service, and a
-    /// service is never enabled without its limits.
+    /// All new agents refer to one stored set of default services. So creating an agent writes no row for each service,
+    /// and no service is enabled without its limits.
     pub(crate) async fn create_agent(
         &self,
         person: &Caller,
@@ -96,8 +98,8 @@ impl People {
             Some(template) => set.with_changes(template.terms.default_service_changes(open)),
             None => set,
         };
-        // The default services are stored before the wallet is created, because a later failure would leave an unused
-        // key in KMS.
+        // The default services are stored before the wallet is created, because a failure after that would leave an
+        // unused key in KMS.
         let starting_set = self.ledger.store_default_services(&set).await?;
         let (id, wallet) = self.create_wallet(ids).await?;
         let mut rules = Vec::new();
@@ -163,7 +165,7 @@ impl People {
                 Some(status) => Ok(Agent { status, ..agent }),
             }
         };
-        // The audit kind names the update's most important change. The audit row lists all changes.
+        // The audit kind names the most important change. The audit row lists all changes.
         let kind = match (edit.archived, edit.status) {
             (Some(true), _) => AuditKind::AgentArchived,
             (_, Some(AgentStatus::Frozen)) => AuditKind::AgentFrozen,

@@ -48,13 +48,12 @@ const PENDING: View = View {
     is_brief: true,
 };
 
-/// The data that the overview shows.
+/// What the overview shows.
 #[derive(Debug)]
 pub(crate) struct Overview<'a> {
     pub(crate) waiting: Waiting,
-    /// The user's agents; empty if the user has too many to show.
+    /// The user's agents; empty if the user has too many agents to show.
     pub(crate) agents: Vec<AgentSpend>,
-    /// Whether the user has any agent.
     pub(crate) has_any: bool,
     /// The recent spending; `None` if it can't be read, because the rest of the page does not depend on it.
     pub(crate) spending: Option<Spending>,
@@ -73,7 +72,7 @@ pub(crate) async fn show_overview_page(State(people): State<Arc<People>>, sessio
     Ok(overview_response(&people, &session, layout).await?)
 }
 
-/// Handles `GET` of a path that only accepts `POST`: redirects to the overview.
+/// Redirects a `GET` of a path that accepts only `POST` to the overview.
 pub(crate) async fn redirect_to_overview() -> Response {
     see_other("/dashboard")
 }
@@ -151,7 +150,7 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
     }
     let spending = spending.ok();
     let (agents, has_any) = load_agents(people, person).await?;
-    // Services, rules and freezes are read only for the agents that the page shows.
+    // Services, rules and freezes are read only for the agents on the page.
     let (refused, freezes, complete_until) = tokio::join!(
         people.read_history_page(person, HistoryList::Decisions, &blocked, newest),
         people.read_freezes_by_agent(agents.iter().map(OwnedAgent::agent)),
@@ -191,8 +190,8 @@ async fn overview_response(people: &Arc<People>, session: &PageSession, layout: 
     Ok(overview_page(&layout, &overview).into_response())
 }
 
-/// Returns all agents of a user who has few agents, and whether the user has any agent. With more agents the list is
-/// empty, because the limits and the spending of each agent take about ten read units.
+/// Returns all agents of a user who has few agents, and whether the user has any agent. For more agents the list is
+/// empty, because it takes about ten read units to read an agent's limits and spending.
 async fn load_agents(people: &People, person: &Caller) -> Result<(Vec<OwnedAgent>, bool)> {
     /// The maximum number of agents that the overview shows.
     const FEW: usize = 3;
@@ -318,7 +317,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
     let total = total.fold(Spend::NONE, Spend::plus);
     let enabled: Vec<&GovernedService> = spend.services.iter().filter(|service| service.record.enabled).collect();
     let cap_of = |service: &GovernedService| service.caps.per_day;
-    // Bars are shown only for services with spending or a limit.
+    // A service has a bar only if the service has spending or a limit.
     let (mut shown, rest): (Vec<&GovernedService>, Vec<&GovernedService>) = spend
         .services
         .iter()

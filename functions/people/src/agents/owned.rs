@@ -15,8 +15,8 @@ use purser_store::{Backoff, UpdateResult};
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedAgent {
     agent: Agent,
-    /// The caller and the time of the caller's sign-in, because an update that widens the agent's permissions requires
-    /// a recent sign-in.
+    /// The caller, with the time of the sign-in. An update that widens the agent's permissions requires a recent
+    /// sign-in.
     caller: Caller,
 }
 
@@ -25,12 +25,10 @@ impl OwnedAgent {
         &self.agent
     }
 
-    /// The time of the caller's sign-in.
     pub(crate) const fn signed_in_at(&self) -> Timestamp {
         self.caller.signed_in_at
     }
 
-    /// The caller's identity for the audit log.
     pub(crate) const fn acting(&self) -> &Acting {
         &self.caller.acting
     }
@@ -52,8 +50,9 @@ impl OwnedAgent {
     }
 }
 
-/// An agent's name and labels for the owner at the time of a decision. Only [`KnownAgent::at_transfer`] creates one, so users
-/// see only decisions from the time in which they owned the agent.
+/// An agent's name and labels, for the user who owned the agent at the time of a decision. Only
+/// [`KnownAgent::at_transfer`] creates this value, so users see only decisions from the time in which they owned the
+/// agent.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownAgent {
     pub(crate) id: AgentId,
@@ -104,10 +103,9 @@ impl People {
     /// Stores a change of the agent, with its row in the audit log. A change that widens the agent's permissions
     /// requires a recent sign-in.
     ///
-    /// If `if_match` is any version, a change that lost a race is applied to the newer record again until it is stored,
-    /// so a freeze always takes effect. A change without effect does not write the record. That change may be the retry
-    /// of a freeze that failed after the record was stored, so the agent's windows are fenced before the function
-    /// returns.
+    /// If `if_match` accepts any version, the change is applied to newer records until it is stored, so a freeze always
+    /// takes effect. A change without effect does not write the record. But the change may be the retry of a freeze
+    /// that failed after it stored the record, so the function still fences the agent's windows.
     pub(crate) async fn update_agent_record(
         &self,
         owned: OwnedAgent,
@@ -155,15 +153,15 @@ impl People {
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
             let newer = self.ledger.read_agent_by_id(next.id).await?;
-            // Meanwhile the agent's ownership may have been transferred.
+            // The agent may have a new owner.
             let newer = newer.filter(|newer| newer.owner == agent.owner);
             agent = newer.ok_or(ErrorKind::NotFound)?;
         }
     }
 }
 
-/// Whether the record may deny a payment that it previously allowed. Only in that case can windows still need fencing,
-/// namely if an update failed after the record was stored.
+/// Whether the record may deny a payment that an earlier record allowed. Only then may an update have failed before it
+/// fenced the agent's windows.
 fn may_have_more_rights(agent: &Agent) -> bool {
     agent.status == AgentStatus::Frozen || !agent.rules.is_empty() || agent.keys.iter().any(|key| key.ends_at.is_some())
 }

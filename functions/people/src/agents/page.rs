@@ -185,8 +185,8 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     }
 }
 
-/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect at once, even
-/// while another user updates the agent.
+/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect even while
+/// another user updates the agent.
 fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let archive = Button::danger(
         "Archive",

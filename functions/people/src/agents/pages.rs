@@ -20,7 +20,6 @@ use purser_domain::AgentId;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The routes below the path of an agent's page.
 pub(crate) fn routes() -> Router<Arc<People>> {
     Router::new()
         .route("/", get(show_agent_page))
@@ -82,7 +81,6 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/rules/{rule}/remove", form_route(rules::actions::submit_rule_removal))
 }
 
-/// Routes `POST` to the handler, and `GET` to a redirect to the agent's page.
 pub(crate) fn form_route<H, T>(handler: H) -> MethodRouter<Arc<People>>
 where
     H: Handler<T, Arc<People>>,
@@ -104,7 +102,7 @@ async fn show_agent_page(
     Ok(page::agent_page_response(&people, &layout, &owned, None).await?)
 }
 
-/// Handles `GET` of a path that only accepts `POST`: redirects to the agent's page.
+/// Redirects a `GET` of a path that accepts only `POST` to the agent's page.
 async fn redirect_to_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
     let agent = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&paths::agent_path(agent)))

@@ -11,16 +11,16 @@ use tracing::warn;
 
 const DOING: &str = "making a wallet";
 
-/// The number of seconds after which callers retry while a new KMS key can't be used yet. KMS takes up to five minutes
-/// until a key's tags are in effect.
+/// The delay after which callers retry while a new KMS key can't be used yet, in seconds. It takes KMS up to five
+/// minutes until a key's tags are in effect.
 const NEW_KEY_SECONDS: u64 = 10;
 
 impl People {
     /// Creates an agent id and its wallet. The wallet's key signs an attestation of the wallet's address. A wallet
     /// number is never reused, even if the wallet is not stored.
     ///
-    /// If the KMS key can't be used yet, the key is stored for the next new agent, so that retries create no further
-    /// keys. Operators can find any other unused key by its tags (`docs/runbook.md`).
+    /// If a new KMS key can't be used yet, the key is stored for the next new agent, so that a retry creates no further
+    /// key. Operators can find all other unused keys by their tags (`docs/runbook.md`).
     pub(crate) async fn create_wallet(&self, caller: CallerIds) -> Result<(AgentId, Wallet)> {
         let (keys, stack, policy) = match &self.new_keys {
             NewKeys::Seed => {
@@ -57,8 +57,8 @@ impl People {
         Ok(SpareKey { key, agent })
     }
 
-    /// Stores a key that may become usable later, and returns the error for the caller. Operators can find any other
-    /// key by its tags.
+    /// Stores a KMS key that may become usable later, and returns the error for the caller. If the key can't be stored,
+    /// operators can find the key by its tags.
     async fn store_spare_key(&self, spare: SpareKey, error: Error) -> Error {
         if !matches!(error.kind(), ErrorKind::TemporarilyUnavailable { .. }) {
             return error;
@@ -86,7 +86,7 @@ impl People {
         Ok(AgentId::from_uuid(uuid::Builder::from_random_bytes(bytes).into_uuid()))
     }
 
-    /// Reads the wallet's balance. Returns `None` while the chain can't be reached, because users can manage the agent
+    /// Reads the wallet's balance. Returns `None` while the chain can't be reached, because users can manage an agent
     /// without the balance.
     pub(crate) async fn read_wallet_balance(&self, owned: &OwnedAgent) -> Option<Amount> {
         match self.chain.read_balance(owned.agent().wallet.address).await {

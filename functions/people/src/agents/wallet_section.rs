@@ -1,4 +1,4 @@
-//! An agent's wallet: address and balance.
+//! Renders an agent's wallet: the address and the balance.
 
 use crate::agents::contents::AgentPage;
 use crate::ui::labels;

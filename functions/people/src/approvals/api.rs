@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// All statuses, for the validation error of an unknown status.
+/// All statuses, which the validation error for an unknown status lists.
 const STATUSES: [ApprovalStatus; 5] = [
     ApprovalStatus::Pending,
     ApprovalStatus::Approved,
@@ -42,7 +42,7 @@ pub(crate) struct ApprovalView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     agent_name: String,
-    /// `active` or `frozen`. A frozen agent pays nothing, even if you approve the payment.
+    /// `active` or `frozen`. A frozen agent cannot pay, even if you approve the payment.
     #[schema(value_type = String, example = "active")]
     agent_status: &'static str,
     /// The id of the agent key that sent the request.
@@ -63,20 +63,19 @@ pub(crate) struct ApprovalView {
     pay_to: String,
     /// The call that the agent wants to pay for.
     call: CallView,
-    /// The number of earlier approval requests for the same call, whatever their outcome.
+    /// The number of earlier approval requests for the same call, with any outcome.
     asked_before: u32,
-    /// The policy's approval threshold at the time of the request. If the agent requests a temporary limit increase,
-    /// this is the cap that denied the payment.
+    /// The policy's approval threshold at the time of the request. For a temporary limit increase, the cap that blocked
+    /// the payment.
     threshold_units: u64,
-    /// Every limit that required approval. An approval waives these limits and no other. Empty if the agent requests a
-    /// temporary limit increase.
+    /// The limits that require the approval. An approval waives only these limits. Empty for a temporary limit
+    /// increase.
     asking: Vec<AskingLimitView>,
     /// The service's daily cap. The caps and amounts of the day (`max_per_day_units`, `spend_today_units` and
-    /// `remaining_today_units`) are null if the approval can no longer lead to a payment, or if the service is not
-    /// enabled.
+    /// `remaining_today_units`) are null if no payment can use the approval any more, or if the service is not enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
-    /// The amount that counts against the daily cap now. The amount is an upper bound while more than about 20,000
+    /// The amount that now counts against the daily cap. The amount is an upper bound while more than about 20,000
     /// expired payments have not been evicted.
     #[schema(required)]
     spend_today_units: Option<u64>,
@@ -94,16 +93,16 @@ pub(crate) struct ApprovalView {
     /// The owner's note on the decision.
     #[schema(required)]
     note: Option<String>,
-    /// The settlement that used the approval.
+    /// The settlement that used the approval. Null if no settlement used it.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// The temporary limit increase that the agent requests. Absent if the agent requests approval for a payment.
+    /// The requested temporary limit increase. Absent if the agent requests approval for a payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseRequestView>,
 }
 
-/// A limit that required approval.
+/// A limit that requires the approval.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AskingLimit)]
 pub(crate) struct AskingLimitView {
@@ -113,7 +112,7 @@ pub(crate) struct AskingLimitView {
     /// The id of the rule; null for the policy's threshold.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     rule_id: Option<String>,
-    /// The amount above which the limit required approval; 0 if the limit does not depend on the amount.
+    /// The amount above which the limit requires approval. 0 if the limit applies to every amount.
     above_units: u64,
 }
 
@@ -127,7 +126,7 @@ impl From<&AskingLimit> for AskingLimitView {
     }
 }
 
-/// A request for higher caps for a limited time.
+/// A request to raise caps for a limited time.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RaiseRequest)]
 pub(crate) struct RaiseRequestView {
@@ -183,16 +182,16 @@ pub(crate) struct ApprovalList {
     /// The number of approvals in this response. With a filter, a page can contain fewer approvals than `limit` even if
     /// more pages follow.
     count: usize,
-    /// The cursor of the next page. Send it as `cursor`; null on the last page.
+    /// The cursor of the next page. Send it as `cursor`. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
 purser_api::body! {
-    /// A decision on an approval. The body may be absent.
+    /// The owner's decision on an approval. The body may be absent.
     pub(crate) struct VerdictBody {
         /// A note for yourself and for the agent. White space at the start and the end is removed. Line breaks are the
-        /// only control characters allowed.
+        /// only allowed control characters.
         note: Option<Written>,
     }
 }
@@ -204,7 +203,7 @@ impl VerdictBody {
 }
 
 purser_api::field! {
-    /// A note; `None` if the text is blank.
+    /// A note. A blank text becomes `None`.
     pub(crate) struct Written(Option<Note>):
     |value| Note::parse(value.as_str().ok_or("must be a text")?),
     json!({"type": "string", "maxLength": NOTE_MAX, "pattern": "^([^\\x00-\\x1f\\x7f-\\x9f]|\\r?\\n)*$"})
@@ -253,14 +252,13 @@ impl BulkDecision {
 }
 
 purser_api::field! {
-    /// The owner's decision: `approve` or `reject`.
+    /// The owner's decision on several approvals: `approve` or `reject`.
     pub(crate) struct Decision(ApprovalDecision):
     |value| value.as_str().and_then(parse_decision).ok_or_else(|| "must be one of: approve, reject".to_owned()),
     json!({"type": "string", "enum": ["approve", "reject"]})
 }
 
 purser_api::field! {
-    /// An approval's id.
     pub(crate) struct ApprovalRef(ApprovalId):
     |value| value.as_str().and_then(ApprovalId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -280,9 +278,9 @@ impl Listed for ApprovalRef {
 pub(crate) struct OutcomeView {
     #[schema(value_type = uuid::Uuid)]
     approval_id: String,
-    /// `decided`; `not_pending` if the approval was decided, used or expired before; `not_in_bulk` for a temporary
-    /// limit increase, which you must approve with `POST /agents/{agentId}/approvals/{approvalId}/approve`;
-    /// `not_found`; or `failed` if it is unknown whether the decision was stored.
+    /// `decided`; `not_pending` if the approval was already decided, used or expired; `not_in_bulk` for a temporary
+    /// limit increase, which only `POST /agents/{agentId}/approvals/{approvalId}/approve` can approve; `not_found`; or
+    /// `failed` if it is unknown whether the decision was stored.
     #[schema(value_type = String, example = "decided")]
     outcome: &'static str,
     /// The approval's status; null for `not_found` and `failed`.
@@ -295,7 +293,7 @@ pub(crate) struct OutcomeView {
 #[schema(as = ApprovalOutcomes)]
 pub(crate) struct OutcomeList {
     outcomes: Vec<OutcomeView>,
-    /// The number of decisions that this call stored.
+    /// The number of decisions that this request stored.
     decided: usize,
 }
 
@@ -380,10 +378,10 @@ pub(crate) async fn read_approval(
     )))
 }
 
-/// Approve a payment. The agent's next request with this approval is allowed, once.
+/// Approve a payment. The agent may then make this payment once.
 ///
-/// Caps, rules and freezes still apply to that request. If the agent requests a temporary limit increase, the approval
-/// grants the increase, which requires a recent sign-in. The increase ends at the requested time.
+/// Caps, rules and freezes still apply to the payment. If the agent requested a temporary limit increase, approving
+/// grants the increase until the requested time, which requires a recent sign-in.
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
     responses(
@@ -399,7 +397,7 @@ pub(crate) async fn approve_request(
     decide_request(&people, own, &body, ApprovalDecision::Approve).await
 }
 
-/// Reject an approval request. The payment will not be made.
+/// Reject an approval request, so that the payment is not made.
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
     responses((status = 200, body = ApprovalView, description = "Rejected."), errors::ApprovalNotPending)
@@ -412,8 +410,8 @@ pub(crate) async fn reject_request(
     decide_request(&people, own, &body, ApprovalDecision::Reject).await
 }
 
-/// Withdraw an approval that no payment has used yet. The approval's status becomes `rejected`. A granted limit
-/// increase ends.
+/// Withdraw an approval that no payment has used. The approval's status becomes `rejected`. A granted limit increase
+/// ends.
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/withdraw", operation_id = "withdraw_approval",
     responses(
@@ -439,7 +437,7 @@ pub(crate) async fn withdraw_approval(
 /// Approve or reject several payments. Approving requires a recent sign-in if the sum of the payments is large.
 ///
 /// Each approval is decided separately, so the outcomes can differ. You can reject temporary limit increases here, but
-/// you must approve them one at a time, with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
+/// you must approve each of them with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
 #[utoipa::path(
     post, path = "/approvals/bulk", operation_id = "decide_approvals",
     responses((status = 200, body = OutcomeList, description = "The outcome of each."), errors::RecentSignInRequired)

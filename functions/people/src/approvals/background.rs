@@ -8,7 +8,7 @@ use purser_domain::{Amount, LoggedDecision, ReceiptStatus, Result, Settlement, T
 /// The number of the agent's latest decisions on the page.
 const LATEST: u32 = 5;
 
-/// The number of settlements per read, and the maximum number of reads, for the payee's history.
+/// The number of settlements per read, and the maximum number of reads, to find earlier payments to the payee.
 const AT_ONCE: u32 = 100;
 const READS: u32 = 2;
 
@@ -21,16 +21,15 @@ pub(crate) struct Background {
     pub(crate) payee: PayeeHistory,
 }
 
-/// The agent's earlier payments to the payee, among the agent's latest payments.
+/// The agent's earlier payments to the payee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PayeeHistory {
-    /// The number of payments to the payee, without expired payments.
+    /// The number of payments to the payee. Expired payments do not count.
     pub(crate) count: usize,
     /// The time of the latest payment to the payee.
     pub(crate) last: Option<Timestamp>,
-    /// The number of the agent's payments that were searched.
+    /// The number of the agent's latest payments that were searched.
     pub(crate) of: usize,
-    /// Whether the search covered all of the agent's payments.
     pub(crate) is_all: bool,
 }
 
@@ -53,7 +52,7 @@ impl People {
             let read = self.ledger.read_settlements(own.agent().id, before, AT_ONCE).await?;
             history.is_all = u32::try_from(read.len()).unwrap_or(u32::MAX) < AT_ONCE;
             before = read.last().map(|settlement| settlement.id().uuid());
-            // Payments from a former owner's time are not shown.
+            // Payments that the agent made for a former owner are not shown.
             let is_own = |settlement: &&Settlement| settlement.terms.transfers == own.agent().transfer_count();
             history.of = history.of.saturating_add(read.iter().filter(is_own).count());
             let to_payee = |settlement: &&Settlement| {

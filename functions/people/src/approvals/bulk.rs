@@ -2,7 +2,7 @@
 //! outcome.
 //!
 //! The queue's form opens the summary with a `GET`, so the URL contains the selection. Users can therefore reload the
-//! summary, and a sign-in that the decision requires returns to it.
+//! summary, and return to it if the decision requires a new sign-in.
 
 use crate::approvals::operations::{MAX_AT_ONCE, Outcome, OwnApproval, parse_decision};
 use crate::approvals::row::{service_and_operation, status_chip, status_name};
@@ -142,7 +142,7 @@ pub(crate) async fn submit_bulk_decision(State(people): State<Arc<People>>, form
         names: &names,
         catalog: &edition.catalog,
     };
-    // Deciding takes time, so the relative times on the page need the current time again.
+    // Deciding takes time, so the relative times on the page are computed from the current time.
     let layout = Layout {
         now: people.now(),
         ..layout
@@ -288,7 +288,7 @@ fn pending_list(layout: &Layout, pending: &[&OwnApproval], catalog: &Catalog) ->
     }
 }
 
-/// The outcomes, with the records that are needed to describe each approval.
+/// The outcomes, with the records that describe each approval.
 struct Results<'a> {
     decision: ApprovalDecision,
     outcomes: &'a [(ApprovalId, Outcome)],
@@ -386,7 +386,7 @@ mod tests {
         ] {
             assert_eq!(read(wrong), None, "{wrong}");
         }
-        // The sign-in must be able to return to the longest summary URL.
+        // The longest summary URL must fit into the URL to which a sign-in returns.
         let address = format!("{PAGE}?{}", fields(MAX_AT_ONCE));
         assert_eq!(
             crate::sessions::destination::Destination::parse(&address).as_str(),

@@ -19,18 +19,18 @@ use tracing::warn;
 /// can be pending.
 const LONGEST_WAIT: Duration = Duration::from_secs_u32(31 * 86_400);
 
-/// The maximum number of waiting calls per agent that begin in one minute. A client that polls without a pause begins
-/// three.
+/// The maximum number of waiting calls per agent that begin within a minute. A client that starts each call right after
+/// the previous call begins three.
 pub(crate) const AGENT_WAITS_PER_MINUTE: u32 = 4;
 
-/// The maximum number of waiting calls that begin in one minute for all agents of one owner. It is about half of
+/// The maximum number of waiting calls for all agents of an owner that begin within a minute. It is about half of
 /// [`WAITS_PER_MINUTE`], so that one owner cannot use up all waiting calls.
 pub(crate) const OWNER_WAITS_PER_MINUTE: u32 = 8;
 
-/// The maximum number of waiting calls that begin in one minute for all agents. A waiting call occupies an instance of
-/// this function for at most 20 s, so 15 calls a minute occupy five instances on average, which is half of a new AWS
-/// account's concurrency. The other half remains for users, so waiting agents never prevent a user from deciding an
-/// approval or freezing an agent.
+/// The maximum number of waiting calls for all agents that begin within a minute. A waiting call occupies an instance
+/// of this function for up to 20 s, so 15 calls a minute occupy five instances on average, which is half of a new AWS
+/// account's concurrency. The other half is for users, so waiting agents never prevent a user from deciding an approval
+/// or freezing an agent.
 pub(crate) const WAITS_PER_MINUTE: u32 = 15;
 
 /// The owner's note on an approval.
@@ -39,7 +39,7 @@ pub(crate) struct Note(String);
 
 impl Note {
     /// Parses a note. White space at the start and the end is removed, and a blank note is `None`. Line breaks are the
-    /// only control characters allowed.
+    /// only allowed control characters.
     pub(crate) fn parse(text: &str) -> Result<Option<Self>, String> {
         let note = text.replace("\r\n", "\n");
         let note = note.trim();
@@ -58,7 +58,7 @@ impl Note {
     }
 }
 
-/// A pending approval in a list. The approval's own page has the details that need further reads.
+/// A pending approval in a list. Only the approval's own page shows the details that need further reads.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
@@ -72,12 +72,12 @@ pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
-    /// The daily cap and the amount that counts against it. `None` if the approval can no longer lead to a payment, or
-    /// if the service is not enabled.
+    /// The daily cap and the amount that counts against it. `None` if no payment can use the approval any more, or if
+    /// the service is not enabled.
     pub(crate) day: Option<DailyUsage>,
 }
 
-/// An approval that was checked to belong to one of the user's agents.
+/// An approval that belongs to one of the user's agents.
 #[derive(Debug)]
 pub(crate) struct OwnApproval {
     owned: OwnedAgent,
@@ -122,14 +122,14 @@ pub(crate) fn parse_decision(name: &str) -> Option<ApprovalDecision> {
 pub(crate) enum Outcome {
     /// The decision was stored.
     Decided(Approval),
-    /// The approval was no longer pending, so nothing was written.
+    /// The approval was not pending any more, so nothing was written.
     NotPending(Approval),
-    /// The approval requests a temporary limit increase, so nothing was written. An increase must be granted on the
-    /// approval's own page, which shows the new caps and their end.
+    /// The approval requests a temporary limit increase, so nothing was written. Only the approval's own page, which
+    /// shows the new caps and their end, can grant an increase.
     NotInBulk(Approval),
     /// None of the user's agents has an approval with this id.
     NotFound,
-    /// The decision may or may not have been stored. The approval's page shows the current state.
+    /// It is unknown whether the decision was stored. The approval's page shows the current state.
     Failed,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct Waiting {
     pub(crate) items: Vec<PendingApproval>,
     /// The cursor of the next page, which has older approvals.
     pub(crate) next: Option<ApprovalCursor>,
-    /// The number of pending approvals of all the user's agents.
+    /// The number of pending approvals of all of the user's agents.
     pub(crate) count: WaitingCount,
 }
 
@@ -171,9 +171,9 @@ impl fmt::Display for WaitingCount {
 }
 
 impl People {
-    /// Whether another call may wait for a decision on this approval. If not, the call gets its response at once. The
-    /// limits apply per agent, per owner and per deployment. A call that exceeds one limit does not count against the
-    /// remaining limits.
+    /// Whether another call may wait for a decision on this approval. If not, the call is answered at once. There is a
+    /// limit per agent, per owner and per deployment. A call that exceeds one limit does not count against the other
+    /// limits.
     pub(crate) async fn may_wait_for_decision(&self, approval: &Approval) -> bool {
         let owner = format!("approval waits of {}", Fingerprint::for_text(&approval.owner));
         let scopes = [
@@ -226,7 +226,7 @@ impl People {
                 .read_owners_approvals(person.id.as_str(), list, before, count)
         };
         let filtered = filter != ApprovalFilter::default();
-        // A page with a filter reads up to four times as many approvals as it may contain.
+        // A page with a filter reads up to four times as many approvals as the page may contain.
         let reads = (4, slice.limit.saturating_add(1).min(READ_AT_ONCE));
         let page = read_page_with_row_count(slice, reads, filtered.then_some(keep), ApprovalCursor::new, read).await?;
         Ok(Page {
@@ -236,7 +236,7 @@ impl People {
     }
 
     /// Lists up to `most` of the user's pending approvals, newest first, for all agents or for one agent. The list
-    /// starts at the newest approval, or after the position `before`.
+    /// starts at the newest approval, or after the cursor `before`.
     async fn list_pending_approvals(
         &self,
         person: &Caller,
@@ -258,7 +258,7 @@ impl People {
             let keep = |approval: &Approval| Filter::keep_if(is_pending(approval));
             return read_page_with_row_count(slice, (2, rows), Some(keep), ApprovalCursor::new, read).await;
         };
-        // One item lists the ids of an agent's approvals that may be pending, so the approvals are read by id.
+        // An agent's open approvals are listed in one item, so the approvals are read by id.
         let waiting = self.ledger.read_agents_with_approvals(vec![agent]).await?;
         let ids = waiting.into_iter().flat_map(|(_, ids)| ids);
         let mut approvals = self.ledger.read_approvals(ids).await?;
@@ -294,7 +294,7 @@ impl People {
     }
 
     /// Returns up to `most` pending approvals, for all of the user's agents or for one agent, starting after the cursor
-    /// `before`; and the number of all pending approvals.
+    /// `before`. Also returns the number of all pending approvals.
     pub(crate) async fn read_waiting_approvals(
         &self,
         person: &Caller,
@@ -334,8 +334,7 @@ impl People {
         })
     }
 
-    /// Moves the approvals to the agents' current owners, in case an ownership transfer was interrupted before it moved
-    /// them.
+    /// Moves approvals to the agents' current owners. This is needed if an ownership transfer was interrupted.
     async fn move_approvals_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
@@ -353,7 +352,7 @@ impl People {
         let mut approval = own
             .and_then(|approval| approval.for_current_owner(present, now))
             .ok_or(ErrorKind::NotFound)?;
-        // If the agent's ownership was transferred after the request, the pending approval moves to the new owner.
+        // If the agent's ownership was transferred after the request, the pending approval is moved to the new owner.
         self.ledger.move_approval(&approval, present, now).await?;
         approval.owner = present.to_owned();
         Ok(OwnApproval { owned, approval })
@@ -392,7 +391,7 @@ impl People {
     }
 
     /// Decides several approvals, each with its own write and its own row in the audit log, and returns each outcome.
-    /// Approving a large sum requires a recent sign-in. Without one, no approval is decided.
+    /// Approving a large sum requires a recent sign-in. If the sign-in is not recent, no approval is decided.
     pub(crate) async fn decide_approvals(
         &self,
         person: &Caller,
@@ -461,7 +460,7 @@ impl People {
             }
             ErrorKind::NotFound => Ok(Outcome::NotFound),
             ErrorKind::Internal => {
-                // The response still contains the outcomes of the other decisions.
+                // The response still contains the other outcomes.
                 warn!(approval.id = %approval.id, cause = %error, "approval.not_decided");
                 Ok(Outcome::Failed)
             }
@@ -469,8 +468,8 @@ impl People {
         }
     }
 
-    /// Withdraws an approval that no payment has used yet, after which the approval is rejected. If the approval
-    /// granted a temporary limit increase, the increase ends first.
+    /// Withdraws an approval that no payment has used, so that the approval becomes rejected. If the approval granted a
+    /// temporary limit increase, the increase ends first.
     pub(crate) async fn withdraw_approval(&self, own: OwnApproval, note: Option<&Note>) -> Result<ApprovalContext> {
         let OwnApproval { owned, approval } = own;
         if approval.raise.is_some() && approval.status(self.now()) == ApprovalStatus::Approved {

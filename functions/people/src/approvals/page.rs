@@ -1,7 +1,7 @@
-//! The approval queue: the pending approvals in one line each (`row.rs`), and the latest decided approvals.
+//! The approval queue: the pending approvals, one line each (`row.rs`), and the latest decided approvals.
 //!
-//! The page's script polls the list of pending approvals, which is also served as an HTML fragment. The same code
-//! renders the fragment, so a new approval appears without a reload. The page contains the list's entity tag, so an
+//! The page's script polls the list of pending approvals, so a new approval appears without a reload. The list that the
+//! script receives is rendered by the same code as the list on the page. The page contains the list's entity tag, so an
 //! unchanged list is not sent again. Pages without the list poll only the number of pending approvals.
 //!
 //! The number always counts the pending approvals of all agents, regardless of the filter, so that the user overlooks
@@ -32,7 +32,6 @@ use purser_store::{ApprovalCursor, ApprovalDecision};
 use purser_store::{Page, PageRequest};
 use std::sync::Arc;
 
-/// The data that the queue shows.
 #[derive(Debug)]
 pub(crate) struct ApprovalQueue<'a> {
     pub(crate) view: View,
@@ -56,7 +55,7 @@ pub(crate) async fn show_approvals_page(State(people): State<Arc<People>>, sessi
 }
 
 /// Handles `GET /dashboard/approvals/waiting`: returns the list, or with `only=count` the number of pending approvals.
-/// Returns 304 if the script already has this version.
+/// Returns 304 if the script already has the current version.
 pub(crate) async fn poll_pending_approvals(
     State(people): State<Arc<People>>,
     PollSession(session): PollSession,
@@ -253,14 +252,13 @@ pub(crate) fn live_approval_list(layout: &Layout, waiting: &Waiting, view: View,
     }
 }
 
-/// Returns the list's entity tag. The tag does not depend on relative times, which the script updates, nor on the form
+/// Returns the list's entity tag. Relative times, which the script updates, do not affect the tag, nor does the form
 /// token, which is masked differently in each response.
 fn list_entity_tag(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> String {
     let list = pending_approval_list(&layout.for_comparison(), waiting, view, catalog);
     entity_tag(&body_version(&list.into_string()))
 }
 
-/// Renders only the list, for the script's poll.
 pub(crate) fn pending_approval_list(layout: &Layout, waiting: &Waiting, view: View, catalog: &Catalog) -> Markup {
     let is_part = view.agent.is_some() || view.older.is_some();
     html! {

@@ -70,13 +70,13 @@ async fn await_decision(people: &People, mut approval: Approval, is_person: bool
         return Ok(approval);
     }
     let mut reads = interval(BETWEEN_READS);
-    // If a read is slow, the reads that were due meanwhile are skipped.
+    // If a read is slow, reads that would have been due in the meantime are skipped.
     reads.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let begun = reads.tick().await;
     while is_pending(&approval) {
         let at = reads.tick().await;
         let again = people.ledger.read_approval_by_id(approval.id).await?;
-        // After an ownership transfer, the agent still sees the approval, but the previous owner does not.
+        // After an ownership transfer, the agent can still read the approval, but the previous owner cannot.
         let again = again.filter(|again| !is_person || again.owner == approval.owner);
         approval = again.ok_or(ErrorKind::NotFound)?;
         if at.duration_since(begun) >= wait {

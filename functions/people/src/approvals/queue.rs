@@ -13,9 +13,9 @@ use purser_store::ApprovalCursor;
 pub(crate) struct View {
     /// Selects only this agent's approvals.
     pub(crate) agent: Option<AgentId>,
-    /// Selects the pending approvals that were created before this position.
+    /// The position in the list of pending approvals. Selects older approvals.
     pub(crate) older: Option<ApprovalCursor>,
-    /// Selects the decided approvals that were created before this position.
+    /// The position in the list of decided approvals. Selects older approvals.
     pub(crate) before: Option<ApprovalCursor>,
     /// Selects only a few pending approvals, for the overview.
     pub(crate) is_brief: bool,
@@ -40,7 +40,6 @@ impl View {
         })
     }
 
-    /// The maximum number of pending approvals in this view.
     pub(crate) const fn max_approvals(self) -> u32 {
         if self.is_brief { 5 } else { 25 }
     }
@@ -59,7 +58,6 @@ impl View {
         )
     }
 
-    /// Returns the queue's URL with this view's parameters.
     pub(crate) fn queue_url(self) -> String {
         let view = Self {
             is_brief: false,

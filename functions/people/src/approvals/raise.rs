@@ -1,7 +1,7 @@
 //! Raises the limit that required an approval, and approves the payment.
 //!
-//! These are two writes: first the update of the policy or the rule, then the decision. If the second write fails, the
-//! limit stays raised, and the page says so.
+//! The policy or the rule is updated first, and then the approval is decided. If the second write fails, the limit
+//! stays raised, and the page tells the user.
 
 use crate::agents::owned::OwnedAgent;
 use crate::approvals::operations::{Note, OwnApproval};
@@ -16,9 +16,9 @@ use purser_store::ApprovalDecision;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LimitToRaise {
     limit: AskingLimit,
-    /// The amount above which the limit requires approval now; `None` if it requires approval for every amount.
+    /// The amount above which the limit now requires approval; `None` if the limit requires approval for every amount.
     pub(crate) from: Option<Amount>,
-    /// The new amount above which the limit requires approval. It is the amount of the payment.
+    /// The new amount above which the limit requires approval. It is the payment's amount.
     pub(crate) to: Amount,
     /// The version of the record that contains the limit.
     pub(crate) version: u64,
@@ -28,12 +28,12 @@ pub(crate) struct LimitToRaise {
 enum AskingLimit {
     /// The approval threshold in the service's policy.
     Policy(ServiceId),
-    /// A rule, as it would be after the update.
+    /// A rule, as it will be after the update.
     Rule(RuleId, CheckedRule),
 }
 
 impl LimitToRaise {
-    /// Whether the limit is one of the agent's rules, rather than a service's policy.
+    /// Whether the limit is a rule of the agent. Otherwise, the limit belongs to a service's policy.
     pub(crate) const fn concerns_rule(&self) -> bool {
         matches!(self.limit, AskingLimit::Rule(..))
     }
@@ -43,14 +43,14 @@ impl LimitToRaise {
 #[derive(Debug)]
 pub(crate) enum RaisedAndApproved {
     Both,
-    /// The limit is raised, but the approval was no longer pending.
+    /// The limit was raised, but the approval was no longer pending.
     LimitOnly(ApprovalStatus),
 }
 
 impl People {
-    /// Returns the first limit that requires this approval now. Returns `None` if no limit requires approval any more, if the
-    /// rule can't be updated because it names a service that left the catalog, or if the approval is a request for a
-    /// temporary limit increase.
+    /// Returns the first limit that requires this approval now. Returns `None` if no limit requires approval any more,
+    /// if the rule can't be updated because a service of the rule left the catalog, or if the approval is a request for
+    /// a temporary limit increase.
     pub(crate) async fn find_limit_to_raise(
         &self,
         owned: &OwnedAgent,

@@ -1,5 +1,5 @@
-//! Approvals in lists. A pending approval is one line that unfolds to show the details and the decision form; a decided
-//! approval shows the decision.
+//! Renders approvals in lists. A pending approval is one line that unfolds to show the details and the decision form. A
+//! decided approval shows the decision.
 
 use crate::approvals::operations::{ApprovalContext, DailyUsage, PendingApproval};
 use crate::approvals::queue::View;
@@ -18,11 +18,11 @@ use purser_domain::{
     Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, escape_hidden_characters,
 };
 
-/// The id of the form to which the list's checkboxes belong.
+/// The id of the form that the list's checkboxes belong to.
 pub(crate) const SELECTION: &str = "selected-approvals";
 
-/// Renders a pending approval as one line. The checkbox is outside the foldable part, so selecting an approval does not
-/// unfold it.
+/// Renders a pending approval as one line. The checkbox is outside the foldable part, so that selecting an approval
+/// does not unfold the approval.
 pub(crate) fn pending_approval_row(
     layout: &Layout,
     waiting: &PendingApproval,
@@ -69,7 +69,6 @@ pub(crate) fn pending_approval_row(
     }
 }
 
-/// Renders the approval's service and operation.
 pub(crate) fn service_and_operation(approval: &Approval, catalog: &Catalog) -> Markup {
     html! {
         (labels::service_name(approval.service, catalog)) " · "
@@ -125,7 +124,7 @@ pub(crate) fn approval_details(
     }
 }
 
-/// Renders the decision form: a note, and a button each to approve and to reject.
+/// Renders the decision form, with a note and two buttons: approve and reject.
 pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
     let path = paths::approval_form_path(approval.agent, approval.id);
     let inputs = layout.form_inputs(FormName::ApprovalDecision);
@@ -154,7 +153,7 @@ pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent,
     }
 }
 
-/// Renders the button's payment for screen readers.
+/// Describes the payment for the button's screen-reader text.
 pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup {
     html! { (format_dollars(approval.amount)) " of " (escape_hidden_characters(&agent.name)) }
 }
@@ -179,7 +178,6 @@ pub(crate) fn remaining_daily_cap(amount: Amount, day: Option<DailyUsage>) -> Ma
     }
 }
 
-/// Renders a decided approval.
 pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &Catalog) -> Markup {
     let approval = &decided.approval;
     let status = approval.status(layout.now);

@@ -1,6 +1,6 @@
-//! The page of one approval, to which notifications link. On this page a pending approval can be decided, with details
-//! that the queue does not show. A decided approval shows its result. An approval that no payment has used can be
-//! withdrawn.
+//! The page of one approval, to which notifications link. The page of a pending approval has the decision form, and
+//! details that the queue does not show. The page of a decided approval shows the decision, and a button to withdraw
+//! the approval if no payment has used it.
 
 use crate::agents::form::AgentForm;
 use crate::agents::owned::require_id;
