@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// List your actions, your rejected requests, and operators' actions on your agents.
 ///
 /// The log has one row per update of your agents, per approval decision and per session. It also has one row per
-/// transfer out of a wallet that no settlement explains. Rows cannot be changed.
+/// transfer out of a wallet without a matching settlement. Rows cannot be changed.
 #[utoipa::path(
     get, path = "/audit-log", operation_id = "list_audit_log",
     params(

@@ -25,7 +25,6 @@ const COLUMNS: [&str; 18] = [
     "sha256",
 ];
 
-/// Returns the CSV header line.
 pub(crate) fn csv_header() -> String {
     csv_line(&COLUMNS.map(str::to_owned))
 }

@@ -1,8 +1,8 @@
-//! The audit log of users' actions. An update and its audit row are written together. A rejected action gets a row of
-//! its own.
+//! The audit log of users' actions. An update and its audit row are written together. A rejected action gets an audit
+//! row of its own.
 //!
-//! A request that is invalid, or that names another user's resource, gets no audit row. A request that fails because of
-//! the service gets no row either, but its retry does.
+//! A request that is invalid, or that names another user's resource, gets no audit row. Neither does a request that
+//! fails because of an internal error, but the retry of the request does.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -14,13 +14,13 @@ use purser_store::{AuditEntry, AuditRow, Page, PageRequest};
 use uuid::Uuid;
 
 impl People {
-    /// Builds the audit row for one attempt to store an update. Each further attempt needs a new row.
+    /// Builds the audit row for one attempt to store an update. Every attempt needs a new row.
     pub(crate) fn audit_entry(&self, acting: &Acting, act: &Act, changes: AuditChanges) -> Result<AuditEntry> {
         let record = self.audit_record(acting, act, AuditOutcome::Done(changes))?;
         Ok(self.audit.new_entry(&record))
     }
 
-    /// Runs an action and returns its result. If the action is rejected, adds an audit row.
+    /// Runs an action and returns its result. Writes an audit row if the action is rejected.
     pub(crate) async fn audit_rejection<T>(
         &self,
         acting: &Acting,

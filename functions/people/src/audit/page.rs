@@ -34,7 +34,7 @@ use uuid::Uuid;
 const PAGE: &str = "/dashboard/audit-log";
 const CSV: &str = "/dashboard/audit-log.csv";
 
-/// Shows `GET /dashboard/audit-log`. An invalid filter shows no rows and an error message.
+/// Shows `GET /dashboard/audit-log`. If a filter is invalid, the page has an error message and no rows.
 pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
     /// The number of rows per page.
     const ROWS: u32 = 25;
@@ -76,9 +76,9 @@ pub(crate) async fn show_audit_log_page(State(people): State<Arc<People>>, sessi
 }
 
 /// Handles `GET /dashboard/audit-log.csv`: downloads the rows that match the page's filters, starting at the page's
-/// first row. If the file reaches its size limit, its last line links to the remaining rows.
+/// first row. If the file reaches the size limit, the last line is a link to the remaining rows.
 pub(crate) async fn download_audit_log(State(people): State<Arc<People>>, session: PageSession, uri: Uri) -> Reply {
-    /// The maximum number of pages in a file. With ten reads per page, exporting this many pages takes some seconds.
+    /// The maximum number of pages in a file. An export of this many pages takes some seconds, with ten reads per page.
     const MAX_PAGES: u32 = 50;
     let (filter, _, mut before, problem) = parse_query(&uri);
     if let Some(problem) = problem {
@@ -139,7 +139,6 @@ fn audit_log_url(path: &str, filter: AuditFilter, cursor: Option<Uuid>) -> Strin
     )
 }
 
-/// The data of one audit log page.
 struct Log<'a> {
     filter: AuditFilter,
     choice: &'a AgentChoice,

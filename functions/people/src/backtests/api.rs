@@ -41,8 +41,8 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// The limits to test, and the decisions to test them on. An absent field keeps the value that each recorded
-    /// decision was based on.
+    /// The limits to test, and the decisions to test them on. If a field is absent, each decision is tested with the
+    /// value that it was based on.
     pub(crate) struct BacktestBody {
         agents: BacktestAgents,
         /// The number of days whose decisions are tested. The default is 7.
@@ -51,7 +51,7 @@ purser_api::body! {
         to: Option<Timestamp>,
         /// The rules that replace each agent's rules.
         rules: Option<CandidateRules>,
-        /// Whether the agents are frozen.
+        /// Whether the tested limits include a freeze of the agents.
         frozen: Option<bool>,
         /// Updates to the agents' policies, at most one per service.
         policies: Option<CandidatePolicies>,
@@ -83,8 +83,8 @@ impl<T: Member, const MAX: usize> Member for Objects<T, MAX> {
     }
 }
 
-/// Parses the request body for a backtest that starts at `now`. An unknown service is not a validation error, but
-/// `service_not_found`.
+/// Parses the request body for a backtest that starts at `now`. An unknown service is reported as `service_not_found`,
+/// not as a validation error.
 pub(crate) fn parse_new_backtest(body: &Value, catalog: &Catalog, now: Timestamp) -> Result<NewBacktest> {
     let mut problems = ValidationErrors::default();
     let read = BacktestBody::read(body, BodyPath::Body, &mut problems);
@@ -191,7 +191,7 @@ purser_api::field! {
     /// A number of days.
     pub(crate) struct BacktestDays(u32):
     |value| {
-        // `seconds` parses any whole number, so it also parses the number of days.
+        // `parse_seconds` parses any whole number, so it also parses a number of days.
         let days = parse_seconds(value).and_then(|days| u32::try_from(days.secs()).ok());
         let days = days.filter(|days| (1..=BacktestRun::MAX_DAYS).contains(days));
         days.ok_or_else(|| format!("must be a whole number from 1 to {}", BacktestRun::MAX_DAYS))
@@ -199,7 +199,7 @@ purser_api::field! {
     json!({"type": "integer", "format": "int32", "minimum": 1, "maximum": BacktestRun::MAX_DAYS})
 }
 
-/// The estimated reads of a backtest. Nothing was started.
+/// The estimated number of reads of a backtest. No backtest was started.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BacktestEstimate)]
 pub(crate) struct EstimateView {
@@ -255,9 +255,9 @@ pub(crate) struct BacktestView {
     untested: u64,
     /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// The differences if nobody approves the payments for which only the tested limits require approval.
+    /// The differences if nobody approves the payments that require approval only under the tested limits.
     if_declined: DifferencesView,
-    /// The differences if a user immediately approves the payments for which only the tested limits require approval.
+    /// The differences if a user immediately approves the payments that require approval only under the tested limits.
     if_approved: DifferencesView,
 }
 

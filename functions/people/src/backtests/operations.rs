@@ -33,7 +33,6 @@ pub(crate) struct NewBacktest {
     pub(crate) terms: TestedLimits,
 }
 
-/// The estimated reads of a backtest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BacktestPlan {
     pub(crate) agents: Vec<AgentId>,
@@ -68,8 +67,8 @@ impl People {
         })
     }
 
-    /// Stores a backtest, which `events` then runs. Rejects the backtest if the user already has [`MAX_WAITING`]
-    /// unfinished backtests.
+    /// Stores a backtest for `events` to run. Rejects the backtest if the user already has [`MAX_WAITING`] unfinished
+    /// backtests.
     pub(crate) async fn start_backtest(&self, person: &Caller, new: NewBacktest) -> Result<BacktestRun> {
         let act = Act::new(AuditKind::BacktestStarted);
         self.audit_rejection(&person.acting, &act, self.store_backtest(person, &act, new))

@@ -19,7 +19,8 @@ use utoipa::ToSchema;
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedDecision)]
 pub(crate) struct DecisionRow {
-    /// The decision's id, as returned to the agent. A reverted confirmation is a separate decision with a different id.
+    /// The decision's id, which the agent also received. A reverted confirmation is a separate decision with its own
+    /// id.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
     #[schema(value_type = uuid::Uuid)]
@@ -29,8 +30,7 @@ pub(crate) struct DecisionRow {
     /// The agent's labels. In a list, the labels at the decision's last change.
     #[schema(value_type = std::collections::BTreeMap<String, String>)]
     labels: Value,
-    /// The agent key that signed the request. For a withdrawal, `key_id`, the service fields and `operation_id` are
-    /// null.
+    /// The agent key that signed the request. Null for a withdrawal, like the service fields and `operation_id`.
     #[schema(required, example = "00c0ffee00c0ffee")]
     key_id: Option<String>,
     #[schema(value_type = Option<uuid::Uuid>, required)]
@@ -58,10 +58,10 @@ pub(crate) struct DecisionRow {
     /// The error slug of a block or an escalation. Null otherwise.
     #[schema(required, example = "policy_blocked")]
     error: Option<String>,
-    /// The rule or cap that blocked or escalated the payment. Null otherwise.
+    /// The rule or cap that blocked the payment or required approval. Null otherwise.
     #[schema(required, example = "category_block")]
     rule_triggered: Option<String>,
-    /// The host that the policy does not allow, if the host was the reason.
+    /// The host that the policy does not allow, if this is why the payment was blocked.
     #[schema(required)]
     hostname: Option<String>,
     /// The version of the applied policy. Null if the service was never enabled.
@@ -181,25 +181,25 @@ pub(crate) struct DecisionStatement {
     /// Why the decision has no statement. Null if the decision has a statement.
     #[schema(required)]
     missing_reason: Option<MissingReason>,
-    /// The statements that differ from the stored records: `decision`, `receipt`. The signed statement shows the
-    /// original content, so the record was changed later. Report the difference to the operator.
+    /// The statements that differ from the stored records: `decision`, `receipt`. A statement shows the original
+    /// content, so a difference means that the record was changed later. Report the difference to the operator.
     differing: Vec<&'static str>,
     /// The statement of the receipt of the payment or withdrawal. Null until the payment is confirmed and the statement
     /// is in the log.
     #[schema(required)]
     receipt: Option<FoundStatement>,
     /// Statements of later changes, in log order. For a payment or withdrawal: a reversal, a release, or the
-    /// withdrawal's own statement. A receipt that a reversal refers to is void. For a decision that required approval
-    /// or led to a request for higher limits: the approval decision (approved, rejected, withdrawn or expired).
+    /// withdrawal's own statement. A receipt that a reversal names is void. For a decision that required approval or
+    /// led to a request for higher limits: the approval decision (approved, rejected, withdrawn or expired).
     changes: Vec<FoundStatement>,
-    /// The policy, the agent's rules and the catalog entry whose hashes the statement contains (SHA-256 of the RFC 8785
-    /// form). Null if these documents are not stored.
+    /// The documents whose hashes the statement contains (SHA-256 of the RFC 8785 form): the policy, the agent's rules
+    /// and the catalog entry. Null if these documents are not stored.
     #[schema(value_type = Option<Object>, required)]
     inputs: Option<Value>,
 }
 
-/// Read a decision's signed statement, its inclusion proof in the log, and the documents that the statement's hashes
-/// refer to.
+/// Read a decision's signed statement, its inclusion proof in the log, and the documents whose hashes the statement
+/// contains.
 #[utoipa::path(
     get, path = "/decisions/{transactionId}/statement", operation_id = "decision_statement", tag = "evidence",
     responses((status = 200, body = DecisionStatement, description = "The statement."))
@@ -225,7 +225,7 @@ pub(crate) async fn read_decision_statement(
     }))
 }
 
-/// The result of evaluating a decision again.
+/// The result of repeating a decision's evaluation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DecisionReplay)]
 pub(crate) struct ReplayView {
@@ -242,7 +242,7 @@ pub(crate) struct ReplayView {
     /// The versions of the inputs that the decision was recorded with. Null if the replay is impossible.
     #[schema(required)]
     inputs: Option<InputVersionsView>,
-    /// The differences between the replay and the recorded decision.
+    /// The differences between the replay's decision and the recorded decision.
     differences: Vec<DifferenceView>,
 }
 
@@ -272,7 +272,7 @@ struct DifferenceView {
     replayed: String,
 }
 
-/// Evaluate a decision again with the policy, rules and catalog entry that it was based on.
+/// Evaluate a decision again, with the same policy, rules and catalog entry.
 ///
 /// The replay uses the amounts that the recorded checks contain. It does not recompute `retry_at`.
 #[utoipa::path(

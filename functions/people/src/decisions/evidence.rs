@@ -1,5 +1,5 @@
-//! The evidence file for one decision: the signed statements of the decision and its receipt, the documents that the
-//! statements' hashes refer to, and instructions for checking each of these.
+//! The evidence file for one decision: the signed statements of the decision and its receipt, the documents whose
+//! hashes the statements contain, and instructions for verification.
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::PageSession;
@@ -13,7 +13,7 @@ use purser_domain::{AgentId, LoggedDecision, TransactionId};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Instructions for a reader without an account to verify the file.
+/// Instructions for verifying the file without an account.
 const HOW: [&str; 5] = [
     "Get the keys once from `/log/trust` of the deployment, or from whoever you trust with them, and keep them.",
     "`purser verify FILE --trust trust.json`: the signatures, the places in the log, the checkpoints and the hashes.",

@@ -33,7 +33,6 @@ pub(crate) struct DecisionStatements {
     pub(crate) statement: Option<FoundStatement>,
     /// Why the decision has no statement.
     pub(crate) missing_reason: Option<MissingReason>,
-    /// The statements that differ from the stored records: `decision`, `receipt`.
     pub(crate) differing: Vec<&'static str>,
     /// The statements about the decision's payment, or about its approval.
     pub(crate) payment: PaymentStatements,
@@ -48,8 +47,9 @@ fn decision_ids(decision: &LoggedDecision) -> Option<DecisionIds> {
 }
 
 impl People {
-    /// Reads the call as the agent described it. `None` for a withdrawal, and for a reverted confirmation, because the
-    /// call belongs to the original decision. For an allowed decision, the call is in the idempotency record.
+    /// Reads the call as the agent described it. For an allowed decision, the idempotency record contains the call.
+    /// Returns `None` for a withdrawal, and for a reverted confirmation, because the call belongs to the original
+    /// decision.
     pub(crate) async fn read_decision_call(&self, decision: &LoggedDecision) -> Result<Option<CallDescription>> {
         match decision {
             LoggedDecision::Allowed(settlement) => self.read_settlement_call(settlement).await,
@@ -109,8 +109,8 @@ impl People {
 
     /// Reads a decision about the agent by its transaction id.
     ///
-    /// An allowed decision is stored as its settlement, which has a different id, and no index maps one id to the
-    /// other. No index is needed, because the first half of both ids encodes the same time.
+    /// An allowed decision is stored as its settlement, whose id differs from the transaction id. No index connects the
+    /// two ids, because the first half of both ids encodes the same time.
     async fn read_decision(&self, agent: AgentId, id: TransactionId) -> Result<LoggedDecision> {
         let (recorded, allowed) = tokio::try_join!(
             self.ledger.find_recorded_decision(agent, id),
@@ -142,7 +142,7 @@ impl People {
         })
     }
 
-    /// Reads the decision's statement, and the statements about its payment or its approval.
+    /// Reads the decision's statement, and the statements about the decision's payment or approval.
     pub(crate) async fn read_statements(&self, decision: &LoggedDecision) -> Result<DecisionStatements> {
         let Some(log) = &self.log else {
             return Ok(DecisionStatements {
@@ -211,8 +211,8 @@ impl People {
         Ok(inputs.map(|inputs| InputDocuments::new(&inputs.as_replay_inputs(), recorded.at)))
     }
 
-    /// Reads the recorded decision about a purchase. `None` for a withdrawal or a reverted confirmation, and if the
-    /// call is no longer stored.
+    /// Reads the recorded decision about a purchase. Returns `None` for a withdrawal or a reverted confirmation, or if
+    /// the call is no longer stored.
     async fn find_recorded_decision(&self, decision: &LoggedDecision) -> Result<Option<RecordedDecision>> {
         Ok(match decision {
             LoggedDecision::Allowed(settlement) => {
@@ -224,7 +224,8 @@ impl People {
         })
     }
 
-    /// Reads a decision's inputs. `None` if the decision does not record input versions, or if a version is not stored.
+    /// Reads the inputs that a decision was based on. Returns `None` if the decision does not record their versions, or
+    /// if a version is not stored.
     async fn read_decision_inputs(
         &self,
         decision: &LoggedDecision,
@@ -241,8 +242,8 @@ impl People {
     }
 
     async fn find_settlement(&self, agent: AgentId, id: TransactionId) -> Result<Option<Settlement>> {
-        /// The number of settlements per read. Four suffice, because an agent rarely has more than one decision in the
-        /// same microsecond.
+        /// The number of settlements per read. An agent rarely makes two decisions in the same microsecond, so four are
+        /// enough.
         const AT_ONCE: u32 = 4;
         let mut before = first_id_after_instant(id.uuid());
         loop {
@@ -261,7 +262,7 @@ impl People {
     }
 }
 
-/// The random half of a `UUIDv7`, which distinguishes ids with the same time.
+/// The bits of the random half of a `UUIDv7`, which differ between ids with the same time.
 const RANDOM_HALF: u128 = (1 << 64) - 1;
 
 /// Returns the smallest id that is greater than all ids with the same time as `id`.

@@ -22,8 +22,8 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Check, HistoryEntry, LoggedDecision, TransactionId};
 use std::sync::Arc;
 
-/// Shows `GET /dashboard/decisions/{agent}/{transaction}`: one decision. With `?replay=1` the decision is also
-/// evaluated again, without storing anything.
+/// Shows `GET /dashboard/decisions/{agent}/{transaction}`: one decision. With `?replay=1`, the page also evaluates the
+/// decision again, and stores nothing.
 pub(crate) async fn show_decision_page(
     State(people): State<Arc<People>>,
     session: PageSession,
@@ -105,7 +105,8 @@ fn replay_section(replayed: Option<&ReplayResult>) -> Markup {
     }
 }
 
-/// Returns the decision's checks. `None` for a withdrawal and for a reverted confirmation, which have no checks.
+/// Returns the decision's checks. Returns `None` for a withdrawal and for a reverted confirmation, which have no
+/// checks.
 fn recorded_checks(decision: &LoggedDecision) -> Option<&[Check]> {
     match decision {
         LoggedDecision::Allowed(settlement) => settlement.terms.purchase().map(|purchase| purchase.checks.as_slice()),

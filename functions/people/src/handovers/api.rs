@@ -69,8 +69,8 @@ pub(crate) async fn list_handovers(
 
 /// Accept an agent that an operator offers to you. Requires a recent sign-in.
 ///
-/// The agent's keys work until you revoke them. The agent keeps its policies and rules, and you become responsible for
-/// its pending approvals.
+/// The agent keeps its policies, rules and keys. The keys work until you revoke them. You decide the agent's pending
+/// approvals from then on.
 #[utoipa::path(
     post, path = "/handovers/{agentId}/accept", operation_id = "accept_handover",
     params(("agentId" = String, Path, description = "An agent that is offered to you by an operator.")),

@@ -16,11 +16,12 @@ impl People {
         Ok(offers)
     }
 
-    /// Makes the user the owner of the agent and of its pending approvals. Requires a recent sign-in. If the agent
-    /// already belongs to the user, an earlier request accepted the offer and its response was lost.
+    /// Makes the user the owner of the agent, and moves the pending approvals to the user. Requires a recent sign-in.
+    /// If the agent already belongs to the user, the result is the same, because an earlier response may have been
+    /// lost.
     ///
-    /// A temporary limit increase ends with its owner: after the response, no payment is reserved that was decided
-    /// before the transfer.
+    /// A temporary limit increase ends with the ownership: once this function returns, no payment that was decided
+    /// before the transfer can be reserved.
     pub(crate) async fn accept_ownership_offer(&self, person: &Caller, id: AgentId) -> Result<OwnedAgent> {
         let act = Act::new(AuditKind::HandoverAccepted).on_agent(id);
         self.audit_rejection(&person.acting, &act, self.store_offer_acceptance(person, &act, id))
@@ -30,8 +31,8 @@ impl People {
     async fn store_offer_acceptance(&self, person: &Caller, act: &Act, id: AgentId) -> Result<OwnedAgent> {
         let mut backoff = Backoff::new();
         loop {
-            // Read the offer first: if a concurrent request accepted the offer, the agent's record then shows the new
-            // owner.
+            // The offer is read first. If a concurrent request accepts the offer, the agent's record, which is read
+            // next, has the new owner.
             let offer = self.ledger.read_agent_offer(id).await?;
             let agent = self.ledger.read_agent_by_id(id).await?.ok_or(ErrorKind::NotFound)?;
             if let Some(owned) = OwnedAgent::new(person, agent.clone()) {
@@ -54,7 +55,7 @@ impl People {
                         "handover.accepted"
                     );
                 }
-                // Another request changed the agent or the offer. Read both again and decide again.
+                // Another request changed the agent or the offer, so both are read again.
                 TransferAgentResult::Conflict | TransferAgentResult::NoOffer => backoff.wait_for_retry().await?,
             }
         }

@@ -56,11 +56,11 @@ pub(crate) struct PolicyVersionView {
     /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The user who made the update. Null until the user is known, if no user made the update, and for updates from
-    /// before user names were recorded.
+    /// The user who made the update. Null while the user is unknown, if no user made the update, or if the update is
+    /// older than the recording of users.
     #[schema(required)]
     edited_by: Option<String>,
-    /// The id of the update's audit row. Null in the same cases as `edited_by`.
+    /// The id of the update's row in the audit log. Null in the same cases as `edited_by`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     audit_id: Option<String>,
     /// The reason that the user entered. Null if the user entered no reason.
@@ -69,13 +69,13 @@ pub(crate) struct PolicyVersionView {
     /// Whether the service was enabled in this version.
     enabled: bool,
     policy: PolicyView,
-    /// The differences from the previous version, or from `compared_with`.
+    /// The differences from the previous version, or from the version in `compared_with`.
     changes: Vec<ChangeView>,
-    /// Whether this version may allow payments that the other version blocks or requires approval for. False for the
+    /// Whether this version may allow a payment for which the other version blocks or requires approval. False for the
     /// first version.
     widens: bool,
-    /// Whether this version may block payments that the other version allows, or require approval for them. False for
-    /// the first version.
+    /// Whether this version may block or require approval for a payment that the other version allows. False for the
+    /// first version.
     narrows: bool,
 }
 
@@ -117,11 +117,11 @@ pub(crate) struct RulesVersionView {
     /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The user who made the update. Null until the user is known, if no user made the update, and for updates from
-    /// before user names were recorded.
+    /// The user who made the update. Null while the user is unknown, if no user made the update, or if the update is
+    /// older than the recording of users.
     #[schema(required)]
     edited_by: Option<String>,
-    /// The id of the update's audit row. Null in the same cases as `edited_by`.
+    /// The id of the update's row in the audit log. Null in the same cases as `edited_by`.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     audit_id: Option<String>,
     /// The reason that the user entered. Null if the user entered no reason.
@@ -129,14 +129,14 @@ pub(crate) struct RulesVersionView {
     edit_reason: Option<String>,
     /// The rules. Each key is `rules/` followed by the rule's id.
     rules: Map<String, Value>,
-    /// The differences of the rules from the previous version, or from `compared_with`. Empty if the update changed
-    /// something else.
+    /// The changes of the rules since the previous version, or since the version in `compared_with`. Empty if the
+    /// update changed other fields.
     changes: Vec<ChangeView>,
-    /// Whether this version may allow payments that the other version blocks or requires approval for. False for the
+    /// Whether this version may allow a payment for which the other version blocks or requires approval. False for the
     /// first version.
     widens: bool,
-    /// Whether this version may block payments that the other version allows, or require approval for them. False for
-    /// the first version.
+    /// Whether this version may block or require approval for a payment that the other version allows. False for the
+    /// first version.
     narrows: bool,
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct RulesVersionList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = RestoredRule)]
 pub(crate) struct RestoredView {
-    /// The rule's id. The id is new if the rule had been removed.
+    /// The rule's id, which is new if the rule had been removed.
     #[schema(value_type = uuid::Uuid)]
     rule_id: String,
     /// The agent's new version.
@@ -222,7 +222,8 @@ pub(crate) async fn list_policy_versions(
 
 /// Restore a version of an agent's policy for a service.
 ///
-/// The restored values become a new version. Operations that left the catalog are left out of `enabled_operations`.
+/// Restoring creates a new version with the earlier values. `enabled_operations` is restored without operations that
+/// left the catalog.
 #[utoipa::path(
     post, path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
     operation_id = "restore_policy_version",
@@ -281,8 +282,7 @@ pub(crate) async fn list_agent_versions(
 
 /// Restore a rule from a version of the agent's record.
 ///
-/// The restored rule becomes part of a new version. If the rule was removed in the meantime, it is added again with a
-/// new id.
+/// Restoring creates a new version. If the rule was removed in the meantime, the rule is added again with a new id.
 #[utoipa::path(
     post, path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore", operation_id = "restore_rule_version",
     responses(

@@ -1,4 +1,4 @@
-//! The version history of an agent's policies and rules: listing versions, comparing them, and restoring one.
+//! The version history of an agent's policies and rules: lists, comparisons and restoring.
 
 pub(crate) mod actions;
 pub(crate) mod api;

@@ -1,5 +1,5 @@
-//! Lists the versions of an agent's limits, and restores a version. A restoration is an ordinary update: it is
-//! conditional on the current version, requires a recent sign-in if it widens limits, and creates a new version.
+//! Lists the versions of an agent's limits, and restores a version. Restoring is an ordinary update: it is conditional
+//! on the current version, requires a recent sign-in if limits widen, and creates a new version.
 
 use crate::agents::owned::OwnedAgent;
 use crate::rules::operations::CheckedRule;
@@ -12,25 +12,25 @@ use purser_domain::{
 };
 use purser_store::{PageRequest, RecordVersion};
 
-/// A version, with the changes that it made.
+/// A version, with its changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChangedVersion<T> {
     pub(crate) version: RecordVersion<T>,
-    /// The differences from the previous version, or from the version that this version is compared with.
+    /// The differences from the previous version, or from the version that was selected for comparison.
     pub(crate) changes: AuditChanges,
     pub(crate) direction: Direction,
 }
 
-/// How a version differs from another version. Both fields are false if there is no other version.
+/// Whether a version is wider or narrower than another version. Both fields are false if there is no other version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direction {
-    /// Whether this version may allow payments that the other version blocks or requires approval for.
+    /// Whether this version may allow a payment for which the other version blocks or requires approval.
     pub(crate) widens: bool,
-    /// Whether this version may block payments that the other version allows, or require approval for them.
+    /// Whether this version may block or require approval for a payment that the other version allows.
     pub(crate) narrows: bool,
 }
 
-/// The functions that compare two records of a kind.
+/// Functions that compare two versions of a record.
 struct Compare<T> {
     members: fn(&T) -> AuditFields,
     /// Returns whether the first record may allow payments that the second record blocks.
@@ -74,7 +74,7 @@ pub(crate) struct History<T> {
 }
 
 impl<T> History<T> {
-    /// Builds a page of `limit` versions, each with its differences from `other`, or from the next older version. If
+    /// Builds a page of `limit` versions, each with the differences from `other`, or from the next older version. If
     /// there are older versions, `versions` must contain one version more than `limit`.
     fn new(versions: Vec<RecordVersion<T>>, limit: u32, other: Option<&T>, compare: &Compare<T>) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -108,8 +108,8 @@ pub(crate) fn audited_rules(agent: &Agent) -> AuditFields {
 }
 
 impl People {
-    /// Lists the versions of an agent's policy for a service. The differences are from the version `other`, or from
-    /// each previous version.
+    /// Lists the versions of an agent's policy for a service, each with the differences from the version `other`, or
+    /// from the previous version.
     pub(crate) async fn read_policy_history(
         &self,
         owned: &OwnedAgent,
@@ -132,8 +132,8 @@ impl People {
         Ok(History::new(versions, slice.limit, other.as_ref(), &POLICIES))
     }
 
-    /// Lists the versions of an agent's record. The rule differences are from the version `other`, or from each
-    /// previous version.
+    /// Lists the versions of an agent's record, each with the differences of the rules from the version `other`, or
+    /// from the previous version.
     pub(crate) async fn read_rules_history(
         &self,
         owned: &OwnedAgent,
@@ -237,8 +237,8 @@ mod tests {
     use purser_store::UpdateMark;
     use serde_json::json;
 
-    /// Each version shows its differences from the previous version or from the version that it is compared with. This
-    /// also applies to the last version on a page. The first version has no differences.
+    /// Each version shows its differences from the previous version, or from the version that was selected for
+    /// comparison. This also holds for the last version on a page. The first version has no differences.
     #[test]
     fn each_version_shows_its_changed_fields() {
         const HALVES: Compare<u64> = Compare {

@@ -133,7 +133,6 @@ pub(crate) async fn show_history_page(
     Ok(page.into_response())
 }
 
-/// Requests only this version.
 fn single_version_request(version: u64) -> PageRequest<u64> {
     PageRequest {
         before: version.checked_add(1),
@@ -228,7 +227,7 @@ fn rule_versions_section(layout: &Layout, owned: &OwnedAgent, history: &History<
     let current = owned.agent();
     html! {
         ol.rows {
-            // Updates of the agent that did not change the rules are left out.
+            // Versions that did not change the rules are left out.
             @for ChangedVersion { version, changes, direction } in history.items.iter().filter(|item| item.changes != AuditChanges::default()) {
                 @let others: Vec<&Rule> = version.record.rules.iter().filter(|rule| !is_active_rule(current, rule)).collect();
                 li.row {

@@ -28,7 +28,7 @@ pub(crate) struct DecisionList {
     /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
-    /// The time up to which the list is complete. Null unless the list is more than ten seconds behind.
+    /// The time up to which the list is complete. Null if the list is at most ten seconds behind.
     #[schema(format = DateTime, required)]
     complete_until: Option<String>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct SettlementList {
     /// The `cursor` of the next page. Null on the last page.
     #[schema(required)]
     next_cursor: Option<String>,
-    /// The time up to which the list is complete. Null unless the list is more than ten seconds behind.
+    /// The time up to which the list is complete. Null if the list is at most ten seconds behind.
     #[schema(format = DateTime, required)]
     complete_until: Option<String>,
 }
@@ -75,17 +75,17 @@ pub(crate) struct JournalParameters {
     /// Only payments of at most this amount, in micro-units.
     #[param(minimum = 0)]
     max_amount_units: Option<u64>,
-    /// The start: a time, or a date in UTC.
+    /// Only payments from this time on. A time, or a date in UTC.
     #[param(schema_with = DateOrTime::schema)]
     from: Option<String>,
-    /// The end: before this time, or up to the end of this date in UTC.
+    /// Only payments before this time. If the value is a date, up to the end of this date in UTC.
     #[param(schema_with = DateOrTime::schema)]
     to: Option<String>,
 }
 
 /// List the decisions about your agents' payments.
 ///
-/// Without `agent_id`, the list is a few seconds behind.
+/// If `agent_id` is absent, the list is a few seconds behind.
 #[utoipa::path(
     get, path = "/decisions", operation_id = "list_decisions",
     params(
@@ -117,7 +117,7 @@ pub(crate) async fn list_decisions(
 
 /// List your agents' settlements, including withdrawals.
 ///
-/// Without `agent_id`, the list is a few seconds behind.
+/// If `agent_id` is absent, the list is a few seconds behind.
 #[utoipa::path(
     get, path = "/settlements", operation_id = "list_settlements",
     params(
@@ -162,7 +162,7 @@ async fn read_history_page(people: &People, person: &Caller, list: HistoryList, 
     Ok((page?, edition, complete_until.map(|until| until.to_string())))
 }
 
-/// Parses the service filter. A service that has left the catalog can only be selected by UUID.
+/// Parses the service filter. Only the UUID can select a service that left the catalog.
 fn parse_service_filter(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.find_by_reference(reference).map(|service| service.id);
     id.or_else(|| ServiceId::parse(reference))

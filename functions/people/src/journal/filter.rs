@@ -1,5 +1,5 @@
-//! The filter for lists of the decision history. The API, the pages and the CSV files parse the filter from the same
-//! query parameters.
+//! The filter for lists of decisions and settlements. The API, the pages and the CSV files have the same query
+//! parameters.
 
 use crate::span::Span;
 use crate::ui::list::contains_text;
@@ -10,12 +10,12 @@ use purser_domain::{
 };
 use purser_store::{Filter, HistoryPart};
 
-/// A list that the decision history provides.
+/// A list that is read from the decision history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryList {
     /// All decisions.
     Decisions,
-    /// The decisions with a settlement of their own: allowed payments and withdrawals.
+    /// The decisions that have settlements: allowed payments and withdrawals.
     Settlements,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct HistoryFilter {
     pub(crate) status: Option<ReceiptStatus>,
     /// Only decisions for this service.
     pub(crate) service: Option<ServiceId>,
-    /// Only blocked and escalated payments with this `error` or `reason`.
+    /// Only blocked payments and payments that require approval, with this `error` or `reason`.
     pub(crate) reason: Option<String>,
     /// Only payments to this payee.
     pub(crate) pay_to: Option<Address>,
@@ -83,7 +83,7 @@ impl HistoryFilter {
         ]
     }
 
-    /// Returns the smallest index that contains all decisions that match the filter.
+    /// Returns the smallest index that contains all decisions that the filter selects.
     pub(crate) const fn index_partition(&self) -> HistoryPart {
         match self.result {
             Some(DecisionResult::Block | DecisionResult::Escalate | DecisionResult::RevertConfirmation) => {
@@ -94,12 +94,12 @@ impl HistoryFilter {
         }
     }
 
-    /// Returns whether every decision of the list matches the filter.
+    /// Returns whether the filter selects every decision of the list.
     pub(crate) fn is_unfiltered(&self, list: HistoryList) -> bool {
         list == HistoryList::Decisions && *self == Self::default()
     }
 
-    /// Returns whether a page contains this decision, or whether the time range has ended.
+    /// Returns whether the filter selects this decision, or whether the time range has ended.
     pub(crate) fn filter_entry(&self, list: HistoryList, entry: &HistoryEntry) -> Filter {
         if self.span.has_ended_at(entry.place) {
             return Filter::Stop;
@@ -131,7 +131,7 @@ impl HistoryFilter {
     }
 }
 
-/// Parses a payee. Accepts the zero address, which is a valid address although no payment has it.
+/// Parses a payee. Accepts the zero address, because the address is valid even if no payment has it.
 fn parse_payee(text: &str) -> Option<Address> {
     match parse_address(text) {
         Err(AddressError::Zero) => Some(Address::ZERO),

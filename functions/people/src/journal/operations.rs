@@ -9,12 +9,12 @@ use purser_domain::{DecisionResult, Duration, HistoryEntry, LoggedDecision, Resu
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
 use uuid::Uuid;
 
-/// The reads, and rows per read, for a filtered page of one agent. A row takes up to 1 KB, and an eventually consistent
-/// read unit covers 8 KB.
+/// For one agent: the maximum number of reads of a filtered page, and the rows per read. A row takes up to 1 KB, and an
+/// eventually consistent read unit covers 8 KB.
 const READS_OF_AGENT: (u32, u32) = (2, 40);
 
-/// The maximum clock difference between two functions. By this much, a decision after an ownership transfer may appear
-/// to precede the transfer.
+/// The maximum difference between two functions' clocks. A decision after an ownership transfer may seem to be earlier
+/// than the transfer by this time.
 const CLOCKS: Duration = Duration::from_secs_u32(60);
 
 impl People {
@@ -61,13 +61,13 @@ impl People {
                 .map(|decision| (decision.transfer_count(), HistoryEntry::new(decision, name, labels)))
                 .collect())
         };
-        // A settlement list for one agent reads only settlements, so it needs no filter for `list`.
+        // For one agent, a list of settlements reads only settlements, so `list` needs no filter.
         let is_filtered = *filter
             != HistoryFilter {
                 agent: Some(agent),
                 ..HistoryFilter::default()
             };
-        // The agent's rows from before its latest ownership transfer belong to the previous owners' lists.
+        // Rows from before the agent's latest ownership transfer belong to previous owners.
         let keep = |(then, entry): &(u32, HistoryEntry)| match before_transfer {
             _ if *then == transfers && is_filtered => filter.filter_entry(list, entry),
             _ if *then == transfers => Filter::Keep,
@@ -83,7 +83,7 @@ impl People {
     }
 
     /// Passes the decisions of a list from `before` on, newest first, to `write` until `write` returns false because
-    /// there is no more space. Returns the cursor at which to continue, or `None` at the end.
+    /// the file is full. Returns the cursor at which to continue, or `None` at the end.
     pub(crate) async fn export_history(
         &self,
         person: &Caller,
@@ -112,7 +112,8 @@ impl People {
         Ok(before)
     }
 
-    /// Returns the time up to which the lists and sums are complete, if they are behind. Pages show this time.
+    /// Returns the time up to which lists and sums are complete, or `None` if they are up to date. Pages show this
+    /// time.
     pub(crate) async fn history_complete_until(&self) -> Option<Timestamp> {
         let until = self.usage.read_complete_until(self.now()).await;
         until.unwrap_or_else(|error| {

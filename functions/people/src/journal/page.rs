@@ -51,7 +51,6 @@ impl HistoryList {
     }
 }
 
-/// The data of one list page: its rows, filter and cursor.
 struct DecisionListPage<'a> {
     list: HistoryList,
     filter: HistoryFilter,

@@ -8,8 +8,8 @@ use crate::ui::paths;
 use purser_api::{Precondition, Reply};
 use purser_domain::{KeyId, KeyScope};
 
-/// Handles `POST …/keys`. The response is the page that shows the key, because a redirect could not carry the key. A
-/// reload sends the same version again, so it creates no second key.
+/// Handles `POST …/keys`. The response is the page with the new key, because a redirect cannot carry the key. If the
+/// page is reloaded, the browser sends the same version again, so no second key is created.
 pub(crate) async fn submit_new_key(sent: AgentForm) -> Reply {
     let edition = sent.people.current_catalog().await?;
     let is_limited = !sent.parse_form(FormName::Plain).field_text("limited").is_empty();
@@ -45,7 +45,7 @@ pub(crate) async fn submit_key_rotation(sent: AgentForm) -> Reply {
     }
 }
 
-/// Handles `POST …/keys/{key}/revoke`. The form sends no version, because a stolen key must end at once, even while
+/// Handles `POST …/keys/{key}/revoke`. The form sends no version, because revoking a stolen key must succeed even while
 /// another user updates the agent.
 pub(crate) async fn submit_key_revocation(sent: AgentForm) -> Reply {
     let key = sent.parse_path_parameter("key", KeyId::parse)?;

@@ -30,23 +30,23 @@ pub(crate) struct KeyView {
     /// The public half of the key.
     #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
     public_key: String,
-    /// `active`, `ending` (rotated, and still accepted until `ends_at`) or `ended`.
+    /// `active`, `ending` (rotated, but accepted until `ends_at`) or `ended`.
     #[schema(value_type = String, example = "active")]
     status: &'static str,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The time from which a rotated or revoked key is rejected; null if the key was neither rotated nor revoked.
+    /// The time from which a rotated or revoked key is rejected. Null for all other keys.
     #[schema(format = DateTime, required)]
     ends_at: Option<String>,
-    /// The key's permissions: `read` for lists and policies, `pay` for payments.
+    /// The key's permissions: `read` to read lists and policies, `pay` to make payments.
     permissions: Vec<&'static str>,
-    /// The UUIDs of the services that the key may pay; null for all services.
+    /// The UUIDs of the services that the key may pay. Null for all services.
     #[schema(value_type = Option<Vec<uuid::Uuid>>, required)]
     services: Option<Vec<String>>,
-    /// The CIDR blocks from which the key may be used; null for any address.
+    /// The CIDR blocks from which the key may be used. Null for any address.
     #[schema(required)]
     networks: Option<Vec<String>>,
-    /// The time at which the key expires; null if the key does not expire.
+    /// The time at which the key expires. Null if the key does not expire.
     #[schema(format = DateTime, required)]
     expires_at: Option<String>,
 }
@@ -73,7 +73,7 @@ impl KeyView {
 pub(crate) struct ListedKeyView {
     #[serde(flatten)]
     record: KeyView,
-    /// The time of the last use, with a precision of one minute; null if the key was never used or not recently.
+    /// The time of the key's last use, to the minute. Null if the key was never used, or not used recently.
     #[schema(format = DateTime, required)]
     last_used_at: Option<String>,
 }
@@ -142,17 +142,16 @@ fn to_strings<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 purser_api::body! {
-    /// The scope of a new key. Rotation keeps the scope. A field that you omit sets no limit, and you can omit the
-    /// whole body.
+    /// The scope of a new key. A rotation keeps the scope. An absent field sets no limit. The whole body may be absent.
     pub(crate) struct NewKeyBody {
-        /// The key's permissions, at least one. `read` allows lists and policies; `pay` allows preflights, payments and
-        /// their completion. Each permission also allows reading a single receipt, a single approval, and the key's own
-        /// agent.
+        /// The key's permissions, at least one. `read` allows reading lists and policies. `pay` allows checks, payments
+        /// and their completion. Each permission also allows reading a single receipt, a single approval, and the agent
+        /// of the key.
         permissions: Option<Vec<Permission>> = {"minItems": 1, "maxItems": 2, "uniqueItems": true},
         /// The slugs or UUIDs of the services that the key may pay and list.
         services: Option<Vec<Reference>> = {"minItems": 1, "maxItems": 20, "uniqueItems": true},
-        /// The CIDR blocks of the source IP addresses that may use the key. The source address is the address that API
-        /// Gateway reports.
+        /// The CIDR blocks from which the key may be used. The IP address of a call is the address that API Gateway
+        /// reports.
         networks: Option<Vec<SourceNetwork>> = {"minItems": 1, "maxItems": 10, "uniqueItems": true},
         /// The time at which the key expires, in the future.
         expires_at: Option<Timestamp>,
@@ -174,7 +173,7 @@ impl Listed for Reference {
     }
 }
 
-/// Parses and validates a scope. A field that can't be parsed is not checked further.
+/// Parses and validates a scope. A field that can't be parsed has no further validation errors.
 pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> purser_domain::Result<KeyScope> {
     let mut problems = ValidationErrors::default();
     let asked = NewKeyBody::read(body, BodyPath::Body, &mut problems).map(|body| RequestedScope {
@@ -195,8 +194,8 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
 purser_api::body! {
     /// The parameters of a rotation.
     pub(crate) struct Rotate as "RotateBody" {
-        /// The number of seconds for which the old key remains valid. With 0 the old key ends at once. If the old key
-        /// expires earlier, the expiry stays.
+        /// The number of seconds for which the old key remains valid. With 0, the old key ends at once. If the old key
+        /// expires earlier, its expiry time stays.
         overlap_seconds: Overlap,
     }
 }
@@ -222,7 +221,6 @@ fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     }
 }
 
-/// List an agent's keys.
 #[utoipa::path(
     get, path = "/agents/{agentId}/keys", operation_id = "list_keys",
     responses(
@@ -244,8 +242,8 @@ pub(crate) async fn list_keys(State(people): State<Arc<People>>, owned: OwnedAge
 
 /// Create a key.
 ///
-/// Only this response contains the secret. An agent has at most 20 active keys. A key without limits may do everything
-/// that the agent may do.
+/// Only this response contains the secret. An agent has at most 20 active keys. A key without limits has all
+/// permissions of the agent.
 #[utoipa::path(
     post, path = "/agents/{agentId}/keys", operation_id = "create_key",
     responses(
@@ -329,7 +327,7 @@ pub(crate) async fn revoke_key(
     Ok(with_etag(version, Json(view)))
 }
 
-/// Returns the id of one of the agent's keys. Handlers call this check first, so that an unknown key is 404 regardless
+/// Returns the id if the agent has this key. Handlers make this check first, so that an unknown key is 404 regardless
 /// of other errors.
 fn parse_existing_key(agent: &Agent, id: KeyId) -> purser_domain::Result<KeyId> {
     require_id(Some(id).filter(|id| agent.find_key(*id).is_some()))

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 pub(crate) struct ListedKey {
     pub(crate) key: AgentKey,
     pub(crate) status: KeyStatus,
-    /// The time of the last use, with a precision of one minute; `None` if it is unknown.
+    /// The time of the last use, to the minute; `None` if the time is unknown.
     pub(crate) last_used_at: Option<Timestamp>,
 }
 
@@ -30,7 +30,6 @@ pub(crate) struct IssuedKey {
     pub(crate) text: String,
 }
 
-/// The result of rotating a key.
 pub(crate) struct Rotation {
     pub(crate) issued: IssuedKey,
     /// The old key, with the time at which it ends.
@@ -42,8 +41,7 @@ impl People {
     pub(crate) async fn list_keys(&self, owned: &OwnedAgent) -> Result<Vec<ListedKey>> {
         let (agent, now) = (owned.agent(), self.now());
         let ids: Vec<KeyId> = agent.keys.iter().map(|key| key.id).collect();
-        // If the last uses can't be read, the list is returned without them, because users can manage keys without
-        // them.
+        // If the times of the last uses can't be read, the keys are listed without these times.
         let used = self
             .authenticator
             .key_uses
@@ -118,7 +116,7 @@ impl People {
     }
 }
 
-/// Returns the new key as it was stored. After a rotation, it has the scope of the old key.
+/// Returns the new key as it was stored. After a rotation, the new key has the scope of the old key.
 fn issued_key(agent: OwnedAgent, new: NewKey) -> Result<IssuedKey> {
     let key = agent
         .agent()

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use purser_domain::{Catalog, Duration, KeyScope, KeyStatus, Permission, Timestamp};
 use serde_json::json;
 
-/// The fields of a new key's JSON body, with the corresponding form fields and labels.
+/// The JSON fields of a new key, each with its form field and label.
 const FIELDS: [FieldOf; 4] = [
     ("permissions", "may", "May"),
     ("services", "services", "Services"),
@@ -33,7 +33,7 @@ pub(crate) fn parse_key_scope(form: &mut Form, catalog: &Catalog, now: Timestamp
     form.take_valid(parse_scope(&body, catalog, now), &FIELDS)
 }
 
-/// Renders the new key. No other page shows the key.
+/// Renders a new key. No other page shows this key.
 pub(crate) fn new_key_message(key: &str) -> Markup {
     html! {
         section.card.key-once aria-labelledby="new-key-title" data-new-key {

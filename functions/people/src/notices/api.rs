@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 #[derive(Serialize, ToSchema)]
 #[schema(as = Notices)]
 pub(crate) struct NoticesView {
-    /// The number of updates. Send the version in `If-Match`.
+    /// The settings' version. Each update increases the version. Send it in `If-Match`.
     version: u64,
     mail: MailView,
     /// The incoming webhook. Null if none is configured.
@@ -46,7 +46,7 @@ pub(crate) struct MailView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = SlackNotices)]
 pub(crate) struct SlackView {
-    /// The host of the incoming webhook. The full URL is secret and never shown again.
+    /// The host of the incoming webhook. The full URL is secret and is not shown.
     #[schema(example = "hooks.slack.com")]
     host: String,
     #[serde(flatten)]
@@ -58,14 +58,14 @@ pub(crate) struct SlackView {
 #[schema(as = NoticeChannel)]
 pub(crate) struct ChannelView {
     enabled: bool,
-    /// The event kinds that the channel receives. Null for the default kinds.
+    /// The event kinds that the channel receives. Null if the channel receives the default kinds.
     #[schema(required)]
     kinds: Option<Vec<&'static str>>,
-    /// When delivery failed permanently. The channel is unused until you update it or a test succeeds. Null while the
-    /// channel is in use.
+    /// The time at which delivery failed permanently. The channel is not used until you update the channel or a test
+    /// succeeds. Null if the channel works.
     #[schema(format = DateTime, required)]
     ended_at: Option<String>,
-    /// Why delivery failed permanently: `mail_refused` or `webhook_gone`.
+    /// Why delivery failed permanently: `mail_refused` or `webhook_gone`. Null if the channel works.
     #[schema(required)]
     ended_reason: Option<&'static str>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct ChannelView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = SentNoticeTest)]
 pub(crate) struct SentTest {
-    /// The channels to which the test is sent: `mail`, `slack`.
+    /// The channels to which the test is sent: `mail` or `slack`.
     channels: Vec<&'static str>,
 }
 
@@ -155,7 +155,7 @@ purser_api::body! {
     pub(crate) struct MailBody {
         /// Whether the channel is used. The default is true.
         enabled: Option<bool>,
-        /// The event kinds. If absent, the default kinds.
+        /// The event kinds that the channel receives. If absent, the default kinds.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
@@ -167,22 +167,22 @@ purser_api::body! {
         url: Option<IncomingUrl>,
         /// Whether the channel is used. The default is true.
         enabled: Option<bool>,
-        /// The event kinds. If absent, the default kinds.
+        /// The event kinds that the channel receives. If absent, the default kinds.
         kinds: Option<Vec<NoticeKind>> = {"minItems": 1},
     }
 }
 
 purser_api::body! {
-    /// New notification settings. An absent field gets its default.
+    /// New notification settings, which replace the current settings. An absent field gets its default.
     pub(crate) struct NoticesBody {
-        /// Mail to the address that your identity provider verified.
+        /// Settings for mail, which is sent to the address that your identity provider verified.
         mail: Option<MailBody>,
         /// The incoming webhook. If absent, the stored incoming webhook is removed.
         slack: Option<SlackBody>,
     }
 }
 
-/// Parses an update of the settings. The operation checks later whether the URL may be called.
+/// Parses an update of the settings. Whether the URL may be called is checked later, by the operation.
 pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<NotificationSettingsUpdate> {
     let body = NoticesBody::parse(body)?;
     let terms = |enabled: Option<bool>, kinds: Option<Vec<NoticeKind>>| ChannelSettings {

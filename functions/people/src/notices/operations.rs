@@ -41,8 +41,8 @@ pub(crate) struct SlackUpdate {
 }
 
 impl People {
-    /// Reads the user's notification settings. The mail address is the address from the user's token if the token
-    /// contains a verified address.
+    /// Reads the user's notification settings. If the user's token contains a verified mail address, the settings
+    /// contain this address.
     pub(crate) async fn read_notification_settings(&self, person: &Caller) -> Result<OwnNotificationSettings> {
         let mut settings = self.webhooks.read_notification_settings(&person.id).await?;
         if let MailClaim::Verified(address) = &person.mail {
@@ -52,8 +52,8 @@ impl People {
         Ok(OwnNotificationSettings { settings, ended })
     }
 
-    /// Stores the identity provider's claim about the user's mail address at `said_at`: a new address, or an address
-    /// that is no longer verified. A failure is only logged, because the next sign-in repeats the claim.
+    /// Stores the identity provider's claim about the user's mail address at `said_at`: a verified address, or that the
+    /// address is no longer verified. A failed write is only logged, because the next sign-in repeats the claim.
     pub(crate) async fn store_mail_address(&self, person: &UserId, mail: &MailClaim, said_at: Timestamp) {
         let address = match mail {
             MailClaim::Verified(address) => Some(address),
@@ -84,7 +84,7 @@ impl People {
         Ok(OwnNotificationSettings { settings, ended })
     }
 
-    /// Applies the update. After a conflict, retries while `if_match` holds for the stored version.
+    /// Applies the update. After a conflict, tries again while `if_match` matches the stored version.
     async fn store_notification_settings(
         &self,
         person: &Caller,
@@ -136,7 +136,7 @@ impl People {
         Ok(Some(NewNotificationUrl { id, url }))
     }
 
-    /// Returns the settings after the update, and the new URL with its id, if any.
+    /// Returns the settings after the update, and the id and the URL of a new incoming webhook.
     fn updated_settings<'a>(
         &self,
         present: &NotificationSettings,
@@ -181,8 +181,8 @@ impl People {
         }
     }
 
-    /// Requests a test notification for the enabled channels, which is sent together with pending notifications.
-    /// Returns these channels.
+    /// Requests a test notification for the enabled channels, and returns these channels. Pending notifications are
+    /// sent with the test.
     pub(crate) async fn request_test_notification(&self, person: &Caller) -> Result<Vec<NoticeChannel>> {
         self.store_mail_address(&person.id, &person.mail, person.signed_in_at)
             .await;

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const PAGE: &str = "/dashboard/notices";
-/// The fields of the request body, each with its form input and label.
+/// The JSON fields of the settings, each with its form field and label.
 const FIELDS: [FieldOf; 2] = [
     ("mail", "mail_kinds", "Mail"),
     ("slack", "slack_url", "Incoming webhook"),
@@ -41,7 +41,7 @@ pub(crate) async fn show_notifications_page(
     Ok(notifications_page(&layout, &own, people.mails).into_response())
 }
 
-/// Redirects a `GET` for a form's path to the page.
+/// Redirects a `GET` of a form's path to the page.
 pub(crate) async fn redirect_to_notifications() -> Response {
     see_other(PAGE)
 }
@@ -122,7 +122,7 @@ fn parse_channel_form(form: &mut Form, name: &str) -> Value {
         form.add_error(&field, "Choose at least one event, or switch the channel off.");
     }
     let kinds: BTreeSet<&str> = form.field_values(&field).collect();
-    // The default kinds are stored as null, so that the channel follows later changes of the defaults.
+    // The default kinds are stored as null, so that the channel also follows later changes to the defaults.
     let is_usual = kinds.is_empty() || kinds == DEFAULT_NOTICES.iter().map(|kind| kind.name()).collect();
     json!({"enabled": enabled, "kinds": (!is_usual).then_some(kinds)})
 }

@@ -1,5 +1,5 @@
 //! An agent's page for operators: its owner, its freeze, its ownership transfer offer, and the forms that offer the
-//! agent, withdraw the offer and request a reconciliation. The page shows nothing else about the agent.
+//! agent, withdraw the offer and request a reconciliation. The page shows no other data of the agent.
 
 use crate::agents::owned::require_id;
 use crate::operators::form::{ActMessages, OperatorForm};
@@ -38,7 +38,7 @@ pub(crate) async fn show_operator_agents_page(
     Ok(render_agents_page(&people, &layout, &searched).await?.into_response())
 }
 
-/// Redirects a `GET` for a form's path to the agent's page.
+/// Redirects a `GET` of a form's path to the agent's page.
 pub(crate) async fn redirect_to_operator_agent(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = require_id(path.get("agent").and_then(|agent| AgentId::parse(agent)))?;
     Ok(see_other(&agent_path(id)))
@@ -128,7 +128,6 @@ async fn perform_agent_act(
     sent.perform_act(form, act, notices, &agent_path(agent), page).await
 }
 
-/// Renders the page in its current state.
 async fn render_agents_page(people: &People, layout: &Layout, searched: &str) -> Result<Markup> {
     let agent = match AgentId::parse(searched.trim()) {
         Some(id) => people.ledger.read_agent_by_id(id).await?,

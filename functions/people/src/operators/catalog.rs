@@ -1,4 +1,4 @@
-//! The page with the whole catalog, including services that agents cannot use. The catalog is in memory.
+//! The page with the whole catalog, including services that agents cannot use. Each instance has the catalog in memory.
 
 use crate::operators::changes::start_time_cell;
 use crate::operators::layout::{CATALOG, operator_page, payee_and_price, service_path};
@@ -34,7 +34,7 @@ impl View {
         }
     }
 
-    /// Returns whether the service matches the filters. A search covers names, slugs, ids, payees and endpoints.
+    /// Whether the service matches the filters. The search text may be part of a name, slug, id, payee or endpoint.
     fn matches(&self, service: &Service) -> bool {
         let text = self.search.trim();
         let has_it = [service.name.as_str(), service.slug.as_str(), &service.id.to_string()]

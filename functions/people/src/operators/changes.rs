@@ -1,5 +1,5 @@
-//! The page with payee and price changes: changes that are not active yet, sorted by the time at which they become
-//! active, and operations whose provider asks for a different payment than the catalog has.
+//! The page with payee and price changes: delayed changes, sorted by the time at which they take effect, and operations
+//! whose provider asks for a different payment than the catalog has.
 
 use crate::operators::layout::{CHANGES, operator_page, payee_and_price, service_path};
 use crate::sessions::session::OperatorSession;
@@ -15,7 +15,7 @@ use purser_domain::{
 };
 use std::sync::Arc;
 
-/// A pricing change that is not active yet.
+/// A price or payee change that has not taken effect yet.
 struct Waiting<'a> {
     service: &'a Service,
     operation: &'a Operation,
@@ -29,7 +29,7 @@ struct ChangedQuote<'a> {
     answer: &'a Answer,
 }
 
-/// Shows `GET /dashboard/operator/changes`: delayed changes, and changed prices of providers.
+/// Shows `GET /dashboard/operator/changes`: delayed changes, and prices that providers changed.
 pub(crate) async fn show_changes_page(
     State(people): State<Arc<People>>,
     OperatorSession(session): OperatorSession,
@@ -107,7 +107,7 @@ fn changed_quotes(services: &[(Service, ProbeRecord)], now: Timestamp) -> Vec<Ch
     found
 }
 
-/// Renders the time at which a delayed pricing becomes active.
+/// Renders the time at which a delayed change takes effect.
 pub(crate) fn start_time_cell(next: &NextPricing, now: Timestamp) -> Markup {
     html! {
         @match next.effective_from() {

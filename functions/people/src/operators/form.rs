@@ -19,8 +19,8 @@ use purser_domain::{ErrorKind, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A form that an operator submitted in the browser. For other users, and where the deployment does not permit
-/// operators to act in the browser, the response is 404.
+/// A form that an operator submitted in the browser. The response is 404 for other users, and if the deployment does
+/// not let operators act in a browser.
 pub(crate) struct OperatorForm {
     pub(crate) people: Arc<People>,
     posted: VerifiedForm,
@@ -49,14 +49,14 @@ impl FromRequest<Arc<People>> for OperatorForm {
     }
 }
 
-/// The success messages for a completed action, and for an action that needs a second operator.
+/// The success messages: for a completed action, and for an action that a second operator must confirm.
 pub(crate) struct ActMessages {
     pub(crate) done: PageMessage,
     pub(crate) awaits_second: PageMessage,
 }
 
 impl ActMessages {
-    /// Creates the messages for an action that never needs a second operator.
+    /// Creates the message for an action that never needs a second operator.
     pub(crate) const fn for_single_operator(done: PageMessage) -> Self {
         let awaits_second = done;
         Self { done, awaits_second }
@@ -64,18 +64,16 @@ impl ActMessages {
 }
 
 impl OperatorForm {
-    /// Parses a path parameter.
     pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// Returns the submitted values.
     pub(crate) fn parse_form(&self, name: OperatorFormName) -> Form {
         self.posted.parse_form(FormName::Operator(name))
     }
 
     /// Performs the action, then redirects to `path`. If the action is rejected, shows the page that `page` renders,
-    /// with the form and the reason.
+    /// with the form and the reason for the rejection.
     pub(crate) async fn perform_act(
         self,
         mut form: Form,

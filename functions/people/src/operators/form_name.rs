@@ -3,7 +3,7 @@
 use purser_domain::OperationUuid;
 use std::fmt;
 
-/// The name of an operator form, which is also the prefix of the ids of its inputs.
+/// The name of an operator form, which is also a prefix of its inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorFormName {
     Accept(OperationUuid),
@@ -11,7 +11,7 @@ pub(crate) enum OperatorFormName {
     Pin(OperationUuid),
     Probe,
     Freeze,
-    /// Ends the freeze in this table row.
+    /// The form that ends the freeze in this table row.
     EndFreeze(usize),
     Offer,
     WithdrawOffer,

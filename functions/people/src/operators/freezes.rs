@@ -5,7 +5,7 @@ use purser_domain::{Agent, AgentId, FreezeTarget, OperatorFreeze, Result};
 use std::collections::BTreeMap;
 
 impl People {
-    /// Returns the operator freeze that applies to each agent. Agents without a freeze are left out.
+    /// Returns the operator freeze that applies to each agent. Agents without such a freeze are left out.
     pub(crate) async fn read_freezes_by_agent(
         &self,
         agents: impl IntoIterator<Item = &Agent>,
@@ -21,14 +21,14 @@ impl People {
             if !known.iter().any(|freeze| freeze.target == target) {
                 known.extend(self.ledger.read_operator_freeze(&target).await?);
             }
-            // Nothing is found if the freeze ended in the meantime.
+            // The freeze may have ended in the meantime.
             let freeze = known.iter().find(|freeze| freeze.target == target);
             found.extend(freeze.map(|freeze| (agent.id, freeze.clone())));
         }
         Ok(found)
     }
 
-    /// Lists all freezes. Only for operators.
+    /// Lists all freezes. Only operators may see this list.
     pub(crate) async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
         self.ledger.list_operator_freezes().await
     }

@@ -30,7 +30,7 @@ pub(crate) async fn show_freezes_page(
     Ok(render_freezes_page(&people, &layout).await?.into_response())
 }
 
-/// Redirects a `GET` for a form's path to the page.
+/// Redirects a `GET` of a form's path to the page.
 pub(crate) async fn redirect_to_freezes() -> Response {
     see_other(FREEZES)
 }
@@ -91,7 +91,8 @@ async fn perform_freeze_act(sent: OperatorForm, form: Form, act: OperatorAct, no
     sent.perform_act(form, act, notices, FREEZES, page).await
 }
 
-/// Reads the freeze target from the inputs `scope` and `id`. An invalid target is reported at the input `field`.
+/// Reads the freeze target from the inputs `scope` and `id`. The error for an invalid target is shown at the input
+/// `field`.
 fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     let id = form.field_text("id");
     let (target, message) = match form.field_text("scope") {
@@ -115,8 +116,8 @@ fn parse_freeze_target(form: &mut Form, field: &str) -> Option<FreezeTarget> {
     target
 }
 
-/// Renders the page in its current state. One page suffices, because there are at most [`Freezes::MAX`] freezes of each
-/// kind.
+/// Renders the page in its current state. All freezes fit on one page, because there are at most [`Freezes::MAX`]
+/// freezes of each kind.
 async fn render_freezes_page(people: &People, layout: &Layout) -> Result<Markup> {
     let mut freezes = people.list_operator_freezes().await?;
     freezes.sort_by_key(|freeze| (freeze.target != FreezeTarget::Deployment, Reverse(freeze.at)));

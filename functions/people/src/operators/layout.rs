@@ -23,8 +23,8 @@ pub(crate) fn agent_path(agent: AgentId) -> String {
     format!("{AGENTS}?q={agent}")
 }
 
-/// Renders a page for operators. `path` is the page's path. `how` describes the actions on the page, or names the API
-/// that performs the actions.
+/// Renders a page for operators at `path`. `how` explains the actions on the page, or names the API that performs the
+/// actions.
 pub(crate) fn operator_page(layout: &Layout, title: &str, path: &str, how: &Markup, content: &Markup) -> Markup {
     let entry = |to: &str, text: &str| {
         html! { li { a href=(to) aria-current=[(to == path).then_some("page")] { (text) } } }
@@ -58,15 +58,14 @@ pub(crate) fn payee_and_price(pricing: Pricing<'_>, network: Network) -> Markup 
     }
 }
 
-/// A form that needs confirmation: a button that opens the form, a description of the change, and a checkbox.
+/// A form that needs a confirmation: a button opens the form, which has a description of the change and a checkbox.
 pub(crate) struct ConfirmedAct<'a> {
     pub(crate) name: OperatorFormName,
     pub(crate) action: &'a str,
-    /// The text of the two buttons that open and submit the form.
+    /// The text of the button that opens the form and of the button that submits the form.
     pub(crate) label: &'a str,
-    /// The checkbox label, which states what the operator confirms.
+    /// The checkbox's label, which says what the operator confirms.
     pub(crate) confirms: &'a str,
-    /// Additional content of the form.
     pub(crate) content: &'a Markup,
 }
 
@@ -88,7 +87,6 @@ impl ConfirmedAct<'_> {
     }
 }
 
-/// Renders a hidden form input.
 pub(crate) fn hidden_input(name: &str, value: &str) -> Markup {
     html! { input type="hidden" name=(name) value=(value); }
 }

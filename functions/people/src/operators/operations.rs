@@ -8,7 +8,7 @@ use purser_api::{BrowserAct, CallerIds, FreezeScope, OperatorAct, OperatorRespon
 use purser_domain::{Act, AgentId, AuditKind, ErrorKind, Result, ServiceId, SettlementId};
 
 impl People {
-    /// Sends an operator's action to `internal`. Requires a recent sign-in. A rejection because of an old sign-in is
+    /// Sends an operator's action to `internal`. Requires a recent sign-in. If the sign-in is too old, the rejection is
     /// recorded in the user's audit log. All other results are recorded in the operators' audit log.
     pub(crate) async fn send_operator_act(
         &self,

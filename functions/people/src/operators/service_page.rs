@@ -1,4 +1,4 @@
-//! The page of one service for operators: its operations with payees and prices, delayed changes, the payment that its
+//! The page of one service for operators: its operations with payees and prices, delayed changes, the payment that the
 //! provider asks for, and the forms that accept, withdraw and set prices.
 //!
 //! Each form contains the version of the service that the page shows, and the full payee address.
@@ -42,7 +42,7 @@ pub(crate) async fn show_service_page(
     Ok(render_service_page(&people, &layout, id).await?.into_response())
 }
 
-/// Redirects a `GET` for a form's path to the service's page.
+/// Redirects a `GET` of a form's path to the service's page.
 pub(crate) async fn redirect_to_service(Path(path): Path<HashMap<String, String>>) -> Reply {
     let id = require_id(path.get("service").and_then(|service| ServiceId::parse(service)))?;
     Ok(see_other(&service_path(id)))
@@ -130,7 +130,7 @@ async fn perform_service_act(
     sent.perform_act(form, act, notices, &service_path(service), page).await
 }
 
-/// Parses the payment from the form's hidden inputs.
+/// Parses the payment in the form's hidden inputs.
 fn parse_confirmed_payment(form: &mut Form) -> Option<ConfirmedPayment> {
     let amount = form.field_text("amount_units").parse().ok();
     if amount.is_none() {
@@ -175,7 +175,6 @@ async fn render_service_page(people: &People, layout: &Layout, id: ServiceId) ->
     ))
 }
 
-/// The data that the page shows.
 struct ServicePageContent<'a> {
     people: &'a People,
     layout: &'a Layout,

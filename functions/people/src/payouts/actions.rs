@@ -29,8 +29,8 @@ pub(crate) async fn submit_address_removal(sent: AgentForm) -> Reply {
     ))
 }
 
-/// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so
-/// submitting the form twice makes only one withdrawal.
+/// Handles `POST …/payouts`: withdraws money to the withdrawal address. The form contains an idempotency key, so a form
+/// that is submitted twice makes only one withdrawal.
 pub(crate) async fn submit_withdrawal(sent: AgentForm) -> Reply {
     let mut form = sent.parse_form(FormName::PayOut);
     let amount = form.parse_withdrawal_amount();

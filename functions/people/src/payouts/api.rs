@@ -24,7 +24,7 @@ pub(crate) struct PayoutAddressView {
     agent_id: String,
     /// Whether this deployment supports withdrawals.
     set_up: bool,
-    /// The address. Null if no address is set. `named_at` and `good_from` are then null, too.
+    /// The address. Null if no address is set, like `named_at` and `good_from`.
     #[schema(required)]
     address: Option<String>,
     #[schema(format = DateTime, required)]
@@ -59,7 +59,7 @@ impl PayoutAddressView {
 purser_api::body! {
     /// A new withdrawal address.
     pub(crate) struct NewPayoutAddress as "NewPayoutAddressBody" {
-        /// An address of your own. A mixed-case address must have a valid EIP-55 checksum.
+        /// An address that you own. A mixed-case address must have a valid EIP-55 checksum.
         address: Address,
     }
 }
@@ -87,7 +87,7 @@ purser_api::body! {
     pub(crate) struct NewPayout as "NewPayoutBody" {
         /// The amount in micro-USDC, or `balance` for the wallet's whole balance.
         amount_units: AskedAmount,
-        /// An idempotency key of your choice. Repeating a request with the same key and amount returns the same
+        /// An idempotency key of your choice. A repeated request with the same key and amount returns the same
         /// withdrawal.
         idempotency_key: Text<255>,
     }
@@ -98,10 +98,10 @@ purser_api::body! {
 #[schema(as = Payout)]
 pub(crate) struct PayoutView {
     payout: SettlementView,
-    /// The facilitator's response to this submission: `accepted`, `refused` or `unanswered`. Null if nothing was
-    /// submitted, because the withdrawal has ended, its address was changed, or operators froze the agent. Only the
-    /// chain decides whether the withdrawal succeeds or expires. While `receipt_status` is `authorized`, repeat the
-    /// request to submit the withdrawal again.
+    /// The facilitator's response to this submission: `accepted`, `refused` or `unanswered`. Only the chain shows
+    /// whether the withdrawal succeeds. While `receipt_status` is `authorized`, repeat the request to submit the
+    /// withdrawal again. Null if nothing was submitted, because the withdrawal has ended, its address was changed, or
+    /// operators froze the agent.
     #[schema(value_type = Option<String>, required, example = "accepted")]
     submission: Option<&'static str>,
 }

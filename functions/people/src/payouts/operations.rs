@@ -1,5 +1,6 @@
 //! Withdrawals: an agent's owner sets an address and withdraws the agent's money to it. `payments` performs both
-//! operations with its own clock and checks. This module checks that the user owns the agent and signed in recently.
+//! operations with its own clock and checks. This module checks that the user owns the agent and has signed in
+//! recently.
 
 use crate::agents::owned::OwnedAgent;
 use crate::state::People;
@@ -66,8 +67,8 @@ impl People {
         self.audit_rejection(acting, &act, named).await
     }
 
-    /// Removes the withdrawal address immediately. Does not require a recent sign-in, because without an address no
-    /// withdrawal is possible.
+    /// Removes the withdrawal address immediately. No recent sign-in is required, because removing the address only
+    /// prevents withdrawals.
     pub(crate) async fn remove_withdrawal_address(&self, owned: &OwnedAgent, ids: CallerIds) -> Result<()> {
         let (agent, acting) = (owned.agent().id, owned.acting());
         let act = Act::new(AuditKind::PayoutAddressRemoved).on_agent(agent);
@@ -76,7 +77,8 @@ impl People {
         self.audit_rejection(acting, &act, removed).await
     }
 
-    /// Withdraws to the stored address. Requires a recent sign-in. Repeating the same key returns the same withdrawal.
+    /// Withdraws to the stored address. Requires a recent sign-in. A request with the same key returns the same
+    /// withdrawal.
     pub(crate) async fn withdraw_to_owner(
         &self,
         owned: &OwnedAgent,
@@ -111,7 +113,6 @@ impl People {
     }
 }
 
-/// Returns the agent's owner, who is the calling user.
 fn require_owner_id(owned: &OwnedAgent) -> Result<UserId> {
     let person = UserId::parse(&owned.agent().owner);
     person.ok_or_else(|| Error::internal("reading an agent's owner", "it is no person's id"))
