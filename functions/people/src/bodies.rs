@@ -1,5 +1,5 @@
-//! Tests of request bodies: the values that are parsed from valid bodies, and the validation errors of invalid bodies.
-//! One response reports all validation errors, by path. The tests over HTTP check one body of each kind.
+//! Tests which values are parsed from valid request bodies, and which validation errors invalid bodies have. A response
+//! reports all validation errors, each with its path. The tests over HTTP check one body of each kind.
 
 use crate::agents;
 use crate::agents::operations::AgentUpdate;
@@ -51,7 +51,7 @@ fn catalog() -> Catalog {
     }])
 }
 
-/// Returns the paths of all validation errors, or the error slug of another error; empty for a valid body.
+/// Returns the paths of all validation errors, or the slug of another error. Returns an empty list for a valid body.
 fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
     match read.as_ref().map_err(Error::kind) {
         Ok(_) => Vec::new(),
@@ -60,7 +60,7 @@ fn problem_paths<T>(read: &Result<T>) -> Vec<String> {
     }
 }
 
-/// A body, and the paths of its validation errors.
+/// A request body, and the paths of the validation errors that the body must have.
 type Row = (Value, Vec<&'static str>);
 
 fn check<T>(read: impl Fn(&Value) -> Result<T>, rows: Vec<Row>) {
@@ -89,7 +89,7 @@ fn no_bools() -> Vec<Value> {
     vec![json!("true"), json!(1), json!(0), json!([]), json!({})]
 }
 
-/// Returns invalid amounts, which are not whole numbers or are too large. Each has one validation error.
+/// Returns invalid amounts, which are too large or not whole numbers. Each has one validation error.
 fn no_amounts() -> Vec<Value> {
     let fractions = vec![json!(0.5), json!(1.000_1), json!(-1.0), json!(1e16), json!(1e300)];
     let others = vec![json!("1"), json!(true), json!([1]), json!({"units": 1})];
@@ -261,7 +261,7 @@ fn key_rotation_overlap_is_limited_to_thirty_days() {
     check(keys::api::Rotate::parse, rows);
 }
 
-/// A null field also stays unchanged, except that null `enabled_operations` enables all operations.
+/// A null field also stays unchanged, except that `enabled_operations: null` enables all operations.
 #[test]
 fn omitted_policy_fields_stay_unchanged() {
     let policy = |mut body: Value| {
@@ -291,7 +291,7 @@ fn omitted_policy_fields_stay_unchanged() {
     assert_eq!(policy(body), full);
 }
 
-/// Returns bodies that have the fields of `base` and a policy, each with the policy's validation errors.
+/// Returns bodies that combine the fields of `base` with a policy, each with the policy's validation errors.
 fn policies(base: &Value) -> Vec<Row> {
     let with = |name: &str, value: Value| {
         let mut body = base.clone();
@@ -343,7 +343,7 @@ fn policies(base: &Value) -> Vec<Row> {
         ("max_per_call_units", json!(-1)),
         ("max_per_day_units", json!("9")),
         ("require_approval_above_units", json!(1.5)),
-        // Valid fields are also checked against the catalog.
+        // Valid fields are checked against the catalog, even if other fields are invalid.
         ("enabled_operations", json!(["web.search", "web.scrape"])),
         ("allowed_domains", json!([7])),
         ("allowedDomains", json!([])),
@@ -362,7 +362,7 @@ fn policies(base: &Value) -> Vec<Row> {
     rows
 }
 
-/// The body parser accepts unknown services and operations.
+/// The parser accepts an unknown service and unknown operations.
 #[test]
 fn requests_to_enable_a_service_require_its_id() {
     let catalog = catalog();
@@ -376,7 +376,7 @@ fn requests_to_enable_a_service_require_its_id() {
             json!({"service_id": 7, "enabled": true, "max_per_call_units": -1}),
             vec!["/enabled", "/max_per_call_units", "/service_id"],
         ),
-        // The body parser accepts an unknown service and its operations.
+        // The parser accepts an unknown service with any operations.
         (json!({"service_id": "nowhere", "enabled_operations": ["x.y"]}), vec![]),
     ]);
     check(|body| services::api::parse_enable_request(body, &catalog), rows);
@@ -578,7 +578,7 @@ fn all_rule_errors_are_reported_together() {
         (json!({"kind": "vendor_allowlist"}), vec![""]),
         (json!({"kind": "vendor_allowlist", "x": 1}), vec!["", "/x"]),
         (vendors(json!([]), Value::Null), vec![""]),
-        // A field that can't be parsed is not checked further.
+        // A field that can't be parsed has no further validation errors.
         (vendors(json!("lab-search"), json!([])), vec!["/services"]),
         (
             vendors(json!(["lab-search", "LAB", 7]), json!(["0x1", 7])),
@@ -627,7 +627,7 @@ fn all_rule_errors_are_reported_together() {
             json!({"kind": "price_above_usual", "percent": 10_001, "over": "mean", "of": 2, "action": "ask"}),
             vec!["/of", "/over", "/percent"],
         ),
-        // The number of prices is required for the median, and not allowed for the catalog's price.
+        // The median requires a number of prices. With the catalog's price, the number is not allowed.
         (
             json!({"kind": "price_above_usual", "percent": 1, "over": "median", "action": "ask"}),
             vec!["/of"],

@@ -3,12 +3,12 @@
 use purser_api::{MailClaim, Person};
 use purser_domain::{Acting, Actor, RequestSource, SessionId, Timestamp, UserId};
 
-/// The authenticated user who sent the request.
+/// The user who sent the request, after authentication.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The user id, which is the owner in records.
     pub(crate) id: UserId,
-    /// The user's display name.
+    /// The issuer's claim about the user's email address. Only an ID token contains this claim.
     pub(crate) name: Option<String>,
     /// The issuer's claim about the user's email address, if the caller has an ID token.
     pub(crate) mail: MailClaim,
@@ -19,7 +19,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Creates the caller of a request in this session, or with an ID token if `session` is `None`.
+    /// Creates the caller of a request in this session. With `None`, the request had an ID token.
     pub(crate) fn new(person: Person, session: Option<SessionId>, source: RequestSource) -> Self {
         Self {
             acting: Acting {

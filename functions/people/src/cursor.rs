@@ -1,4 +1,5 @@
-//! Cursors: positions in a list, as opaque text. Callers only send back the cursor of an earlier page.
+//! Formats and parses cursors, which are positions in a list as opaque text. A caller sends back the cursor that an
+//! earlier page contained.
 
 use purser_domain::{AgentId, ApprovalId, Timestamp};
 use purser_store::{AgentCursor, ApprovalCursor};
@@ -18,13 +19,13 @@ pub(crate) fn format_uuid_cursor(place: Uuid) -> String {
     place.simple().to_string()
 }
 
-/// Parses a record's version, which is the position in the record's version history.
+/// Parses a record's version. In a version history, the version is the cursor.
 pub(crate) fn parse_version_cursor(text: &str) -> Option<u64> {
     let version: u64 = text.parse().ok()?;
     (version > 0 && version.to_string() == text).then_some(version)
 }
 
-/// Parses a position in the list of agents: the creation time in 16 hexadecimal digits, followed by the agent's id.
+/// Parses a position in the list of agents: 16 hexadecimal digits for the creation time, followed by the agent's id.
 pub(crate) fn parse_agent_cursor(text: &str) -> Option<AgentCursor> {
     let (at, id) = text.split_at_checked(16)?;
     let place = AgentCursor {
@@ -43,7 +44,8 @@ pub(crate) fn format_agent_cursor(place: AgentCursor) -> String {
     )
 }
 
-/// Parses a position in a list of approvals: the creation time in 16 hexadecimal digits, followed by the approval's id.
+/// Parses a position in a list of approvals: 16 hexadecimal digits for the creation time, followed by the approval's
+/// id.
 pub(crate) fn parse_approval_cursor(text: &str) -> Option<ApprovalCursor> {
     let (at, id) = text.split_at_checked(16)?;
     let micros = i64::from_str_radix(at, 16).ok()?;

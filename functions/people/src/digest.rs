@@ -33,7 +33,8 @@ pub(crate) fn body_version(body: &str) -> String {
     digest
 }
 
-/// Returns the entity tag for a version. The tag is weak, because the body may be sent in several content codings.
+/// Returns the entity tag for a version. The tag is weak, because the same body may be sent with different content
+/// encodings.
 pub(crate) fn entity_tag(version: &str) -> String {
     format!("W/\"{version}\"")
 }

@@ -74,7 +74,7 @@ use state::People;
 use std::sync::Arc;
 use utoipa::openapi::OpenApi;
 
-/// Returns this function's part of the OpenAPI document, which describes the API and not the pages.
+/// Returns this function's part of the OpenAPI document. It describes the API without the pages.
 pub fn openapi() -> OpenApi {
     api::description()
 }
@@ -107,10 +107,11 @@ pub async fn router(boot: Boot) -> Result<Router, BootError> {
     let ([rpc_url, sign_in_key], sessions, _warm) = tokio::try_join!(
         secrets,
         Sessions::new(settings.sessions, now),
-        // The first read opens the connection. If the catalog can't be read yet, the first request reads it again.
+        // The first read opens the connection to DynamoDB. If the catalog can't be read yet, the first request reads
+        // the catalog again.
         async { Ok(catalog.current(now).await.ok()) },
     )?;
-    // The number of confirmations does not matter here, because balances are read from the newest block.
+    // Balances are read from the newest block, so the number of confirmations does not matter.
     let finality = Finality { confirmations: 1 };
     let throttle_table: Arc<str> = settings.throttle_table.into();
     let people = Arc::new(People {

@@ -1,10 +1,10 @@
 //! The limit on a user's concurrent long operations, which applies across all instances of the function.
 //!
 //! All users share the function's instances. Each request occupies an instance until the response, and the number of
-//! instances is limited by `PeopleConcurrency`, or else by the account's quota, which all functions share. A bulk
-//! operation, a CSV export or a preview makes up to hundreds of database calls, while a list makes at most ten. Without
-//! this limit, the 120 requests that a user may send in a minute could therefore occupy every instance. So a long
-//! operation leases one of the user's [`MAX_CONCURRENT`] slots.
+//! instances is limited, by `PeopleConcurrency` or by the account's quota for all functions. A bulk operation, a CSV
+//! export or a preview makes up to hundreds of database calls, while a list makes at most ten. Without this limit, the
+//! 120 requests that a user may send in a minute could therefore occupy every instance. So a long operation leases one
+//! of the user's [`MAX_CONCURRENT`] slots.
 
 use crate::state::People;
 use purser_domain::{Duration, ErrorKind, Fingerprint, Result};
@@ -12,13 +12,13 @@ use purser_store::TakeLeaseResult;
 
 /// The maximum number of a user's concurrent long operations.
 pub(crate) const MAX_CONCURRENT: u32 = 3;
-/// The duration of a slot's lease. It is longer than the function's `Timeout` (template.yaml), so that no operation
-/// outlives its lease.
+/// The duration of a slot's lease. It is longer than the function's `Timeout` (template.yaml), so that a lease does not
+/// end before its operation.
 pub(crate) const LEASE: Duration = Duration::from_secs_u32(30);
 
 impl People {
-    /// Runs `work` in one of the user's slots. Returns 429 if no slot is free. If the slots can't be read, `work` runs
-    /// anyway, as with the throttle. An operation that stops an agent must not need a slot.
+    /// Runs `work` in one of the user's slots. Returns 429 if all slots are taken. If the slots can't be read, runs
+    /// `work` anyway, as the throttle does. An operation that stops an agent must not need a slot.
     pub(crate) async fn run_in_user_slot<T>(&self, user: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let scope = format!("long operations of {}", Fingerprint::for_text(user));
         let lease = match self.long_operations.take_lease(scope, MAX_CONCURRENT, self.now()).await {
@@ -36,7 +36,7 @@ impl People {
         if let Some(lease) = lease
             && let Err(error) = self.long_operations.end_lease(lease).await
         {
-            // The slot becomes free when the lease ends.
+            // If the write fails, the slot becomes free when the lease ends.
             tracing::warn!(cause = %error, "throttle.unavailable");
         }
         result

@@ -1,10 +1,10 @@
 //! The dashboard: HTML pages for a browser with a session.
 //!
 //! Each page is a function from plain data to markup, in its feature's folder. maud escapes every value. Pages work
-//! without a script: the response to a posted form is a redirect, and values are changed within `<details>` elements.
-//! `assets/script.js` adds new approvals without a reload, copy buttons and local times.
+//! without a script, because each form is an HTML form whose response is a redirect. `assets/script.js` adds new
+//! approvals without a reload, copy buttons and local times.
 //!
-//! Authentication is in `sessions/session.rs`. Forms and JSON endpoints run the same operations.
+//! `sessions/session.rs` authenticates users. Forms and JSON endpoints run the same operations.
 
 use crate::sessions::session::{Stops, form_page};
 use crate::ui::error_page::{ErrorPage, error_page};
@@ -166,7 +166,7 @@ async fn add_page_headers(request: Request, next: Next) -> Response {
         response = match failure.error().kind() {
             ErrorKind::RecentSignInRequired { .. } => {
                 let mut leading = sessions::sign_in::redirect_to_sign_in_again(&page);
-                // The failure stays in the extensions, so that the request's log line reports it.
+                // The failure stays in the response's extensions, so that the request's log line contains the failure.
                 leading.extensions_mut().insert(failure);
                 leading
             }
@@ -182,9 +182,9 @@ async fn add_page_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// The headers of every page. A page runs scripts, uses style sheets and connects to servers only from the dashboard's
-/// origin, and can't be framed. `no-store` keeps pages out of every cache, including the browser's own cache, because a
-/// page may show an agent key.
+/// The headers of every page. A page may load scripts and style sheets only from the dashboard's origin, may connect
+/// only to this origin, and can't be framed. `no-store` keeps pages out of every cache, including the browser's cache,
+/// because a page may show an agent key.
 const HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,

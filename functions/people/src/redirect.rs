@@ -7,8 +7,8 @@ use axum::{
 use purser_api::Failure;
 use purser_domain::Error;
 
-/// Returns a 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a path of
-/// the dashboard, or an issuer URL that the URL parser has serialized.
+/// Returns a 303 response, which leads from a `POST` to the `GET` of a page (RFC 9110 §15.4.4). The URL is a dashboard
+/// path, or an issuer URL that was serialized by the URL parser.
 pub(crate) fn see_other(address: &str) -> Response {
     redirect_response(StatusCode::SEE_OTHER, address)
 }

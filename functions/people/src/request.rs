@@ -1,5 +1,5 @@
-//! Helpers that all endpoints share, for the caller, the id in the path, the version in `If-Match`, and the filters of
-//! a list.
+//! Extractors and helpers that all endpoints share: the caller, the id in the path, the version in `If-Match`, and the
+//! filters of a list.
 
 use crate::agents::owned::{OwnedAgent, require_id};
 use crate::approvals::operations::OwnApproval;
@@ -72,8 +72,8 @@ impl Argument for OwnApproval {
 }
 
 impl People {
-    /// Returns the agent in the path, or `not_found` if it does not belong to the caller. `stops` is whether the update
-    /// stops the agent's payments.
+    /// Returns the agent in the path, or `not_found` if the agent does not belong to the caller. `stops` is whether the
+    /// request stops the agent's payments.
     pub(crate) async fn authenticate_for_agent(
         &self,
         token: SessionToken,
@@ -101,7 +101,7 @@ impl PathId for ServiceReference {
     }
 }
 
-/// A version of a record, in the path.
+/// A record's version, in the path.
 pub(crate) struct Version(pub(crate) u64);
 
 impl PathId for Version {
@@ -119,7 +119,8 @@ pub(crate) fn body_with_version<T>(body: Result<T>, if_match: Result<Preconditio
     combine_results(body, if_match)
 }
 
-/// Returns the body and another parsed value. If both are invalid, the error has the validation errors of both.
+/// Returns the body together with another parsed value. If both are invalid, the error has the validation errors of
+/// both.
 pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result<(T, O)> {
     match (body, other) {
         (Ok(body), Ok(other)) => Ok((body, other)),
@@ -137,7 +138,8 @@ pub(crate) fn combine_results<T, O>(body: Result<T>, other: Result<O>) -> Result
     }
 }
 
-/// Returns the `If-Match` version of a write that replaces the whole record. Without the header, any version matches.
+/// Returns the `If-Match` version of a write that replaces the whole record. If the header is absent, any version
+/// matches.
 pub(crate) fn require_version_or_any(if_match: IfMatch) -> Result<Precondition> {
     match if_match.into_precondition() {
         Err(error) if matches!(error.kind(), ErrorKind::VersionRequired) => Ok(Precondition::Any),

@@ -20,7 +20,7 @@ pub(crate) struct Settings {
     pub(crate) session_limits: SessionLimits,
     /// The lifetime of an approval, which is the same as in `payments`.
     pub(crate) approval_ttl: Duration,
-    /// The initial limits of a new agent, if its creator selects none.
+    /// The initial limits of a new agent, if the user selects none.
     pub(crate) starting_limits: StartingLimits,
     /// The dashboard's origin; `None` for the gateway's host name.
     pub(crate) dashboard_url: Option<String>,
@@ -31,8 +31,8 @@ pub(crate) struct Settings {
     pub(crate) new_keys: Option<(String, Option<String>)>,
     pub(crate) rpc_url_secret: String,
     pub(crate) sign_in_key_secret: String,
-    /// The secret with the key that verifies the client addresses that the function `mcp` passes on. With `None`, every
-    /// passed-on address is ignored.
+    /// The secret that contains the key for signatures by `mcp`, which assert a caller's address. With `None`, such
+    /// signatures are ignored.
     pub(crate) client_ip_key_secret: Option<String>,
     pub(crate) webhooks_table: String,
     pub(crate) webhook_requests_queue_url: String,
@@ -99,7 +99,7 @@ impl Settings {
 }
 
 /// Reads the limits of sessions. By default, a session ends after an hour without use, and after eight hours at the
-/// latest. Approving an amount above the default daily cap of a service requires a recent sign-in.
+/// latest. By default, a payment above the default daily cap of a service can be approved only with a recent sign-in.
 fn session_limits(env: &mut Env) -> SessionLimits {
     let minutes: u32 = env.parse_number("SESSION_IDLE_MINUTES", 60, 5..=1_440);
     let hours: u32 = env.parse_number("SESSION_HOURS", 8, 1..=168);
@@ -113,8 +113,7 @@ fn session_limits(env: &mut Env) -> SessionLimits {
     }
 }
 
-/// Whether the text is an origin exactly as browsers send it in the `Origin` header. The format must be exact, because
-/// the two are compared as text.
+/// Whether the text is exactly an origin as browsers send it in the `Origin` header. Origins are compared as text.
 fn is_origin(text: &str) -> bool {
     let url = Url::parse(text).ok();
     let web = url.filter(|url| matches!(url.scheme(), "http" | "https"));

@@ -1,4 +1,4 @@
-//! Limited concurrency within a request, so that one user's request can't use up resources that all requests share.
+//! Limits concurrency within a request, so that one user's request can't use up resources that all requests share.
 
 use purser_domain::{Error, Result};
 use tokio::task::JoinSet;
@@ -42,7 +42,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::{sync::Arc, time::Duration};
 
-    /// At most `AT_ONCE` futures run at the same time.
     #[tokio::test]
     async fn concurrent_results_keep_their_order_within_a_limit() {
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -1,5 +1,5 @@
-//! The time range of a list. Lists are sorted by `UUIDv7`, which begins with its time, so a time is also a position in
-//! the list. Reads start and stop at the range, so only the last page reads items outside it.
+//! The time range of a list. Lists are sorted by `UUIDv7`, which begins with a time, so each time corresponds to a
+//! position in the list. Only the last page that is read may contain items outside the range.
 
 use purser_domain::{SettlementId, Timestamp};
 use uuid::Uuid;
@@ -14,19 +14,19 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the position from which a list is read, newest first: the cursor `place`, or the end of the range if
-    /// that is older.
+    /// Returns the position from which a list is read, newest first: the cursor `place`, or the end of the range if the
+    /// end is older.
     pub(crate) fn start_position(self, place: Option<Uuid>) -> Option<Uuid> {
         [place, self.to.map(first_id_at)].into_iter().flatten().min()
     }
 
-    /// Whether this position is before the range. If so, all older positions are too.
+    /// Whether this position is before the range. If so, all older positions are before the range too.
     pub(crate) fn has_ended_at(self, place: Uuid) -> bool {
         self.from.is_some_and(|from| place < first_id_at(from))
     }
 }
 
-/// Returns the smallest id at this time. Ids of all kinds have the same format.
+/// Returns the smallest id with this time. All kinds of ids have the same format.
 fn first_id_at(at: Timestamp) -> Uuid {
     SettlementId::new_at(at, [0; 8]).uuid()
 }
@@ -48,7 +48,7 @@ mod tests {
             assert!(id(19, random) < before && id(20, random) >= before);
             assert!(!span.has_ended_at(id(10, random)) && span.has_ended_at(id(9, random)));
         }
-        // The next page continues where the previous page ended.
+        // The next page continues where the previous page stopped.
         assert_eq!(span.start_position(Some(id(15, 3))), Some(id(15, 3)));
         assert_eq!(span.start_position(Some(id(25, 3))), Some(before));
         assert_eq!(Span::default().start_position(Some(id(5, 3))), Some(id(5, 3)));

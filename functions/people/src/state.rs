@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct People {
     pub(crate) ledger: Ledger,
     pub(crate) catalog: CatalogCache,
-    /// The stored catalog with the probe results, for operators. It is read without the cache.
+    /// The stored catalog and the probe results, which are read without a cache for operators.
     pub(crate) catalog_table: CatalogTable,
     pub(crate) audit: AuditLog,
     /// The table with the sums of spending.
@@ -27,27 +27,27 @@ pub(crate) struct People {
     /// The log of signed statements; `None` if the deployment has no such log.
     pub(crate) log: Option<LogReader>,
     pub(crate) authenticator: Authenticator,
-    /// The limits on waits for approvals per minute, for each agent, for each owner, and for the deployment.
+    /// The throttles for waiting calls: per agent, per owner, and for the deployment.
     pub(crate) agent_waits: Throttle,
     pub(crate) owner_waits: Throttle,
     pub(crate) waits: Throttle,
-    /// A throttle that shares the authenticator's counters. It has a higher limit, for requests that stop an agent or
-    /// end a session.
+    /// The throttle for requests that stop an agent or end a session. It shares the authenticator's counters and has a
+    /// higher limit.
     pub(crate) stops: Throttle,
     /// The slots of each user's long operations.
     pub(crate) long_operations: CallLeases,
     /// The chain client, which this function uses only to read balances.
     pub(crate) chain: Chain,
-    /// The only function that can sign with the wallets' keys.
+    /// The function `payments`, which alone can sign with the wallets' keys.
     pub(crate) payments: PaymentsFunction,
-    /// The only function that can run operators' actions; `None` if operators can't act in the dashboard.
+    /// The function `internal`, which alone can run operators' actions; `None` if operators can't act in the dashboard.
     pub(crate) internal: Option<InternalFunction>,
     pub(crate) new_keys: NewKeys,
     pub(crate) sessions: Sessions,
     pub(crate) limits: SessionLimits,
     /// The lifetime of an approval.
     pub(crate) approval_ttl: Duration,
-    /// The initial limits of a new agent, if its creator selects none.
+    /// The initial limits of a new agent, if the user selects none.
     pub(crate) starting_limits: StartingLimits,
     pub(crate) sign_in_key: SignInKey,
     pub(crate) clock: Clock,
@@ -64,7 +64,7 @@ pub(crate) struct People {
     pub(crate) secrets_key: SecretsKey,
     /// Whether the deployment sends notifications by mail.
     pub(crate) mails: bool,
-    /// The hosts that webhook URLs may have, regardless of the host's IP address.
+    /// The hosts that webhook URLs may have even if their IP addresses are not public.
     pub(crate) webhook_hosts: AllowedHosts,
     /// The deployment's name in events.
     pub(crate) event_source: EventSource,

@@ -13,19 +13,19 @@ use utoipa::{IntoParams, ToSchema};
 /// The query parameters of an update that has a preview.
 #[derive(IntoParams)]
 pub(crate) struct RequestedUpdate {
-    /// If true, nothing is saved, and the response says what the update would change.
+    /// If true, nothing is saved, and the response describes the effects of the update.
     #[param(value_type = bool, required = false)]
     preview: bool,
     /// The number of days whose decisions a preview tests. Default: 7.
     #[param(value_type = u32, required = false, minimum = 1, maximum = 30)]
     days: Option<PreviewDays>,
-    /// Why you make the update. The reason is kept in the version and the audit log.
+    /// Why you make the update. The version history and the audit log contain the reason.
     #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     pub(crate) edit_reason: Option<EditReason>,
 }
 
 impl RequestedUpdate {
-    /// Returns the number of days to test, if the query asks for a preview instead of the update.
+    /// Returns the number of days to test if the query requests a preview.
     pub(crate) fn preview(&self) -> Option<PreviewDays> {
         self.preview.then(|| self.days.unwrap_or(PreviewDays::DEFAULT))
     }
@@ -46,7 +46,7 @@ impl FromQuery for RequestedUpdate {
 /// The query parameter of an update that has no preview.
 #[derive(IntoParams)]
 pub(crate) struct AskedReason {
-    /// Why you make the update. The reason is kept in the version and the audit log.
+    /// Why you make the update. The version history and the audit log contain the reason.
     #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     pub(crate) edit_reason: Option<EditReason>,
 }
@@ -62,11 +62,11 @@ impl FromQuery for AskedReason {
 /// The query parameters of an operation on several agents.
 #[derive(IntoParams)]
 pub(crate) struct AskedApply {
-    /// If true, nothing is saved, and the response says what would change, also for agents that do not follow the
-    /// template.
+    /// If true, nothing is saved, and the response describes the changes. A preview may also contain agents that do not
+    /// follow the template.
     #[param(value_type = bool, required = false)]
     pub(crate) preview: bool,
-    /// Why you make the update. The reason is kept in the version and the audit log.
+    /// Why you make the update. The version history and the audit log contain the reason.
     #[param(value_type = String, required = false, max_length = 200, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     pub(crate) edit_reason: Option<EditReason>,
 }
@@ -100,7 +100,7 @@ fn parse_update_reason(query: &mut Query) -> Option<EditReason> {
 pub(crate) struct PreviewView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// Always true.
+    /// Always true, because nothing was saved.
     preview: bool,
     #[serde(flatten)]
     comparison: ComparisonView,
@@ -108,19 +108,19 @@ pub(crate) struct PreviewView {
     tested: TestedView,
 }
 
-/// A comparison of two versions of limits.
+/// A comparison of the limits before and after an update.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsComparison)]
 pub(crate) struct ComparisonView {
-    /// Whether the update may allow payments that are now blocked or require approval. Such an update requires a recent
-    /// sign-in.
+    /// Whether the update may allow payments that are now blocked or require approval. If so, the update requires a
+    /// recent sign-in.
     widens: bool,
-    /// Whether the update may block payments that are now allowed, or require approval for them.
+    /// Whether the update may block or require approval for payments that are now allowed.
     narrows: bool,
-    /// An example request that the update treats less strictly. Null if none was found.
+    /// An example of a request that the update decides less strictly. Null if none was found.
     #[schema(required)]
     widened: Option<RequestView>,
-    /// An example request that the update treats more strictly. Null if none was found.
+    /// An example of a request that the update decides more strictly. Null if none was found.
     #[schema(required)]
     narrowed: Option<RequestView>,
 }
@@ -132,23 +132,23 @@ pub(crate) struct RequestView {
     service: String,
     operation_id: String,
     amount_units: u64,
-    /// The host of the page to fetch. Null for an operation that fetches no page.
+    /// The host of the page to fetch. Null if the operation fetches no page.
     #[schema(required)]
     hostname: Option<String>,
-    /// The amount already spent on the service, in micro-USDC.
+    /// The amount that the agent had already spent on the service, in micro-USDC.
     spent_units: u64,
-    /// The number of calls already paid.
+    /// The number of calls that the agent had already paid.
     paid_calls: u64,
-    /// Whether the agent already paid the same call.
+    /// Whether the agent had already paid the same call.
     repeated: bool,
-    /// The seconds since the amount, the calls or the same call were paid.
+    /// How many seconds before the request the agent had made these payments.
     spent_seconds_ago: u64,
-    /// Whether the agent never paid the payee.
+    /// Whether the payee is new to the agent.
     new_payee: bool,
-    /// The price of the agent's last calls of the operation. Null if the rules compare with no such price.
+    /// The price of the agent's latest calls of the operation. Null if no rule compares prices.
     #[schema(required)]
     usual_price_units: Option<u64>,
-    /// The time of the request. Null if the request is decided differently now.
+    /// The time of the request. Null if the example holds for the current time.
     #[schema(format = DateTime, required)]
     at: Option<String>,
     before: VerdictView,
@@ -162,7 +162,7 @@ pub(crate) struct VerdictView {
     /// The result: `allow`, `block` or `escalate`.
     result: &'static str,
     reason: String,
-    /// The first failed check. Null if the request is allowed.
+    /// The first check that fails. Null if the request is allowed.
     #[schema(required)]
     check: Option<&'static str>,
 }
@@ -174,8 +174,8 @@ pub(crate) struct TestedView {
     /// The start of the tested range.
     #[schema(format = DateTime)]
     from: String,
-    /// Whether the range has more decisions than were tested: the newest 5,000 for a preview, the oldest 20,000 for a
-    /// shadow policy.
+    /// Whether the range has more decisions than were tested. A preview tests at most the newest 5,000 decisions, and a
+    /// shadow policy the oldest 20,000.
     partial: bool,
     /// The number of tested decisions.
     decisions: u64,
@@ -183,22 +183,25 @@ pub(crate) struct TestedView {
     untested: u64,
     /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// The differences if nobody approves the payments for which only the proposed limits require approval.
+    /// The differences if nobody approves the payments that require approval only under the proposed limits.
     if_declined: DifferencesView,
-    /// The differences if a user immediately approves the payments for which only the proposed limits require approval.
+    /// The differences if a user immediately approves the payments that require approval only under the proposed
+    /// limits.
     if_approved: DifferencesView,
 }
 
-/// The differences between two sets of decisions. A preview compares the current limits with the proposed limits on the
-/// same requests. A backtest and a shadow policy compare recorded decisions with the proposed limits.
+/// The differences between two sets of decisions. A preview compares decisions under the current limits with decisions
+/// under the proposed limits. A backtest and a shadow policy compare recorded decisions with decisions under the
+/// proposed limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsDifferences)]
 pub(crate) struct DifferencesView {
     /// The changed decisions, grouped by old result, new result and reason.
     flips: Vec<FlipView>,
-    /// The number of blocked or escalated payments with the same result but a different reason.
+    /// The number of payments that have the same result with a different reason.
     other_reasons: u64,
-    /// The sum of the payments that only the recorded (or current) limits allow, in micro-USDC.
+    /// The sum of the payments that only the recorded decisions (in a preview, the current limits) allow, in
+    /// micro-USDC.
     saved_units: u64,
     /// The sum of the payments that only the proposed limits allow, in micro-USDC.
     added_units: u64,
@@ -208,13 +211,13 @@ pub(crate) struct DifferencesView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlips)]
 pub(crate) struct FlipView {
-    /// The previous result, `allow`, `block` or `escalate`: in a preview the result with the current limits, otherwise
-    /// the recorded result.
+    /// The previous result: `allow`, `block` or `escalate`. In a preview, the result under the current limits.
+    /// Otherwise, the recorded result.
     recorded: &'static str,
-    /// The result with the proposed limits.
+    /// The result under the proposed limits: `allow`, `block` or `escalate`.
     tested: &'static str,
-    /// Why the proposed limits block or escalate the payment. If the proposed limits allow the payment, why the payment
-    /// was blocked or escalated before.
+    /// Why the proposed limits do not allow the payment. If the proposed limits allow the payment, why the payment was
+    /// not allowed before.
     reason: String,
     count: u64,
     /// The sum of the group's amounts, in micro-USDC.

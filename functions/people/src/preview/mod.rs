@@ -1,4 +1,4 @@
-//! Previews of policy and rule updates: what an update would allow and block, before the update is saved.
+//! Previews of policy and rule updates: what an update would allow and block.
 
 pub(crate) mod api;
 pub(crate) mod operations;

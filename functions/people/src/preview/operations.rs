@@ -19,7 +19,7 @@ impl PreviewDays {
     /// The default number of days.
     pub(crate) const DEFAULT: Self = Self(7);
 
-    /// Returns `None` for zero days, and for more than [`PreviewDays::MAX`].
+    /// Returns `None` if `days` is zero or above [`PreviewDays::MAX`].
     pub(crate) const fn new(days: u32) -> Option<Self> {
         if days == 0 || days > Self::MAX {
             return None;
@@ -37,8 +37,8 @@ impl PreviewDays {
     }
 }
 
-/// The maximum number of decisions that a preview tests (the newest), and the maximum number of earlier payments that a
-/// preview counts. Reading this number takes about 800 DynamoDB read units.
+/// The maximum number of decisions that a preview tests, and the maximum number of earlier payments that a preview
+/// counts. The newest decisions are tested. Reading this many rows takes about 800 DynamoDB read units.
 const MAX_DECISIONS: usize = 5_000;
 /// The maximum number of calls that a preview reads for rules about duplicate payments or pages.
 const MAX_CALLS: usize = 1_000;
@@ -61,7 +61,7 @@ pub(crate) struct UpdatePreview {
     pub(crate) result: BacktestResult,
 }
 
-/// Returns a proposed policy with exactly these limits.
+/// Returns a proposed policy with these limits.
 fn proposed_policy(limits: &AgentLimits<'_>) -> ProposedLimits {
     let policies = limits.policies.iter().map(|policy| (policy.service, policy.clone()));
     ProposedLimits {
@@ -72,7 +72,7 @@ fn proposed_policy(limits: &AgentLimits<'_>) -> ProposedLimits {
 }
 
 impl People {
-    /// Previews replacing a policy, or adding a policy.
+    /// Previews an update that replaces or adds a policy.
     pub(crate) async fn preview_policy(
         &self,
         owned: &OwnedAgent,
@@ -91,7 +91,7 @@ impl People {
         self.run_in_user_slot(&agent.owner, preview).await
     }
 
-    /// Previews the rules of `edited`.
+    /// Previews an update to the rules of `edited`.
     pub(crate) async fn preview_rules(
         &self,
         owned: &OwnedAgent,
@@ -124,7 +124,7 @@ impl People {
         let comparison = compare_limits(&current, &proposed, services, self.network, self.now());
         let since = self.usage.read_owned_since(agent).await?;
         let now = self.now();
-        // One minute later than now, because the clock of another function may be ahead.
+        // One minute later than now, because another function's clock may be ahead.
         let until = now.after(Duration::from_secs_u32(60));
         let mut from = now.before(days.duration()).max(since).min(until);
         let (mut decisions, mut rest) = (Vec::new(), Some(LogRange::new(from, until, true)));

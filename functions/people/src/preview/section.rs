@@ -16,7 +16,7 @@ use purser_domain::{
     Differences, ExampleHistory, Timestamp, Verdict,
 };
 
-/// Renders the buttons that submit a form for a trial instead of saving it.
+/// Renders the buttons that try out a form's values instead of saving them.
 pub(crate) fn trial_buttons(action: &str) -> Markup {
     let button = |trial: Trial, label: &str| {
         let action = format!("{action}?{}=true", trial.name());
@@ -29,7 +29,6 @@ pub(crate) fn trial_buttons(action: &str) -> Markup {
     }
 }
 
-/// Renders the preview, if this form was submitted for a preview.
 pub(crate) fn preview_section(layout: &Layout, inputs: &Inputs<'_>) -> Markup {
     html! {
         @if let Some(preview) = layout.preview.as_ref().filter(|_| inputs.has_posted_form()) {
@@ -51,7 +50,7 @@ pub(crate) fn preview_content(preview: &UpdatePreview) -> Markup {
     }
 }
 
-/// Renders the changes that proposed limits would make.
+/// Renders the effects of proposed limits.
 pub(crate) fn effect_summary(comparison: &Comparison, is_preview: bool) -> Markup {
     html! {
         p {
@@ -84,7 +83,7 @@ fn counterexample_text(example: &Counterexample) -> Markup {
     }
 }
 
-/// Describes what the agent did before the request.
+/// Describes the agent's payments before the request.
 fn history(history: &ExampleHistory) -> Markup {
     let ago = if history.ago.secs() == 0 {
         html! { "just before," }

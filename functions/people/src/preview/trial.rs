@@ -1,6 +1,4 @@
-//! The ways to try an update instead of saving it.
-
-/// A way to try an update instead of saving it.
+/// A way to try out an update without saving it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trial {
     /// Show a preview above the form.

@@ -54,8 +54,8 @@ pub(crate) async fn submit_rule_replacement(sent: AgentForm) -> Reply {
     sent.respond_to_form(form, replaced, PageMessage::RuleSaved).await
 }
 
-/// Returns the agent's rules as limits for a backtest or a shadow policy, with `kind` in place of the rule `replaced`,
-/// or in addition if `replaced` is `None`.
+/// Returns the limits that a backtest or a shadow policy tests: the agent's rules, with `kind` in place of the rule
+/// `replaced`, or in addition if `replaced` is `None`.
 fn limits_with_rule(agent: &Agent, replaced: Option<RuleId>, kind: &RuleKind) -> TestedLimits {
     let rules = agent.rules.iter();
     let kept = rules.map(|rule| if Some(rule.id) == replaced { kind } else { &rule.kind });

@@ -92,35 +92,35 @@ purser_api::body! {
     pub(crate) enum RuleBody by kind {
         /// Blocks payments in these categories.
         CategoryBlock = "category_block" {
-            /// The blocked categories, at least one.
+            /// The blocked categories.
             categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
-        /// Blocks payments to all vendors that are not listed. At least one service or wallet is required.
+        /// Blocks payments to all vendors that are not listed. The list must have at least one service or wallet.
         VendorAllowlist = "vendor_allowlist" {
             /// The allowed services, by their slugs in the catalog.
             services: Option<Vec<ServiceSlug>> = {"maxItems": 50, "uniqueItems": true},
             /// The addresses of the allowed wallets.
             wallets: Option<Vec<Address>> = {"maxItems": 50, "uniqueItems": true},
         }
-        /// Limits the amount that the agent may spend over all services within any window of this duration.
+        /// Limits the amount that the agent may spend over all services within any period of `window_seconds`.
         BudgetLimit = "budget_limit" {
             limit_units: Amount,
             /// The window's duration in seconds, from one hour to 31 days.
             window_seconds: Window,
         }
-        /// Requires the owner's approval for each payment that meets all of the rule's conditions. Without conditions,
-        /// every payment requires approval.
+        /// Requires the owner's approval for each payment that meets all of the rule's conditions. A rule without
+        /// conditions requires approval for every payment.
         ApprovalRequired = "approval_required" {
-            /// The rule applies to payments to these services, by slug.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// The rule applies to payments in these categories.
+            /// The categories to which the rule applies. If absent, the rule applies to all categories.
             categories: Option<Vec<Category>> = {"minItems": 1, "uniqueItems": true},
-            /// The rule applies to payments above this amount.
+            /// The amount in micro-USDC above which the rule applies. If absent, the rule applies to every amount.
             above_units: Option<Amount>,
         }
-        /// Limits the number of payments that the agent may make within any window of this duration.
+        /// Limits the number of payments that the agent may make within any period of `window_seconds`.
         CountLimit = "count_limit" {
-            /// The services whose payments count, by slug; absent for all services.
+            /// The services whose payments count, by slug. If absent, payments to all services count.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             count: Count,
             /// The window's duration in seconds, from one minute to 31 days.
@@ -128,52 +128,52 @@ purser_api::body! {
         }
         /// Requires a minimum time between two payments.
         MinimumInterval = "minimum_interval" {
-            /// The services to which the rule applies, by slug; absent for all services.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             /// The minimum time in seconds, from one second to 31 days.
             interval_seconds: Interval,
         }
-        /// Blocks the repetition of a paid call within a time, or requires approval for it. Two calls of a service are
-        /// the same if they have the same operation, amount, method, URL, body hash and target.
+        /// Blocks or requires approval for a call that the agent has already paid within `within_seconds`. Two calls of
+        /// a service are the same if they have the same operation, amount, method, URL, body hash and target.
         DuplicateGuard = "duplicate_guard" {
-            /// The services to which the rule applies, by slug; absent for all services.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// The time in seconds, from one second to 31 days.
+            /// How long a repeated call is a duplicate, in seconds, from one second to 31 days.
             within_seconds: Interval,
             action: Action,
         }
         /// Requires the owner's approval for the first payment to each payee of a service.
         NewPayee = "new_payee" {
-            /// The services to which the rule applies, by slug; absent for all services.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
         }
-        /// Blocks a payment, or requires approval for it, if its amount is more than `percent` above the operation's
-        /// usual price.
+        /// Blocks or requires approval for a payment whose amount is more than `percent` above the operation's usual
+        /// price.
         PriceAboveUsual = "price_above_usual" {
-            /// The services to which the rule applies, by slug; absent for all services.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             percent: Percent,
             over: Over,
-            /// The number of recent prices in the median, required if `over` is `median`. The rule applies once the
-            /// agent has paid this many prices.
+            /// The number of recent prices in the median. Required if `over` is `median`. The rule applies only after
+            /// the agent has paid this many prices.
             of: Option<Prices>,
             action: Action,
         }
         /// Allows payments only on these days and at these times of day in a time zone.
         Schedule = "schedule" {
-            /// The services to which the rule applies, by slug; absent for all services.
+            /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             time_zone: Zone,
             /// The days on which an allowed period starts.
             days: Vec<Day> = {"minItems": 1, "maxItems": 7, "uniqueItems": true},
             /// The time at which an allowed period starts.
             from: ClockTime,
-            /// The time at which an allowed period ends. A time before the start is on the next day.
+            /// The time at which an allowed period ends. If it is before `from`, the period ends on the next day.
             to: ClockTime = {"example": "17:00"},
         }
-        /// Freezes the agent and notifies the owner if the agent pays much more within an hour than usual: at least
+        /// Freezes the agent and notifies the owner if the agent spends unusually much within an hour: at least
         /// `at_least_units`, and more than `times` as much as in the busiest hour of a usual day. The usual day is the
-        /// median of the days with payments in the two weeks before, without the last 24 hours. Without such days,
+        /// median of the days with payments in the two weeks before the last 24 hours. If no day had payments,
         /// `at_least_units` alone decides. An agent has at most one rule of this kind.
         AnomalyBrake = "anomaly_brake" {
             times: Times,
@@ -218,7 +218,7 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// The multiple of the busiest hour of a usual day.
+    /// The factor by which an hour's spending may exceed the busiest hour of a usual day.
     pub(crate) struct Times(u32):
     |value| parse_whole_number(value, BRAKE_TIMES_MIN, BRAKE_TIMES_MAX),
     json!({"type": "integer", "format": "int32", "minimum": BRAKE_TIMES_MIN, "maximum": BRAKE_TIMES_MAX, "example": 10})
@@ -403,14 +403,14 @@ impl TryFrom<RuleBody> for RuleKind {
     }
 }
 
-/// Parses and validates a rule. A field that can't be parsed is not checked further.
+/// Parses and validates a rule. A field that can't be parsed has no further validation errors.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = ValidationErrors::default();
     let rule = RuleBody::read(body, BodyPath::Body, &mut problems).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
         Some(Err(problem)) => {
-            // If the number of prices could not be parsed, it already has a validation error.
+            // If the number of prices can't be parsed, it already has a validation error.
             if !problems.has_error_at(&problem.path) {
                 problems.extend([problem]);
             }
@@ -429,7 +429,7 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
     problems.finish(checked)
 }
 
-/// List an agent's rules. Budgets and count limits include what is used and what remains.
+/// List an agent's rules. Budgets and count limits include the used and the remaining amount or count.
 #[utoipa::path(
     get, path = "/agents/{agentId}/rules", operation_id = "list_rules",
     responses(
@@ -542,7 +542,7 @@ pub(crate) async fn remove_rule(
     Ok(with_etag(version, Json(removed)))
 }
 
-/// Returns the id of one of the agent's rules. Handlers call this check first, so that an unknown rule is 404 regardless
+/// Returns the id if the agent has this rule. Handlers make this check first, so that an unknown rule is 404 regardless
 /// of other errors.
 fn parse_existing_rule(agent: &Agent, id: RuleId) -> Result<RuleId, Error> {
     let known = |id: &RuleId| agent.rules.iter().any(|rule| rule.id == *id);

@@ -9,7 +9,7 @@ use purser_domain::{
     ValidationError, WindowScope,
 };
 
-/// A rule and how much of it is used.
+/// A rule and its current use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RuleUsage {
     pub(crate) rule: Rule,
@@ -38,7 +38,6 @@ impl CheckedRule {
 }
 
 impl People {
-    /// Lists the agent's rules in the order in which they were added.
     pub(crate) async fn list_rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
@@ -93,7 +92,6 @@ impl People {
         .await
     }
 
-    /// Computes the preview of adding a rule.
     pub(crate) async fn preview_added_rule(
         &self,
         owned: &OwnedAgent,
@@ -108,7 +106,6 @@ impl People {
             .await
     }
 
-    /// Computes the preview of replacing a rule.
     pub(crate) async fn preview_replaced_rule(
         &self,
         owned: &OwnedAgent,
@@ -123,7 +120,6 @@ impl People {
             .await
     }
 
-    /// Computes the preview of removing a rule.
     pub(crate) async fn preview_removed_rule(
         &self,
         owned: &OwnedAgent,
@@ -154,7 +150,7 @@ impl People {
     }
 }
 
-/// Returns the error for a change of rules that the agent rejects.
+/// Returns the error for a change that the agent's rules do not allow.
 pub(crate) fn rule_rejection_error(refusal: RuleRejection) -> Error {
     let problem = match refusal {
         RuleRejection::Unknown => return ErrorKind::NotFound.into(),

@@ -19,7 +19,7 @@ use purser_domain::{
 };
 use serde_json::json;
 
-/// The fields of a rule's JSON body, with the corresponding form fields and labels.
+/// The JSON fields of a rule, each with its form field and label.
 const FIELDS: [FieldOf; 20] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
@@ -90,7 +90,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::PriceAboveUsual => {
             let percent = form.parse_number("percent", "Percent", 0, PERCENT_MAX);
             let over = form.field_text("over").to_owned();
-            // The number of prices is used only for the median.
+            // Only the median uses the number of prices.
             let of = if over == UsualPrice::MEDIAN {
                 form.parse_number("of", "Prices", MEDIAN_MIN.into(), 9)
             } else {
@@ -126,7 +126,7 @@ fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
     Some(form.distinct_field_words(field)).filter(|chosen| !chosen.is_empty())
 }
 
-/// The units of a duration, with their seconds.
+/// The units of a duration, each with its number of seconds.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
 /// Parses a duration in seconds from a number and its unit.
@@ -667,7 +667,7 @@ pub(crate) mod tests {
             ),
             ("kind=new_payee".to_owned(), RuleKind::NewPayee { services: None }),
             (
-                // The form always sends the number of prices, which the catalog's price ignores.
+                // The form always sends the number of prices. With the catalog's price, the number is ignored.
                 "kind=price_above_usual&percent=20&over=catalog&of=5&action=ask".to_owned(),
                 RuleKind::PriceAboveUsual {
                     services: None,

@@ -18,9 +18,9 @@ pub(crate) struct FoundView {
     /// The kind of result: `agent`, `decision`, `settlement`, `approval`, `payee` or `service`.
     #[schema(value_type = String, example = "settlement")]
     kind: &'static str,
-    /// The result's id. For a payee, the address.
+    /// The result's id. For a payee, the payee's address.
     id: String,
-    /// The result's agent. Null for a payee and for a service.
+    /// The agent to which the result belongs. Null for a payee and for a service.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     agent_id: Option<String>,
     /// The name of the agent or service. Null for a payee.
@@ -67,8 +67,8 @@ pub(crate) struct ResultsView {
 
 /// Search your agents and payments.
 ///
-/// Finds an agent, decision, settlement or approval by its id, a payment by its transaction hash, payments by their
-/// payee, and agents and services by a part of their name or host.
+/// The query can be the id of an agent, decision, settlement or approval, a transaction hash, a payee, or a part of an
+/// agent's or service's name or of a service's host.
 #[utoipa::path(
     get, path = "/search", operation_id = "search",
     params(

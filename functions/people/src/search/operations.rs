@@ -1,5 +1,5 @@
 //! Search operations. Each kind of search text is looked up by its own key, so a search takes about ten read units
-//! regardless of the amount of data. For a payee or a service, the result links to a filtered list instead.
+//! regardless of the amount of data. A result for a payee or a service is a link to a filtered list.
 
 use crate::agents::listing::AgentFilter;
 use crate::caller::Caller;
@@ -131,7 +131,6 @@ impl People {
     }
 }
 
-/// Turns `not_found` into `None`.
 fn none_if_not_found<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -23,8 +23,8 @@ pub(crate) async fn submit_service_to_enable(sent: AgentForm) -> Reply {
     let Some((enable, owned)) = enable.zip(owned) else {
         return sent.show_form_again(form).await;
     };
-    // Version zero means that no record exists. If the service was enabled meanwhile, the write fails and its limits
-    // stay.
+    // Version zero means that no record exists. If the service was enabled in the meantime, the write fails and the
+    // existing limits stay.
     let if_match = Precondition::Version(0);
     if let Some((trial, service)) = sent.trial.zip(service) {
         let change = PolicyChange {
@@ -70,7 +70,7 @@ pub(crate) async fn submit_policy_update(sent: AgentForm) -> Reply {
     sent.respond_to_form(form, edited, PageMessage::PolicySaved).await
 }
 
-/// Returns the limits that consist of one changed policy, for a backtest or a shadow policy.
+/// Returns limits with one changed policy, which a backtest or a shadow policy tests.
 fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits {
     TestedLimits {
         policies: [(service, change)].into(),
@@ -78,7 +78,7 @@ fn limits_with_policy(service: ServiceId, change: PolicyChange) -> TestedLimits 
     }
 }
 
-/// Handles `POST …/services/limits`, which sets the limits of all services without limits.
+/// Handles `POST …/services/limits`, which sets limits for all services without limits.
 pub(crate) async fn submit_limits_for_unlimited(sent: AgentForm) -> Reply {
     let mut form = sent.parse_form(FormName::Unlimited);
     let body = policy_body(&mut form, None);
@@ -91,7 +91,6 @@ pub(crate) async fn submit_limits_for_unlimited(sent: AgentForm) -> Reply {
     sent.respond_to_form(form, limited, PageMessage::PolicySaved).await
 }
 
-/// Handles `POST …/services/{service}/disable`.
 pub(crate) async fn disable_service(sent: AgentForm) -> Reply {
     set_service_enabled(sent, false, PageMessage::ServiceDisabled).await
 }

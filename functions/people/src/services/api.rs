@@ -1,9 +1,8 @@
 //! The `/agents/{agentId}/services` routes: the services that an agent may pay, with their policies.
 //!
-//! Enabling a service writes the whole record: a field that the body omits gets its default, whatever the existing
-//! record has. It therefore requires no `If-Match`, but a version that is sent must match. An update keeps the fields
-//! that the body omits. In both bodies, the policy's fields are either at the top level, or under `policy` as in
-//! responses.
+//! Enabling a service writes the whole record: a field that the body omits gets its default, even if a record exists.
+//! `If-Match` is therefore optional, but a version in `If-Match` must match. An update keeps the fields that the body
+//! omits. In both bodies, the policy's fields are either at the top level, or under `policy` as in responses.
 
 use crate::agents::owned::OwnedAgent;
 use crate::preview::api::AskedReason;
@@ -52,17 +51,17 @@ pub(crate) struct ServiceView {
     /// The record's version. Every update of the record increases it. Send it as `If-Match`.
     version: u64,
     policy: PolicyView,
-    /// Whether the policy sets no effective limit. This is true for services that were enabled by default, until you
-    /// change their policy.
+    /// Whether the policy sets no effective limit. This is true for a service that was enabled by default until you
+    /// change its policy.
     permissive: bool,
-    /// The amount that was authorized in the last 24 hours and not released. The amount is an upper bound while more
-    /// than about 20,000 expired payments have not been evicted.
+    /// The amount that was authorized in the last 24 hours and not released. It is an upper bound while more than about
+    /// 20,000 expired payments have not been evicted.
     spend_today_units: u64,
     /// The amount that remains of the daily cap.
     remaining_today_units: u64,
-    /// The service's operations for which no call can be paid, even if the policy allows them.
+    /// The operations for which no call can be paid, even if the policy allows the call.
     unpayable_operations: Vec<UnpayableOperation>,
-    /// Future changes of payees and prices, which operators have made and which do not apply yet.
+    /// Future changes of payees and prices, which operators have already entered.
     payment_changes: Vec<PaymentChange>,
 }
 
@@ -84,10 +83,9 @@ struct PaymentChange {
     /// decided yet.
     #[schema(format = DateTime)]
     from: String,
-    /// The address of the new payee.
     pay_to: String,
     amount_units: u64,
-    /// The new maximum price per call; null if calls can't be paid from that time on.
+    /// The new maximum price per call. Null if calls can't be paid after the change.
     #[schema(required)]
     max_price_units: Option<u64>,
 }
@@ -196,9 +194,9 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// A service to enable. Fields that you omit get their default.
+    /// A service to enable. Absent fields get their defaults.
     pub(crate) struct EnableBody {
-        /// The slug or UUID of a service in the curated set.
+        /// The slug or UUID of a curated service.
         service_id: Text<128>,
         /// The policy as one object, instead of the policy fields below.
         policy: Option<PolicyBody>,
@@ -230,8 +228,8 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// A proposed policy for a service. Fields that you omit keep the values of each agent's current policy, or get
-    /// their defaults for an agent without a policy.
+    /// A proposed policy for a service. Absent fields keep the values of each agent's current policy, or get their
+    /// defaults if the agent has no policy.
     pub(crate) struct CandidatePolicyBody {
         /// The slug or UUID of a service in the catalog.
         service_id: Text<128>,
@@ -248,8 +246,7 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// Limits for all of the agent's services without limits. Fields that you omit get a default that suits most
-    /// agents.
+    /// Limits for all of the agent's services without limits. Absent fields get defaults that suit most agents.
     pub(crate) struct LimitsBody {
         max_per_call_units: Option<Amount> = {"default": 1_000_000},
         max_per_day_units: Option<Amount> = {"default": 10_000_000},
@@ -259,7 +256,7 @@ purser_api::body! {
     }
 }
 
-/// The services that got limits by this call.
+/// The services that got limits.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitedServices)]
 pub(crate) struct LimitedList {
@@ -269,7 +266,7 @@ pub(crate) struct LimitedList {
     count: usize,
 }
 
-/// Builds a [`PolicyUpdate`] from any body that has the policy's fields.
+/// Builds a [`PolicyUpdate`] from a body that has the policy's fields.
 macro_rules! policy {
     ($body:ident) => {
         PolicyUpdate {
@@ -286,7 +283,7 @@ macro_rules! policy {
     };
 }
 
-/// Builds a [`PolicyUpdate`] from a body with the policy's fields under `policy` or at the top level.
+/// Builds a [`PolicyUpdate`] from a body that has the policy's fields under `policy` or at the top level.
 macro_rules! either_policy {
     ($body:ident) => {
         match $body.policy {
@@ -318,7 +315,7 @@ fn reject_ambiguous_body(body: &Value, problems: &mut ValidationErrors) {
     }
 }
 
-/// Returns the policy's validation errors, each with the path of its field in the body.
+/// Returns the policy's validation errors, each with the field's path in the body.
 fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>) -> Vec<ValidationError> {
     let mut problems = policy.validation_errors(service);
     if body.get("policy").is_some_and(Value::is_object) {
@@ -329,8 +326,8 @@ fn policy_errors(body: &Value, policy: &PolicyUpdate, service: Option<&Service>)
     problems
 }
 
-/// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` for an unknown
-/// service.
+/// Parses the proposed policy of a backtest, which is at `path` in the request body. Returns `None` if the service is
+/// unknown.
 pub(crate) fn parse_policy_change(
     body: CandidatePolicyBody,
     catalog: &Catalog,
@@ -345,8 +342,8 @@ pub(crate) fn parse_policy_change(
     Some((service.id, PolicyChange { enabled, policy }))
 }
 
-/// Parses the body that enables a service. The parser accepts an unknown service and does not check its operations,
-/// because the operation returns `not_found` for an unknown service.
+/// Parses the body that enables a service. An unknown service is accepted, and its operations are not checked, because
+/// the operation later returns `not_found`.
 pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<EnableService> {
     let mut problems = ValidationErrors::default();
     reject_ambiguous_body(body, &mut problems);
@@ -362,7 +359,7 @@ pub(crate) fn parse_enable_request(body: &Value, catalog: &Catalog) -> Result<En
     problems.finish(enable)
 }
 
-/// Parses an update of a service's record. `service` is the service in the catalog, if the catalog still has it.
+/// Parses an update of a service's record. `service` is `None` if the service left the catalog.
 pub(crate) fn parse_service_update(body: &Value, service: Option<&Service>) -> Result<ServiceUpdate> {
     let mut problems = ValidationErrors::default();
     reject_ambiguous_body(body, &mut problems);
@@ -397,10 +394,10 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
     problems.finish(edit)
 }
 
-/// Set the limits of all enabled services of an agent that have none.
+/// Set limits for all of an agent's enabled services that have no limits.
 ///
-/// A new agent starts with services that have no limits. Each service is updated separately. A service that someone
-/// else updates at the same time keeps those limits.
+/// A new agent starts with services that have no limits. Each service is updated separately. If another request sets
+/// limits for a service at the same time, those limits are kept.
 #[utoipa::path(
     patch, path = "/agents/{agentId}/services", operation_id = "limit_unlimited_services",
     responses((status = 200, body = LimitedList, description = "The services that have these limits now."))
@@ -450,8 +447,8 @@ pub(crate) async fn list_agent_services(
 
 /// Enable a service for an agent.
 ///
-/// Policy fields that you omit get their default, even if the agent already has a policy for the service. Send
-/// `If-Match` to avoid overwriting someone else's update: if the version differs, the response is 412.
+/// Absent policy fields get their defaults, even if the agent already has a policy for the service. With `If-Match`,
+/// the response is 412 if the record was updated in the meantime.
 #[utoipa::path(
     post, path = "/agents/{agentId}/services", operation_id = "enable_service",
     responses(
@@ -512,7 +509,7 @@ pub(crate) async fn read_agent_service(
 
 /// Update an agent's service: its policy, or whether it is enabled.
 ///
-/// The updated policy applies to the agent's next authorization.
+/// The updated policy applies to all later authorize requests.
 #[utoipa::path(
     patch, path = "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service",
     responses(

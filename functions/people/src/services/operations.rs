@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub(crate) struct EnableService {
     /// The service's slug or UUID, as the caller sent it.
     pub(crate) service: String,
-    /// The policy fields that differ from their defaults.
+    /// The policy fields with other values than their defaults.
     pub(crate) policy: PolicyUpdate,
 }
 
@@ -72,7 +72,7 @@ impl People {
         self.add_spend(owned, record).await
     }
 
-    /// Returns the id if the agent has a record of the service. Handlers call this check first, so that an unknown
+    /// Returns the id if the agent has a record of the service. Handlers make this check first, so that an unknown
     /// service is 404 regardless of other errors.
     pub(crate) async fn find_known_service(&self, owned: &OwnedAgent, id: ServiceId) -> Result<ServiceId> {
         Ok(self.read_policy_record(owned, id).await?.service)
@@ -95,7 +95,6 @@ impl People {
         self.audit_rejection(owned.acting(), &act, enabling).await
     }
 
-    /// Computes the preview of [`People::enable_agent_service`].
     pub(crate) async fn preview_enabling(
         &self,
         owned: &OwnedAgent,
@@ -178,7 +177,6 @@ impl People {
         self.audit_rejection(owned.acting(), &act, edited).await
     }
 
-    /// Computes the preview of [`People::update_service`].
     pub(crate) async fn preview_service_update(
         &self,
         owned: &OwnedAgent,
@@ -254,7 +252,7 @@ impl People {
         Ok(edited.await?.into_iter().flatten().collect())
     }
 
-    /// Requires a recent sign-in if the record `now` allows the agent more than the record `before`.
+    /// Requires a recent sign-in if the record `now` allows more than the record `before`.
     fn require_recent_sign_in_to_widen(
         &self,
         owned: &OwnedAgent,
@@ -267,7 +265,6 @@ impl People {
         Ok(())
     }
 
-    /// Returns the audit row for replacing the record `before` with the record `now`.
     fn policy_audit_entry(
         &self,
         owned: &OwnedAgent,
@@ -308,8 +305,8 @@ impl People {
     }
 }
 
-/// Returns the id of the service that a path names by slug or UUID. Records remain after a service left the catalog,
-/// and these records are found only by UUID.
+/// Returns the id of the service that a path names by slug or UUID. Records of a service remain after it left the
+/// catalog, and are then found only by UUID.
 pub(crate) fn find_service_id(catalog: &Catalog, reference: &str) -> Result<ServiceId> {
     let id = catalog.find_by_reference(reference).map(|service| service.id);
     let id = id.or_else(|| ServiceId::parse(reference));

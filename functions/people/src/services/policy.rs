@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use purser_domain::{Amount, OperationSlug, Service, SpendPolicy};
 use serde_json::{Value, json};
 
-/// The fields of a policy's JSON body, with the corresponding form fields and labels.
+/// The JSON fields of a policy, each with its form field and label.
 pub(crate) const FIELDS: [FieldOf; 6] = [
     ("service_id", "service_id", "Service"),
     ("max_per_call_units", "max_per_call", "Limit per call"),
@@ -19,8 +19,8 @@ pub(crate) const FIELDS: [FieldOf; 6] = [
     ("allowed_domains", "allowed_domains", "Allowed domains"),
 ];
 
-/// Returns the form's policy as a JSON body. The body's parser finds the validation errors that this function does not
-/// add. If `service` is `None` because the service left the catalog, the body does not change the operations.
+/// Returns the form's policy as a JSON body. The body's parser finds most validation errors. If `service` is `None`
+/// because the service left the catalog, the body does not change the operations.
 pub(crate) fn policy_body(form: &mut Form, service: Option<&Service>) -> Value {
     let no_limit = SpendPolicy::permissive();
     let mut cap = |field, label, none| form.parse_cap(field, label, none).map(Amount::units);
@@ -62,7 +62,7 @@ pub(crate) fn policy_inputs(inputs: &Inputs<'_>, present: &SpendPolicy, service:
         }
         @match service {
             Some(service) => (operation_inputs(inputs, present, service)),
-            // No service is selected yet. Its operations can be limited after the service is enabled.
+            // No service is selected yet. The user can limit the operations after enabling the service.
             None => input type="hidden" name="operations" value="all";,
         }
         @if service.is_none_or(has_target_operations) {
@@ -79,7 +79,7 @@ fn allowed_domains(policy: &SpendPolicy) -> Vec<String> {
     policy.allowed_domains.iter().map(ToString::to_string).collect()
 }
 
-/// Whether any operation has a target URL, to which the allowed domains apply.
+/// Whether an operation of the service has a target URL. Allowed domains apply only to target URLs.
 fn has_target_operations(service: &Service) -> bool {
     let mut operations = service.operations.iter();
     operations.any(|operation| operation.fetches_target(service.category))

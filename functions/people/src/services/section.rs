@@ -41,7 +41,7 @@ pub(crate) fn services_section(layout: &Layout, page: &AgentPage<'_>, path: &str
     }
 }
 
-/// Renders the form for the limits of all services without limits. Its initial values suit most agents.
+/// Renders the form that sets limits for all services without limits. The initial values suit most agents.
 fn all_limits_form(layout: &Layout, enabled: &[&GovernedService], path: &str) -> Markup {
     let unlimited = enabled.iter().filter(|panel| panel.record.policy.is_permissive());
     let inputs = layout.form_inputs(FormName::Unlimited);
@@ -134,7 +134,7 @@ fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedS
     }
 }
 
-/// Renders the future changes of payees and prices, which operators have made and which do not apply yet.
+/// Renders the future changes of payees and prices, which operators have already entered.
 fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     let operations = service.operations.iter();
     let changes: Vec<(&Operation, &NextPricing)> = operations
@@ -156,7 +156,7 @@ fn payment_changes(service: &Service, now: Timestamp) -> Markup {
     }
 }
 
-/// Renders the operations that can't be paid, so that the user does not look for the cause in the policy.
+/// Renders the operations that can't be paid, so that users do not look for the cause in the policy.
 fn unpayable_operations(service: &Service, network: Network, now: Timestamp) -> Markup {
     let of_it = service.operations.iter();
     let of_it: Vec<_> = of_it

@@ -1,4 +1,5 @@
-//! The `/sessions` routes for a user's dashboard sessions. Ending all sessions also invalidates the user's ID tokens.
+//! The `/sessions` routes, which list and end a user's dashboard sessions. Ending all sessions also invalidates the
+//! user's ID tokens.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
@@ -15,14 +16,14 @@ use utoipa::ToSchema;
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnSession)]
 pub(crate) struct SessionView {
-    /// The session's id, which is a digest of the cookie's secret.
+    /// The session's id: a digest of the secret in the cookie.
     session_id: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The time of the last use, with a precision of one minute.
+    /// The time of the last use, to the minute.
     #[schema(format = DateTime)]
     last_seen_at: String,
-    /// The time at which the session ends, even if it is in use.
+    /// The time at which the session ends at the latest.
     #[schema(format = DateTime)]
     ends_at: String,
     /// The time of the user's sign-in at the issuer.
@@ -111,7 +112,7 @@ pub(crate) async fn end_session(
 
 /// End all your sessions.
 ///
-/// All sessions, including this one, and all ID tokens issued until now are rejected.
+/// All sessions, including the current session, and all ID tokens from before this request are rejected.
 #[utoipa::path(
     delete, path = "/sessions", operation_id = "end_sessions",
     responses((status = 200, body = EndedView, description = "The sessions have ended."))

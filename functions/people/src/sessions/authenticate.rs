@@ -12,16 +12,16 @@ use purser_domain::{Duration, ErrorKind, RequestSource, Result, Session, Session
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
-/// The precision of a session's last use, because a write for each request would cost too much.
+/// The precision of the time of a session's last use. A write for each request would cost too much.
 const PRECISION: Duration = Duration::from_secs_u32(60);
-/// The number of additional requests per minute that only a stopping request may use: a freeze, an archive, or the end
-/// of a session. So neither the user's other requests nor requests with a stolen session can prevent the user from
-/// stopping an agent or a session.
+/// The number of additional requests per minute that a user may send to stop agents and sessions: freezes, archives,
+/// and ends of sessions. So other requests, even with a stolen session, cannot prevent the user from stopping an agent
+/// or a session.
 pub(crate) const STOPS_PER_MINUTE: u32 = 60;
 
 impl People {
-    /// Returns the throttle for a user's request. Both throttles share one counter, and the throttle for stopping
-    /// requests has a higher limit.
+    /// Returns the throttle for a user's request. Both throttles share one counter, but requests that stop agents or
+    /// sessions have a higher limit.
     const fn user_throttle(&self, stops: bool) -> &Throttle {
         if stops {
             &self.stops
@@ -30,7 +30,7 @@ impl People {
         }
     }
 
-    /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` is
+    /// Returns the user that this ID token identifies, or 401 `invalid_session` if the token is invalid. `stops` says
     /// whether the request stops an agent or ends a session.
     pub(crate) async fn authenticate_user(&self, presented: (String, RequestSource), stops: bool) -> Result<Caller> {
         let (person, ()) = self
@@ -63,8 +63,8 @@ impl People {
         Ok((person, found))
     }
 
-    /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` is whether the
-    /// request counts as a use of the session, and `stops` whether the request stops an agent or ends a session.
+    /// Returns the session with this id, or 401 `invalid_session` if the session is not open. `is_use` says whether the
+    /// request counts as a use of the session, and `stops` says whether the request stops an agent or ends a session.
     pub(crate) async fn require_open_session(
         &self,
         person: &UserId,
@@ -81,7 +81,7 @@ impl People {
         let scope = ThrottleScope::for_user(&session.person);
         let noted = async {
             if is_use && now >= session.seen_at.after(PRECISION) {
-                // A failed write is acceptable, because its only effect is that the session may end earlier.
+                // A failed write is only logged. As a result, the session may end earlier.
                 if let Err(error) = self.ledger.touch_session(&session, now).await {
                     warn!(cause = %error, "session.use_not_noted");
                 }
@@ -92,8 +92,8 @@ impl People {
         Ok(session)
     }
 
-    /// Returns the agent of this key, regardless of the key's permissions, and the decision inputs that were read in
-    /// the same round trip. The key is authenticated in the same way as on the agents' routes.
+    /// Returns the agent of this key, whatever the key's permissions, and the decision inputs that were read at the
+    /// same time. The key is checked as on the agents' routes.
     pub(crate) async fn authenticate_agent_while_reading(
         &self,
         caller: AgentCredentials,

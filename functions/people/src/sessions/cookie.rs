@@ -1,9 +1,9 @@
-//! The session cookie, and a cookie for each pending sign-in, so that a user can sign in in two tabs at once.
+//! The session cookie, and one cookie for each pending sign-in, so that a user can sign in in two tabs at once.
 //!
-//! Only the dashboard uses cookies. Scripts can't read them, and browsers don't send them with other sites' forms
-//! (`SameSite=Lax`) or, if the dashboard uses HTTPS, over plain HTTP. With HTTPS the cookie names begin with `__Host-`,
-//! so that a browser accepts these cookies neither over plain HTTP nor from another host of the domain (RFC 6265bis
-//! §4.1.3.2). `__Host-` cookies apply to all paths, so browsers also send them to the API, which ignores them.
+//! Only the dashboard uses cookies. Scripts can't read the cookies, and browsers don't send them with other sites'
+//! forms (`SameSite=Lax`). If the dashboard uses HTTPS, browsers don't send the cookies over plain HTTP, and the names
+//! begin with `__Host-`, so that browsers accept the cookies only over HTTPS and only from this host (RFC 6265bis
+//! §4.1.3.2). `__Host-` cookies apply to all paths, so browsers also send the cookies to the API, which ignores them.
 
 use crate::sessions::origin::Origin;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -34,8 +34,8 @@ impl Cookie<'_> {
         }
     }
 
-    /// Returns the `Set-Cookie` header that sets the value for the duration `age`. The value may consist of letters,
-    /// digits, `-`, `_` and `.`.
+    /// Returns the `Set-Cookie` header that stores `value` for `age`. The value may consist of letters, digits, `-`,
+    /// `_` and `.`.
     pub(crate) fn set_cookie_header(self, origin: &Origin, value: &str, age: Duration) -> Result<HeaderValue> {
         let is_plain = value
             .bytes()
@@ -55,8 +55,8 @@ impl Cookie<'_> {
         self.set_cookie_header(origin, "", Duration::from_secs_u32(0))
     }
 
-    /// Returns the cookie's value in a request. Returns `None` if the cookie occurs twice, because in that case another
-    /// party must have set one of the two.
+    /// Returns the cookie's value in a request. Returns `None` if the cookie occurs twice, because another party must
+    /// have set one of the two cookies.
     pub(crate) fn find_value(self, headers: &HeaderMap, origin: &Origin) -> Option<String> {
         let name = self.cookie_name(origin.is_secure());
         let mut values = cookie_pairs(headers)

@@ -1,5 +1,5 @@
-//! The dashboard page that opens after the sign-in: the page that the user requested. Other sites are never a
-//! destination.
+//! The dashboard page to which a sign-in returns: the page that the user requested. The destination is never on another
+//! site.
 
 use purser_domain::Url;
 
@@ -32,7 +32,7 @@ impl Destination {
         let here = Url::parse("https://purser.invalid/").ok()?;
         let url = here.join(text).ok().filter(|url| url.origin() == here.origin())?;
         let is_page = url.path() == "/dashboard" || url.path().starts_with("/dashboard/");
-        // The sign-in and sign-out pages are not destinations.
+        // A sign-in does not return to a sign-in or sign-out page.
         let is_way = ["/dashboard/sign-", "/dashboard/callback"]
             .iter()
             .any(|way| url.path().starts_with(way));

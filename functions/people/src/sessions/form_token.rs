@@ -1,10 +1,10 @@
 //! The token that binds a form to its session. It protects against CSRF in addition to `SameSite` and the `Origin`
 //! header.
 //!
-//! Each session has one token. Pages are compressed, and the length of a compressed page reveals how much of the page
-//! is repeated. An attacker who makes a victim open pages that show a part of their URL, and who sees the lengths of
-//! the responses, could therefore guess a constant token step by step (BREACH). So each response contains the token
-//! under a new random mask, as `mask || (token ⊕ mask)`, and no part of the field is the same in two responses.
+//! Each session has one token. Pages are compressed, and the length of a compressed page reveals whether a text occurs
+//! twice. An attacker who makes a victim open URLs whose text the page repeats, and who sees the lengths of the
+//! responses, could therefore guess a constant token step by step (BREACH). So each response contains the token under a
+//! new random mask, as `mask || (token ⊕ mask)`, and no part of the field is the same in two responses.
 
 use crate::digest::{hexadecimal, sha256};
 use maud::{Markup, html};
@@ -25,15 +25,14 @@ impl FormToken {
     /// The name of the form field.
     pub(crate) const FIELD: &str = "form_token";
 
-    /// Derives the form token from the session's secret. The token is a hash that does not reveal the secret. `mask` is
-    /// random and used for one response.
+    /// Derives the form token from the session's secret. The token is a hash, so it does not reveal the secret. `mask`
+    /// is random and is used for one response.
     pub(crate) fn for_session(session: &str, mask: [u8; LENGTH]) -> Self {
         let token = sha256(&[b"purser/dashboard/form/v1\0", session.as_bytes()]);
         Self { token, mask }
     }
 
-    /// Returns the token with a zero mask, so that two rendered pages can be compared. A token with a zero mask is
-    /// never sent.
+    /// Returns the token with a zero mask, for comparing two rendered pages. A token with a zero mask is never sent.
     pub(crate) fn remove_mask(&self) -> Self {
         Self {
             mask: [0; LENGTH],
@@ -41,7 +40,7 @@ impl FormToken {
         }
     }
 
-    /// Whether the body of a form contains this token exactly once, under any mask. The comparison takes constant time.
+    /// Whether a form's body contains this token exactly once, under any mask. The comparison takes constant time.
     pub(crate) fn matches_form(&self, body: &[u8]) -> bool {
         let fields = form_urlencoded::parse(body);
         let mut tokens = fields.filter(|(name, _)| name == Self::FIELD).map(|(_, value)| value);
@@ -117,8 +116,8 @@ mod tests {
         assert!(!ours.contains("session"));
     }
 
-    /// The test finds no four equal digits in the same position of the two values. A token that shows through its mask
-    /// would have equal digits there.
+    /// The test searches for four equal digits at the same position of the two values. A token that shows through its
+    /// mask would have such digits.
     #[test]
     fn two_responses_mask_the_form_token_differently() {
         let mask = |seed: u8| {

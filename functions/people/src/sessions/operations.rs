@@ -11,12 +11,12 @@ use purser_store::{Identity, StartSessionResult};
 use std::cmp::Reverse;
 use tracing::info;
 
-/// The maximum length of stored texts, in characters. Longer texts are truncated.
+/// The maximum length of stored texts, in characters. Longer texts are cut.
 const LONGEST: usize = 200;
 
 impl People {
     /// Starts a session for the user who signed in. The session's id is the digest of `secret`. Returns
-    /// `SignedInTooEarly` if the user ended all sessions after the sign-in.
+    /// `SignedInTooEarly` if the user has ended all sessions since the sign-in.
     pub(crate) async fn start_session(
         &self,
         who: &IdToken,
@@ -122,7 +122,7 @@ impl People {
         Ok(was_there)
     }
 
-    /// Ends all of the user's sessions, and invalidates the ID tokens of every sign-in until now. Returns the number of
+    /// Ends all of the user's sessions, and invalidates all ID tokens from earlier sign-ins. Returns the number of
     /// sessions that ended.
     pub(crate) async fn end_sessions(&self, person: &Caller) -> Result<usize> {
         let act = Act::new(AuditKind::SessionsEnded);
@@ -133,7 +133,6 @@ impl People {
     }
 }
 
-/// Truncates the text to [`LONGEST`] characters.
 fn truncate_text(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }

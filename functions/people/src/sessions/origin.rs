@@ -10,7 +10,7 @@ use std::fmt;
 pub(crate) struct Origin(String);
 
 impl Origin {
-    /// Returns the configured origin, or else the origin of the gateway's host name, which is served only over TLS.
+    /// Returns the configured origin. By default, the origin is the gateway's host name with HTTPS.
     pub(crate) fn for_request(configured: Option<&str>, extensions: &Extensions) -> Result<Self> {
         if let Some(origin) = configured {
             return Ok(Self(origin.to_owned()));
@@ -24,7 +24,7 @@ impl Origin {
         origin.ok_or_else(|| Error::internal("finding the address of the pages", "the gateway tells no name"))
     }
 
-    /// Whether the origin uses HTTPS. Only then can cookies be `Secure`.
+    /// Whether the origin uses HTTPS. Only over HTTPS can cookies be `Secure`.
     pub(crate) fn is_secure(&self) -> bool {
         self.0.starts_with("https://")
     }
@@ -44,7 +44,7 @@ impl fmt::Display for Origin {
 mod tests {
     use super::*;
 
-    /// The configured text is used unchanged.
+    /// A configured origin is used unchanged.
     #[test]
     fn only_a_configured_https_origin_is_secure() {
         for (text, secure) in [("https://purser.example", true), ("http://127.0.0.1:3000", false)] {

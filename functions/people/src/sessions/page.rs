@@ -28,7 +28,7 @@ pub(crate) async fn show_sessions_page(State(people): State<Arc<People>>, sessio
     Ok(sessions_page(&layout, &sessions, &session).into_response())
 }
 
-/// Handles `GET` of a path that only accepts `POST`: redirects to the page.
+/// Redirects a `GET` of a path that accepts only `POST` to the page.
 pub(crate) async fn redirect_to_sessions() -> Response {
     see_other(PAGE)
 }
@@ -41,7 +41,7 @@ pub(crate) async fn submit_session_end(
 ) -> Reply {
     let id = require_id(SessionId::parse(&session))?;
     people.end_session(&posted.session.person, &id).await?;
-    // If the user ended the current session, the next page requires a sign-in.
+    // If the user ended the current session, the redirect leads to the sign-in page.
     Ok(redirect_with_notice(PAGE, PageMessage::SessionEnded))
 }
 

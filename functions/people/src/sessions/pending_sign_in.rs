@@ -1,10 +1,10 @@
 //! A pending sign-in: the values that are sent to the issuer, which the issuer's response must match.
 //!
 //! `state` binds the response to the browser (RFC 6749 §10.12), `nonce` binds the ID token to the sign-in (OpenID
-//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). All three values are in one short-lived
-//! cookie, so no table has to store abandoned sign-ins. The cookie's name contains the start of `state`, so that each
-//! browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a sign-in that this
-//! function did not start.
+//! Connect Core §3.1.2.1), and PKCE binds the code to this function (RFC 7636). A short-lived cookie contains all three
+//! values, so abandoned sign-ins are not stored in a table. The cookie's name contains the start of `state`, so that
+//! each browser tab has its own cookie. The cookie is signed, so that the issuer is never called for a sign-in that
+//! this function did not start.
 
 use crate::sessions::destination::Destination;
 use crate::sessions::sign_in_key::SignInKey;
@@ -20,7 +20,7 @@ pub(crate) struct PendingSignIn {
     nonce: String,
     verifier: String,
     destination: Destination,
-    /// Whether the issuer must authenticate the user again.
+    /// Whether the issuer must ask the user to authenticate again.
     is_again: bool,
     ends_at: Timestamp,
 }
@@ -28,8 +28,7 @@ pub(crate) struct PendingSignIn {
 /// The maximum time that a sign-in at the issuer may take.
 pub(crate) const LONGEST_SIGN_IN: Duration = Duration::from_secs_u32(600);
 
-/// The length of a tag, in characters. A tag has 48 bits, so that two pending sign-ins of one browser have different
-/// tags.
+/// The length of a tag, in characters. Tags of 48 bits are enough to distinguish a browser's pending sign-ins.
 const TAG: usize = 8;
 
 const AGAIN: &str = "again";
@@ -48,7 +47,7 @@ impl PendingSignIn {
         })
     }
 
-    /// Returns the tag in a `state`; `None` if this function cannot have created the `state`.
+    /// Returns the tag in a `state`; `None` if the `state` has a form that this function never creates.
     pub(crate) fn state_tag(state: &str) -> Option<&str> {
         let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         state.get(..TAG).filter(|tag| tag.bytes().all(is_ours))
@@ -149,7 +148,7 @@ impl PendingSignIn {
         &self.verifier
     }
 
-    /// Whether the issuer must authenticate the user again.
+    /// Whether the issuer must ask the user to authenticate again.
     pub(crate) const fn is_repeated(&self) -> bool {
         self.is_again
     }
@@ -174,7 +173,7 @@ mod tests {
         PendingSignIn::new(Destination::parse(destination), is_again, now()).unwrap()
     }
 
-    /// Expired cookies and malformed cookies with a valid signature are also rejected.
+    /// Expired cookies are rejected too, and so are malformed cookies with a valid signature.
     #[test]
     fn pending_sign_in_cookies_require_a_valid_signature() {
         let [key, another] = ["a", "b"].map(|letter| SignInKey::from_text(&letter.repeat(32)).unwrap());
@@ -199,7 +198,7 @@ mod tests {
         assert!(PendingSignIn::from_cookie(&signed, &key, late).is_none());
     }
 
-    /// The URL does not contain the verifier.
+    /// The URL does not contain the PKCE verifier.
     #[test]
     fn authorization_urls_contain_only_the_pkce_challenge() {
         let pending = pending("", false);
@@ -228,7 +227,7 @@ mod tests {
         assert!(again.as_str().ends_with("&prompt=login&max_age=600"), "{again}");
     }
 
-    /// The response must contain the state, and the ID token the nonce.
+    /// A response must contain the state of the sign-in, and the ID token the nonce.
     #[test]
     fn sign_in_responses_require_matching_state_and_nonce() {
         let [ours, another] = [(); 2].map(|()| pending("", false));

@@ -40,8 +40,8 @@ pub(crate) struct PageSession {
 }
 
 impl PageSession {
-    /// Returns the request's session, or 401 `invalid_session` if the request has no open session. `is_use` is whether
-    /// the request counts as a use of the session.
+    /// Returns the request's session, or 401 `invalid_session` if the request has no open session. `is_use` says
+    /// whether the request counts as a use of the session.
     async fn for_request(parts: &Parts, body: &[u8], origin: &Origin, people: &People, is_use: bool) -> Result<Self> {
         let cookie = Cookie::Session
             .find_value(&parts.headers, origin)
@@ -87,8 +87,8 @@ impl FromRequestParts<Arc<People>> for PageSession {
     }
 }
 
-/// Marks a route on which pages or forms can stop agents or end sessions. The function takes the request's body and
-/// returns whether this request does. These requests have a higher rate limit.
+/// Marks a route whose requests can stop agents or end sessions. The function decides from a request's body whether the
+/// request does. Such requests have a higher rate limit.
 #[derive(Clone, Copy)]
 pub(crate) struct Stops(pub(crate) fn(&[u8]) -> bool);
 
@@ -96,7 +96,7 @@ impl Stops {
     pub(crate) const ALWAYS: Self = Self(|_| true);
 }
 
-/// The session for an operators' page. For all other users, the response is 404.
+/// The session for an operators' page. For users who are not operators, the response is 404.
 pub(crate) struct OperatorSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for OperatorSession {
@@ -117,14 +117,13 @@ pub(crate) fn session_cookie(person: &UserId, secret: &str) -> String {
     format!("{person}.{secret}")
 }
 
-/// Parses a cookie's value into the user id and the session's id. The session may not exist.
+/// Parses a cookie's value into the user id and the session's id. The session is not looked up.
 pub(crate) fn parse_cookie(cookie: &str) -> Option<(UserId, SessionId)> {
     let (person, secret) = cookie.split_once('.')?;
     Some((UserId::parse(person)?, SessionId::from_secret(secret)))
 }
 
-/// The session of a polling script. Without a session, the script gets 401, where a page would redirect to the sign-in
-/// page.
+/// The session of a polling script. Without a session, the response is 401 instead of a redirect to the sign-in page.
 pub(crate) struct PollSession(pub(crate) PageSession);
 
 impl FromRequestParts<Arc<People>> for PollSession {
@@ -132,7 +131,7 @@ impl FromRequestParts<Arc<People>> for PollSession {
 
     async fn from_request_parts(parts: &mut Parts, people: &Arc<People>) -> Result<Self, Failure> {
         let origin = request_origin(people, parts)?;
-        // Polling by an open page does not count as a use of the session.
+        // Polling does not count as a use of the session, so that an open page does not keep the session alive.
         Ok(Self(
             PageSession::for_request(parts, &[], &origin, people, false).await?,
         ))
@@ -177,7 +176,7 @@ pub(crate) fn request_origin(people: &People, parts: &Parts) -> Result<Origin> {
     Origin::for_request(people.dashboard_url.as_deref(), &parts.extensions)
 }
 
-/// Returns the page that contains the form, to which a new sign-in returns.
+/// Returns the page that contains the form. A new sign-in returns to this page.
 pub(crate) fn form_page(headers: &HeaderMap) -> Destination {
     let referrer = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
     let url = referrer.and_then(|text| Url::parse(text).ok());
@@ -189,8 +188,8 @@ fn error_response(error: Error) -> Response {
     Failure::from(error).into_response()
 }
 
-/// Redirects a user without a session to the sign-in page, which then returns to the requested page. The values in a
-/// form are lost, so that another user who signs in cannot send them.
+/// Redirects a user without a session to the sign-in page, which then returns to the requested page. A form's values
+/// are dropped, because another user might sign in.
 fn redirect_to_sign_in(error: Error, method: &Method, uri: &Uri) -> Response {
     if !matches!(error.kind(), ErrorKind::InvalidSession) {
         return error_response(error);
@@ -208,7 +207,7 @@ mod tests {
     use super::*;
     use axum::http::StatusCode;
 
-    /// Only a `GET` request for a dashboard page is remembered. Other sites are never remembered.
+    /// Only a `GET` request for a dashboard page is remembered.
     #[test]
     fn sign_in_returns_only_to_the_requested_page() {
         let rows = [

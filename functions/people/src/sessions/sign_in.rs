@@ -1,11 +1,11 @@
 //! Sign-in and sign-out.
 //!
 //! A user signs in at the issuer with the authorization code flow and PKCE (RFC 6749 §4.1, RFC 7636, OpenID Connect
-//! Core §3.1). The result is an ID token, with which a session starts. After the sign-in, redirects lead only to
+//! Core §3.1). The issuer returns an ID token, which starts a session. After the sign-in, redirects lead only to
 //! dashboard pages.
 //!
-//! An operation that requires a recent sign-in also redirects here (`again`), and the issuer is requested to
-//! authenticate the user again.
+//! An operation that requires a recent sign-in redirects here (`again`), and asks the issuer to authenticate the user
+//! again.
 
 use crate::address::path_with_query;
 use crate::redirect::see_other;
@@ -47,7 +47,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/dashboard/sign-out", post(sign_out))
 }
 
-/// Returns the URL of the sign-in page, which leads to `next` after the sign-in.
+/// Returns the URL of the sign-in page. After the sign-in, the user returns to `next`.
 fn sign_in_address(next: &Destination, notice: PageMessage) -> String {
     path_with_query(
         SIGN_IN,
@@ -74,10 +74,10 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [HeaderValue; N
 async fn show_sign_in_page(uri: Uri) -> Response {
     let mut query = Query::from_uri(&uri);
     let next = Destination::parse(&query.parse_text("next").unwrap_or_default());
-    // After sign-out, the issuer returns the `state` that it received.
+    // After a sign-out, the issuer returns the `state` that it was sent.
     let notice = query.parse_text("notice").or_else(|| query.parse_text("state"));
-    // Without a session, a link from another site could show any notification here, so only notifications about sign-in
-    // and sign-out are shown.
+    // This page needs no session, so a link from another site can select the notification. Only notifications about
+    // sign-in and sign-out are shown.
     let notice = notice.and_then(|code| PageMessage::from_code(&code));
     let notice = notice.filter(|notice| notice.is_about_sign_in());
     let is_again = matches!(notice, Some(PageMessage::SignInAgain | PageMessage::SignInNotAgain));
@@ -89,8 +89,8 @@ async fn show_sign_in_page(uri: Uri) -> Response {
     .into_response()
 }
 
-/// Handles `GET /dashboard/sign-in/start`: redirects to the issuer. If another site leads here, it shows the sign-in
-/// page instead.
+/// Handles `GET /dashboard/sign-in/start`: redirects to the issuer. If the request comes from another site, shows the
+/// sign-in page instead.
 async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
     let mut query = Query::from_uri(&parts.uri);
@@ -120,8 +120,8 @@ async fn start_sign_in(State(people): State<Arc<People>>, parts: Parts) -> Resul
     Ok(response)
 }
 
-/// Returns the tags of the pending sign-ins that the browser must drop when it starts a sign-in with a cookie of
-/// `taken` bytes: all invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
+/// Returns the tags of the pending sign-ins that the browser must drop before it stores a cookie of `taken` bytes: all
+/// invalid ones, and the oldest ones beyond [`MAX_PENDING_BYTES`].
 fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a HeaderMap, taken: usize) -> Vec<&'a str> {
     let mut pending: Vec<_> = pending_sign_ins(headers, origin)
         .filter(|(tag, _)| PendingSignIn::state_tag(tag) == Some(*tag))
@@ -142,9 +142,9 @@ fn surplus_sign_in_tags<'a>(people: &People, origin: &Origin, headers: &'a Heade
     surplus.map(|(_, _, tag)| tag).collect()
 }
 
-/// Whether another site led the browser here, according to Fetch Metadata (W3C Fetch Metadata §2.3). If the user has a
-/// session at the issuer, a redirect would sign the user in without the user's consent, so these requests get the page
-/// with the button.
+/// Whether another site sent the browser here, according to Fetch Metadata (W3C Fetch Metadata §2.3). If the user has a
+/// session at the issuer, a redirect would sign the user in without consent, so these requests get the page with the
+/// button.
 fn is_from_another_site(headers: &HeaderMap) -> bool {
     let sites = headers.get_all("sec-fetch-site");
     sites.iter().any(|site| site != "same-origin" && site != "none")
@@ -180,7 +180,7 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
         info!(reason = "refused_by_issuer", "sign_in.refused");
         return Ok(back(PageMessage::SignInFailed));
     };
-    // The throttle limits how often a caller with signed cookies can cause calls to the issuer.
+    // The throttle limits how often a caller with valid cookies can make this function call the issuer.
     let scope = ThrottleScope::for_request(&parts.extensions);
     let counted = async { Ok(()) };
     people
@@ -201,7 +201,7 @@ async fn handle_sign_in_callback(State(people): State<Arc<People>>, parts: Parts
 enum SignedIn {
     /// The `Set-Cookie` header of the new session.
     Session(HeaderValue),
-    /// The issuer did not authenticate the user again, although it was requested to.
+    /// The issuer did not authenticate the user again, although it was asked to.
     NotAgain,
     /// The user ended all sessions after this sign-in.
     TooEarly,
@@ -260,8 +260,8 @@ async fn create_session(
     }
 }
 
-/// Ends the session in the browser's current cookie, if any, because that session will not be used again. If the write
-/// fails, the session expires on its own.
+/// Ends the session in the browser's current cookie, if any, because a new session replaces it. If the write fails, the
+/// session ends when it expires.
 async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
     let cookie = Cookie::Session.find_value(&parts.headers, origin);
     let Some((person, id)) = cookie.as_deref().and_then(parse_cookie) else {
@@ -286,9 +286,9 @@ async fn end_current_session(people: &People, origin: &Origin, parts: &Parts) {
 async fn sign_out(State(people): State<Arc<People>>, parts: Parts, form: VerifiedForm) -> Result<Response, Failure> {
     let origin = request_origin(&people, &parts)?;
     let (person, id) = (&form.session.person, &form.session.id);
-    // The session may have been ended meanwhile.
+    // The session may already have ended.
     people.end_session_if_open(&person.acting, &person.id, id).await?;
-    // The dashboard's session has ended, so the sign-out continues even if the issuer's metadata can't be read.
+    // The dashboard's session has ended. So the sign-out succeeds even if the issuer's metadata can't be read.
     let metadata = people.sessions.oidc_metadata(people.now()).await.ok();
     let answer = match metadata
         .as_ref()
@@ -316,8 +316,8 @@ fn logout_url(endpoint: &Url, client_id: &str, origin: &Origin) -> Url {
     url
 }
 
-/// Renders the page for users without a session, which has one button. `start` is the button's URL, which redirects to
-/// the issuer and remembers the requested page.
+/// Renders the page for users without a session. Its button opens `start`, which redirects to the issuer and remembers
+/// the requested page.
 pub(crate) fn sign_in_page(start: &str, notice: Option<PageMessage>) -> Markup {
     html_document(
         "Sign in",
@@ -332,8 +332,8 @@ pub(crate) fn sign_in_page(start: &str, notice: Option<PageMessage>) -> Markup {
     )
 }
 
-/// Renders the page that redirects to the issuer to end the issuer's session too. The page uses neither a script nor a
-/// form, because forms can't lead to other sites.
+/// Renders the page that redirects to the issuer, where the issuer's session ends too. The page uses neither a script
+/// nor a form, because forms can't lead to other sites.
 pub(crate) fn issuer_sign_out_page(next: &str) -> Markup {
     html! {
         (DOCTYPE)

@@ -1,4 +1,5 @@
-//! The key that signs pending sign-ins. Without a valid signature, this function does not call the issuer.
+//! The key that signs pending sign-ins. This function calls the issuer only for a pending sign-in with a valid
+//! signature.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};

@@ -23,8 +23,8 @@ pub(crate) struct SettlementView {
     /// The id of the decision that authorized the settlement.
     #[schema(value_type = uuid::Uuid)]
     transaction_id: String,
-    /// `purchase`, or `payout` for a withdrawal to your withdrawal address. Fields that only a purchase has are null
-    /// for a withdrawal.
+    /// `purchase`, or `payout` for a withdrawal to your withdrawal address. For a withdrawal, fields that only a
+    /// purchase has are null.
     #[schema(value_type = String, example = "purchase")]
     kind: &'static str,
     /// The paying agent.
@@ -74,8 +74,6 @@ pub(crate) struct SettlementView {
 }
 
 impl SettlementView {
-    /// Builds the view of a decision in the decision history. Returns `None` if the decision has no settlement of its
-    /// own.
     pub(crate) fn from_entry(entry: &HistoryEntry) -> Option<Self> {
         let payment = entry.payment.as_ref()?;
         let (tx_hash, settled_at) = match &payment.state {

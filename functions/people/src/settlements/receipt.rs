@@ -1,4 +1,4 @@
-//! A receipt page, which shows a payment or withdrawal from its authorization to its result on the chain.
+//! The receipt page, which shows a payment or withdrawal from the authorization to its result on the chain.
 
 use crate::agents::owned::{KnownAgent, require_id};
 use crate::sessions::session::PageSession;
@@ -20,7 +20,6 @@ use purser_api::Reply;
 use purser_domain::{AgentId, CallDescription, Catalog, Purchase, Settlement, SettlementId, SettlementState};
 use std::sync::Arc;
 
-/// The content of a receipt page.
 #[derive(Debug)]
 pub(crate) struct ReceiptPage<'a> {
     pub(crate) settlement: Settlement,

@@ -36,7 +36,7 @@ pub(crate) async fn submit_shadow_removal(sent: AgentForm) -> Reply {
     }
 }
 
-/// Shows the shadow policy's page in its current state, with the reason why nothing was changed.
+/// Shows the shadow policy's page in its current state, with the reason why the action failed.
 async fn show_shadow_page_again(sent: &AgentForm, form: Option<Form>, error: Option<Error>) -> Reply {
     let (status, problem) = match error.map(Failure::from) {
         None => (axum::http::StatusCode::BAD_REQUEST, None),

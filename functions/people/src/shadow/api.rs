@@ -27,7 +27,8 @@ purser_api::body! {
     }
 }
 
-/// Parses the request body of a shadow policy. An unknown service is not a validation error, but `service_not_found`.
+/// Parses the request body of a shadow policy. An unknown service is reported as `service_not_found`, not as a
+/// validation error.
 pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<TestedLimits> {
     let mut problems = ValidationErrors::default();
     let read = ShadowBody::read(body, BodyPath::Body, &mut problems);
@@ -43,22 +44,23 @@ pub(crate) fn parse_shadow_limits(body: &Value, catalog: &Catalog) -> Result<Tes
 pub(crate) struct ShadowView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The combined version of the shadow policy and the limits that it would replace. Send it in `If-Match` to apply
-    /// the shadow policy.
+    /// The version to send in `If-Match` when you apply the shadow policy. It changes if the shadow policy, or a limit
+    /// that the shadow policy would replace, changes.
     version: u64,
     #[schema(format = DateTime)]
     attached_at: String,
     /// The time up to which decisions were evaluated.
     #[schema(format = DateTime)]
     until: String,
-    /// Whether the agent, or a policy that the shadow policy changes, was updated after the shadow policy was attached.
+    /// Whether the agent, or a policy that the shadow policy would replace, was updated after the shadow policy was
+    /// attached.
     edited: bool,
     /// The changes that applying the shadow policy would make.
     changes: Vec<ChangeView>,
     #[serde(flatten)]
     comparison: ComparisonView,
-    /// The number of decisions with the same result, if nobody approves the payments for which only the shadow policy
-    /// requires approval.
+    /// The number of decisions that the shadow policy decides in the same way, if nobody approves the payments that
+    /// require approval only under the shadow policy.
     agreed: u64,
     #[serde(flatten)]
     tested: TestedView,
@@ -85,7 +87,7 @@ fn shadow_response(judged: EvaluatedShadow) -> Response {
     with_etag(judged.version, Json(ShadowView::new(judged)))
 }
 
-/// The updates that applying a shadow policy made.
+/// The result of applying a shadow policy: which of the agent's limits were updated.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PromotedShadow)]
 pub(crate) struct PromotedView {
@@ -119,7 +121,7 @@ pub(crate) struct RemovedView {
     agent_id: String,
 }
 
-/// Read an agent's shadow policy, and what its limits would have decided since it was attached.
+/// Read an agent's shadow policy, and how it would have decided the agent's requests since it was attached.
 ///
 /// The decisions are evaluated during the request: at most the first 20,000.
 #[utoipa::path(
@@ -132,7 +134,7 @@ pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedA
     Ok(shadow_response(people.evaluate_shadow(&owned).await?))
 }
 
-/// Attach a shadow policy to an agent. Its limits are evaluated on all later decisions, without effect.
+/// Attach a shadow policy to an agent. The shadow policy is evaluated on all later requests, and has no effect on them.
 ///
 /// It replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
 #[utoipa::path(
@@ -171,8 +173,8 @@ pub(crate) async fn remove_shadow(
 
 /// Apply a shadow policy's limits to the agent, and remove the shadow policy.
 ///
-/// The agent's rules and policies are updated one after another. If an update is rejected, the shadow policy remains.
-/// Repeat the call to continue with the remaining updates.
+/// The agent's rules and policies are updated one after another. If an update is rejected, the shadow policy stays
+/// attached. Repeat the call to continue with the remaining updates.
 #[utoipa::path(
     post, path = "/agents/{agentId}/shadow/promote", operation_id = "promote_shadow",
     responses(

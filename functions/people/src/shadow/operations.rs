@@ -25,13 +25,13 @@ const MAX_TIME: Duration = Duration::from_secs(7);
 /// The maximum number of calls that are read for rules about duplicate payments or pages.
 const MAX_CALLS: usize = 2_000;
 
-/// A shadow policy, with the decisions that it would have made.
+/// A shadow policy, and how it would have decided recorded decisions.
 #[derive(Debug)]
 pub(crate) struct EvaluatedShadow {
     pub(crate) shadow: Shadow,
-    /// The combined version of the shadow policy and the limits that it would replace.
+    /// The combined version of the shadow policy and the agent's current limits.
     pub(crate) version: u64,
-    /// Whether the limits that the shadow policy would replace were updated after it was attached.
+    /// Whether the agent's limits were updated after the shadow policy was attached.
     pub(crate) is_edited: bool,
     /// The comparison of the active limits with the shadow policy's limits.
     pub(crate) comparison: Comparison,
@@ -45,17 +45,16 @@ pub(crate) struct EvaluatedShadow {
     pub(crate) is_partial: bool,
 }
 
-/// The updates that applying a shadow policy made.
+/// The updates that were made when a shadow policy was applied.
 #[derive(Debug)]
 pub(crate) struct PromotionResult {
     pub(crate) owned: OwnedAgent,
     /// The services whose policies were updated.
     pub(crate) services: Vec<ServiceId>,
-    /// Whether rules were updated.
     pub(crate) has_rules: bool,
 }
 
-/// An agent's current policies, and the shadow policy's limits for the same services.
+/// An agent's current policies, and the policies that the shadow policy proposes for the same services.
 struct CurrentLimits {
     policies: Vec<EnabledService>,
     candidate: ProposedLimits,
@@ -63,7 +62,7 @@ struct CurrentLimits {
 
 impl People {
     /// Reads the agent's shadow policy. Returns `None` if the agent has no shadow policy, if the shadow policy has
-    /// ended, or if the agent's owner changed after it was attached.
+    /// ended, or if the agent has a new owner.
     pub(crate) async fn read_shadow(&self, owned: &OwnedAgent) -> Result<Option<Shadow>> {
         let agent = owned.agent();
         let shadow = self
@@ -161,14 +160,14 @@ impl People {
         let is_change = |policy: &&EnabledService| {
             of(policy.service).is_none_or(|now| now.enabled != policy.enabled || now.policy != policy.policy)
         };
-        // A disabled service that the agent never had is not added.
+        // A policy that disables a service is not added to an agent that never had the service.
         let is_needed = |policy: &&EnabledService| policy.enabled || of(policy.service).is_some();
         let policies = present.candidate.policies.values();
         let mut policies: Vec<&EnabledService> = policies.filter(is_change).filter(is_needed).collect();
         let widens = |policy: &EnabledService| policy.widens(of(policy.service));
         policies.sort_by_key(|policy| widens(policy));
         let has_wider_rules = edited.as_ref().is_some_and(|edited| edited.widens(owned.agent()));
-        // Check the sign-in before the first update, so that no later update fails because of an old sign-in.
+        // The sign-in is checked before the first update, so that no later update fails because of an old sign-in.
         if has_wider_rules || policies.iter().any(|policy| widens(policy)) {
             self.limits.require_recent_sign_in(owned.signed_in_at(), self.now())?;
         }
@@ -178,7 +177,7 @@ impl People {
             owned = Box::pin(self.promote_rules(owned, edited)).await?;
         }
         for policy in &policies {
-            // Boxed like the updates above, because their futures are large.
+            // Boxed, because the futures of updates are large.
             Box::pin(self.promote_policy(&owned, of(policy.service), policy, &edition.catalog)).await?;
         }
         if let Some(edited) = edited.as_ref().filter(|_| has_wider_rules) {

@@ -34,17 +34,18 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::body! {
-    /// A template's limits for one key. If a field is absent, each agent keeps the agent's own value.
+    /// A template's limits for one key. If a field is absent, each agent keeps its own value.
     pub(crate) struct TemplateLimits {
-        /// Whether the service is enabled. Can be true only if the key names a single service, because `category:` keys
-        /// and `*` apply to services that are already enabled.
+        /// Whether the service is enabled. True is valid only if the key names a single service, because `category:`
+        /// keys and `*` apply only to services that are already enabled.
         enabled: Option<bool>,
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
         require_approval_above_units: Option<Amount>,
-        /// Slugs of the enabled operations, if the key names a single service. Null enables all operations.
+        /// The slugs of the enabled operations. Only valid if the key names a single service. Null enables all
+        /// operations.
         enabled_operations: Nullable<Vec<OperationSlug>> = {"uniqueItems": true},
-        /// Allowed host names and globs. `*` allows any host.
+        /// Allowed hosts: host names, globs, or `*` for any host.
         allowed_domains: Option<Vec<DomainPattern>> = {"type": "array", "maxItems": 100},
     }
 }
@@ -107,13 +108,13 @@ purser_api::body! {
     /// A policy template's new values.
     pub(crate) struct TemplateBody as "PolicyTemplateBody" {
         /// Limits by key. A key is a service's slug or id, `category:` followed by a category, or `*`. If several keys
-        /// match a service, their fields are merged: the service's key overrides the category, and the category
-        /// overrides `*`. A category and `*` apply only to enabled services.
+        /// match a service, their fields are merged: the service's own key takes precedence over the category, and the
+        /// category over `*`. A category and `*` apply only to enabled services.
         services: Option<TemplateServices>,
-        /// The rules that replace each agent's rules. If absent, agents keep their rules.
+        /// The rules, which replace each agent's rules. If absent, agents keep their rules.
         rules: Option<CandidateRules>,
-        /// Whether a new agent follows this template if its creator specifies neither limits nor a template. If absent,
-        /// the setting does not change. At most one template is the default.
+        /// Whether new agents follow this template by default. If absent, the setting does not change. At most one
+        /// template is the default.
         default: Option<bool>,
     }
 }
@@ -166,10 +167,10 @@ pub(crate) fn parse_template(body: &Value, catalog: &Catalog) -> Result<Template
 }
 
 purser_api::body! {
-    /// The agents to apply a template to, and how overrides are treated.
+    /// The agents to apply a template to, and whether overrides are kept.
     pub(crate) struct ApplyBody as "ApplyTemplateBody" {
-        /// Up to 25 agents. The default is all agents that follow the template. An agent that is listed but does not
-        /// follow the template has the outcome `failed`, except in a preview.
+        /// Up to 25 agents. The default is all agents that follow the template. A listed agent that does not follow the
+        /// template has the outcome `failed`, except in a preview.
         agents: Option<BulkAgents>,
         /// What happens to limits that a user set on an agent: `keep` (the default) or `overwrite`.
         overrides: Option<Overrides>,
@@ -200,17 +201,17 @@ fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
 pub(crate) struct TemplateView {
     #[schema(example = "research")]
     name: String,
-    /// The template's version, to send in `If-Match`. Each update increases the version. A version is never used twice,
+    /// The template's version. Send it in `If-Match`. Each update increases the version. A version is never reused, not
     /// even by another template.
     version: u64,
     #[schema(format = DateTime)]
     edited_at: String,
-    /// Whether a new agent follows this template if its creator specifies neither limits nor a template.
+    /// Whether new agents follow this template by default.
     default: bool,
-    /// Limits by key. The key of a service in the catalog is the service's slug.
+    /// Limits by key. A service that is in the catalog has its slug as the key.
     #[schema(value_type = BTreeMap<String, TemplateLimits>)]
     services: Map<String, Value>,
-    /// The rules that replace each agent's rules. Null if agents keep their rules.
+    /// The rules, which replace each agent's rules. Null if agents keep their rules.
     #[schema(value_type = Option<Vec<RuleBody>>, required)]
     rules: Option<Vec<Value>>,
 }
@@ -227,7 +228,7 @@ fn rules_json(terms: &TemplateTerms) -> Option<Vec<Value>> {
     Some(rules.iter().map(rule_kind_audit_value).collect())
 }
 
-/// Formats the limits as a request body, for a user to change in the form.
+/// Formats the limits as a request body, which the user can edit in the form.
 pub(crate) fn editable_limits(terms: &TemplateTerms, is_default: bool, catalog: &Catalog) -> String {
     let mut body = json!({"services": services_json(terms, catalog), "default": is_default});
     if let (Some(members), Some(rules)) = (body.as_object_mut(), rules_json(terms)) {
@@ -272,7 +273,7 @@ pub(crate) struct TemplateRow {
     version: u64,
     #[schema(format = DateTime)]
     edited_at: String,
-    /// Whether a new agent follows this template if its creator specifies neither limits nor a template.
+    /// Whether new agents follow this template by default.
     default: bool,
 }
 
@@ -311,9 +312,11 @@ pub(crate) struct DifferenceView {
     member: &'static str,
     /// The template's value. Null for a rule that only the agent has.
     template: Value,
-    /// The agent's value. Null for a rule that only the template has, and for a service that the agent never had.
+    /// The agent's value. Null for a rule that only the template has, and for a service that was never enabled for the
+    /// agent.
     agent: Value,
-    /// Whether a user set the agent's value. Applying the template keeps this value unless `overrides` is `overwrite`.
+    /// Whether a user set the agent's value. If so, applying the template keeps the value unless `overrides` is
+    /// `overwrite`.
     #[serde(rename = "override")]
     is_override: bool,
 }
@@ -362,7 +365,7 @@ pub(crate) struct FollowerView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
     name: String,
-    /// The template version that was last applied to the agent. Null while an application is in progress.
+    /// The template version that was last applied to the agent. Null while a version is being applied.
     #[schema(required)]
     version: Option<u64>,
     /// The agent's limits that differ from the template.
@@ -375,18 +378,19 @@ pub(crate) struct FollowerView {
 pub(crate) struct AppliedView {
     /// Whether this is a preview, which saves nothing.
     preview: bool,
-    /// One result per agent, in the order of `ids`, or else in the order in which the agents were created.
+    /// One result per agent, in the order of `ids`, or oldest agent first.
     results: Vec<AppliedRow>,
-    /// The operations that the template names and that left the catalog. The template is applied without them.
+    /// The operations in the template that are no longer in the catalog. The template is applied without these
+    /// operations.
     unlisted_operations: Vec<UnlistedOperationsView>,
     /// The number of agents in this response.
     count: usize,
-    /// The `cursor` of the next agents. Send it to apply the template to these agents. Null if no agents remain.
+    /// The cursor for the remaining agents. Repeat the call with this `cursor`. Null if no agents remain.
     #[schema(required)]
     next_cursor: Option<String>,
 }
 
-/// Operations of a service that left the catalog.
+/// Operations that are no longer in the catalog.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UnlistedOperations)]
 pub(crate) struct UnlistedOperationsView {
@@ -416,15 +420,15 @@ pub(crate) struct AppliedRow {
     /// limits would change.
     #[schema(value_type = String, example = "done")]
     outcome: &'static str,
-    /// Why the template was not applied. Null on success.
+    /// Why the template was not applied. Null if the template was applied.
     #[schema(required)]
     error: Option<ErrorBody>,
-    /// Whether the changes may allow payments that were blocked or required approval before. These changes require a
+    /// Whether the changes may allow payments that were blocked or required approval. If so, the changes require a
     /// recent sign-in.
     widens: bool,
-    /// Whether the changes may block payments that were allowed before, or require approval for these payments.
+    /// Whether the changes may block or require approval for payments that were allowed.
     narrows: bool,
-    /// The limits that differed from the template before the application.
+    /// The limits that differed from the template before the template was applied.
     differences: Vec<DifferenceView>,
 }
 
@@ -536,7 +540,7 @@ pub(crate) async fn remove_template(
     Ok(Json(RemovedTemplate { name }))
 }
 
-/// List the agents that follow a policy template, with each agent's limits that differ from the template.
+/// List the agents that follow a policy template, with the limits in which each agent differs from the template.
 ///
 /// Each page scans up to 100 agents.
 #[utoipa::path(
@@ -596,9 +600,9 @@ pub(crate) async fn list_template_agents(
 /// Apply a policy template to agents that follow it.
 ///
 /// Each agent's policies and rules are updated as if the user had changed them. A limit that a user set on an agent is
-/// an override. Overrides are kept unless `overrides` is `overwrite`. A call handles up to 25 agents: repeat the call
-/// with `next_cursor` for the remaining agents. If an agent fails, the other agents are still updated. You can repeat
-/// the call to continue after a failure.
+/// an override. Overrides are kept unless `overrides` is `overwrite`. A call updates up to 25 agents: repeat the call
+/// with `next_cursor` for the remaining agents. If the update of an agent fails, the other agents are still updated,
+/// and you can repeat the call.
 #[utoipa::path(
     post, path = "/policy-templates/{templateName}/apply", operation_id = "apply_policy_template",
     responses((status = 200, body = AppliedView, description = "The result for each agent."))

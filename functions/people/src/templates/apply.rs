@@ -1,10 +1,10 @@
 //! Applies a template to agents with the same updates that a user can make: first the agent's rules, then its policies
 //! in sequence.
 //!
-//! The agent's record stores the applied template version. While updates are in progress the record also stores the
-//! version that is being applied. The last update marks this version as applied. So if an application stops halfway,
-//! the next application finds the completed updates and continues. Updates that do not widen limits are made first. If
-//! a later update requires a more recent sign-in, no update is made.
+//! The agent's record stores the template version that was last applied, and while updates are in progress, the version
+//! that is being applied. The last update marks this version as applied. So if the updates stop halfway, the next call
+//! finds the completed updates and continues. Updates that do not widen limits are made first. If any update requires a
+//! more recent sign-in, no update is made.
 
 use crate::agents::listing::follows_template;
 use crate::agents::outcome::BulkOutcome;
@@ -40,14 +40,14 @@ pub(crate) struct TemplatePlan {
 }
 
 impl TemplatePlan {
-    /// Returns for each difference whether the agent's value is an override.
+    /// Returns, for each difference, whether the agent's value is an override.
     pub(crate) fn override_flags(&self) -> impl Iterator<Item = bool> {
         let services = self.services.iter().flat_map(|merge| &merge.differences);
         services.chain(&self.rules).map(|difference| difference.is_override)
     }
 
-    /// Returns the agent's values and the template's values as audit changes: only the overrides, or only the other
-    /// differences.
+    /// Returns the agent's and the template's values as audit changes. If `are_overrides` is true, returns only
+    /// overrides, otherwise only the other differences.
     pub(crate) fn differing_limits(&self, are_overrides: bool, catalog: &Catalog) -> AuditChanges {
         let services = self.services.iter().flat_map(|merge| {
             let service = TemplateKey::Service(merge.service).describe(catalog);
@@ -73,14 +73,14 @@ impl TemplatePlan {
     }
 }
 
-/// Which agents a template may be applied to.
+/// The agents that a template may be applied to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ApplyTo {
     /// Any agent.
     Any,
     /// Only agents that follow the template.
     Followers,
-    /// Any agent, without writing.
+    /// Any agent, but nothing is written.
     Preview,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct ApplyResult {
 }
 
 impl People {
-    /// Applies a template to each agent independently: if an agent fails, the other agents are still updated.
+    /// Applies a template to each agent. If the update of an agent fails, the other agents are still updated.
     pub(crate) async fn apply_template_to_agents(
         self: &Arc<Self>,
         person: &Caller,
@@ -232,7 +232,7 @@ impl People {
         })
     }
 
-    /// Applies a template to the agent, which follows the template from then on. Returns the previous differences, and
+    /// Applies a template to the agent, which follows the template afterwards. Returns the differences from before, and
     /// whether anything changed. A change that widens limits requires a recent sign-in.
     pub(crate) async fn apply_template(
         &self,
@@ -288,7 +288,7 @@ impl People {
         }
         let edition = self.current_catalog().await?;
         for (_, merge) in &policies {
-            // Boxed like the other agent updates, because their futures are large.
+            // Boxed, because the futures of updates are large.
             Box::pin(self.apply_service_limits(&owned, merge, &edition.catalog)).await?;
         }
         let followed = FollowedTemplate::fully_applied(template.name.clone(), template.version);
@@ -298,7 +298,7 @@ impl People {
         Ok(owned.agent().version != before.version || !policies.is_empty())
     }
 
-    /// Stores which template the agent follows, and replaces the agent's rules if `rules` is given.
+    /// Stores which template the agent follows, and replaces the agent's rules if `rules` is `Some`.
     async fn store_followed_template(
         &self,
         owned: OwnedAgent,
@@ -342,7 +342,7 @@ impl People {
     }
 }
 
-/// Returns the default edit reason, which applies if the user enters no reason.
+/// Returns the reason for the update that is recorded if the user enters no reason.
 fn default_update_reason(template: &PolicyTemplate) -> Option<EditReason> {
     let text = format!("policy template {} version {}", template.name, template.version);
     EditReason::parse(&text)

@@ -58,7 +58,7 @@ impl People {
             .ok_or_else(|| Error::invalid(vec![problem()]))
     }
 
-    /// Reads the template that the user's new agents follow, if any.
+    /// Reads the template that new agents of the user follow by default, if any.
     pub(crate) async fn read_default_template(&self, person: &Caller) -> Result<Option<PolicyTemplate>> {
         let list = self.list_templates(person).await?;
         let Some(name) = &list.default else {

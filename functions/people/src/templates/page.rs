@@ -32,7 +32,7 @@ use purser_api::{Query, Reply, parse_json_body};
 use purser_domain::{Catalog, Error, ErrorKind, Overrides, Result, TemplateList, TemplateName, TemplateTerms};
 use std::sync::Arc;
 
-/// The redirects after which the page asks the user to continue, because browsers follow only 20 redirects.
+/// The number of redirects after which the page asks the user to continue, because browsers follow only 20 redirects.
 const MAX_STEPS: u32 = 15;
 /// Example limits that prefill the form for a new template.
 const EXAMPLE: &str = r#"{
@@ -163,7 +163,8 @@ pub(crate) async fn show_template_page(
 ) -> Reply {
     let mut query = Query::without_blanks(&uri);
     let is_report = query.parse_with("act", |act| (act == APPLIED).then_some(()), "is unknown");
-    // Without `act`, the URL has no signature (`ui/report.rs`), so its counts could come from any link and are ignored.
+    // Without `act`, the URL is not signed (`ui/report.rs`), so any link could contain the counts. The counts are
+    // ignored.
     let steps = is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query));
     let layout = Layout::new(&session, people.now()).with_message_in_url(&uri);
     template_page_response(&people, &session, layout, &name, &steps, StatusCode::OK).await
@@ -363,16 +364,16 @@ pub(crate) async fn submit_template_removal(
     Ok(redirect_with_notice(paths::TEMPLATES, PageMessage::TemplateRemoved))
 }
 
-/// Redirects a `GET` for a form's path to the template's page.
+/// Redirects a `GET` of a form's path to the template's page.
 pub(crate) async fn redirect_to_template(Path(name): Path<String>) -> Reply {
     let name = require_id(TemplateName::parse(&name))?;
     Ok(see_other(&paths::template_path(&name)))
 }
 
-/// The `act` query value with which a page reports a completed application.
+/// The `act` query value of a URL that reports that a template was applied.
 const APPLIED: &str = "applied";
 
-/// The progress of an application: the counts, and the cursor where the next step starts.
+/// The progress of applying a template: the counts so far, and the cursor of the next step.
 #[derive(Debug, Default)]
 struct Steps {
     from: Option<purser_store::AgentCursor>,
@@ -427,7 +428,7 @@ impl Steps {
 }
 
 /// Handles `POST /dashboard/templates/{name}/apply`: applies the template to up to 25 followers, and redirects to the
-/// next step until all followers are handled. The redirect has status 307, because browsers then repeat the form's
+/// next step until all followers are updated. The redirect has status 307, after which the browser repeats the form's
 /// `POST` (RFC 9110 §15.4.8).
 pub(crate) async fn submit_template_application(
     State(people): State<Arc<People>>,

@@ -1,6 +1,7 @@
-//! The style sheet, the script and the icons. The pages load nothing from other sites.
+//! The style sheet, the script and the icons. Pages load no files from other sites.
 //!
-//! An asset's URL contains the hash of its content, so browsers can cache it for a year and never use an old version.
+//! An asset's URL contains the hash of the asset, so browsers can cache the asset for a year, and load a new version as
+//! soon as it changes.
 
 use crate::digest::{body_version, entity_tag, response_or_not_modified};
 use axum::{
@@ -14,7 +15,7 @@ use std::sync::LazyLock;
 struct Asset {
     text: &'static str,
     kind: &'static str,
-    /// The path with the content's hash.
+    /// The path, which contains the content's hash.
     path: String,
     tag: String,
 }
@@ -79,7 +80,7 @@ pub(crate) const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.or
     %3Cpath d='M6.6 8h10.8a2 2 0 0 1 1.9 1.5l1.2 5.2A5 5 0 0 1 15.6 21H8.4a5 5 0 0 1-4.9-6.3l1.2-5.2A2 2 0 0 1 6.6 8Z' \
     fill='%230b6b57'/%3E%3Ccircle cx='12' cy='14.2' r='2.4' fill='%23fff'/%3E%3C/svg%3E";
 
-/// The routes of the assets, which require no session.
+/// The routes of the assets, which need no session.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(

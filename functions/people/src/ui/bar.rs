@@ -1,4 +1,4 @@
-//! A bar that shows how much of a cap is used, with a text alternative.
+//! Renders a bar that shows how much of a cap is used, with a text alternative.
 
 use crate::ui::money::{format_dollars, is_no_limit};
 use maud::{Markup, html};
@@ -42,11 +42,11 @@ pub(crate) fn usage_bar(used: Amount, more: Amount, cap: Amount) -> Markup {
 
 /// The length of a full bar.
 pub(crate) const FULL: u64 = 1_000;
-/// The bar length from which the page highlights a cap as nearly used up.
+/// The length from which a bar is highlighted, because the cap is nearly used up.
 pub(crate) const HIGH: u64 = 800;
 
-/// Returns the length of `part` as a bar of `cap`, from 0 to [`FULL`]. A length above zero is large enough to be
-/// visible.
+/// Returns the length of the bar that shows `part` of `cap`, from 0 to [`FULL`]. A length above zero is at least so
+/// large that it is visible.
 pub(crate) fn share_of_cap(part: Amount, cap: Amount) -> u64 {
     if part.is_zero() {
         return 0;

@@ -1,8 +1,8 @@
-//! The call that a payment is for, as the agent describes it. The page shows the whole call, because a truncated part
-//! could hide anything.
+//! Renders the call that a payment is for, as the agent describes it. The call is shown in full, because a part that is
+//! not shown could contain anything.
 //!
-//! The description comes from the agent, so invisible characters and characters that could cover other text are shown
-//! as code points.
+//! The agent writes the description, so invisible characters and characters that could cover other text are shown as
+//! code points.
 
 use crate::ui::money::amount_text;
 use maud::{Markup, html};
@@ -10,7 +10,7 @@ use purser_domain::{Amount, CallDescription, CatalogPrice, Metadata, Url, escape
 use serde_json::Value;
 use url::Position;
 
-/// Renders the call, and compares the catalog's price with the requested amount.
+/// Renders the call, with a comparison of the catalog's price and the requested amount.
 pub(crate) fn call_details(call: &CallDescription, asked: Amount) -> Markup {
     html! {
         dl.facts-list.wide.call {
@@ -94,7 +94,7 @@ mod tests {
         );
     }
 
-    /// A call without a payable price and a call that is not in the catalog also have a note.
+    /// A call that has no price or is not in the catalog also has a note.
     #[test]
     fn prices_above_the_listed_price_show_a_warning() {
         let units = |units| Amount::from_units(units).unwrap();

@@ -1,18 +1,18 @@
 //! A bar chart of amounts per day, which the server renders as SVG.
 //!
-//! The chart is also available as text: the chart's label has the total and the highest day, each bar has its day and
-//! amount, and the table below the chart lists the same days. No information depends on colour.
+//! The chart's information is also available as text: the label has the total and the highest day, each bar has its day
+//! and amount, and a table below the chart lists the same days. No information depends on colour.
 
 use crate::ui::bar::{FULL, share_of_cap};
 use crate::ui::money::{amount_text, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
-/// The width of a day and the width of the day's bar.
+/// The width of a day, and the width of a bar.
 const DAY: usize = 20;
 const BAR: usize = 16;
-/// The number of days that fill the chart's width. With fewer days, the right side stays empty, so that bars are never
-/// wider than in a chart of 30 days.
+/// The number of days that fill the chart's width. A chart with fewer days has empty space on the right, so that bars
+/// are never wider than in a chart of 30 days.
 const FEWEST: usize = 30;
 
 /// Renders a chart of consecutive days; empty if `days` is empty. `what` names the amounts.
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(rows, ["2026-11-01", "2026-10-31", "2026-10-30"]);
     }
 
-    /// A chart in which all days are without amounts has the label "none". Without days, there is no chart.
+    /// If no day has an amount, the chart's label says "none". Without days, no chart is rendered.
     #[test]
     fn charts_without_amounts_have_no_bars() {
         let html = amount_chart("Spent", &days(&[0, 0])).into_string();

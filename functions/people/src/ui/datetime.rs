@@ -1,4 +1,4 @@
-//! Relative and exact times on pages. The script converts exact times to local time, and updates relative times while
+//! Renders relative and exact times. The script converts exact times to local time, and updates relative times while
 //! the page is open.
 
 use crate::ui::count::count_with_noun;
@@ -26,7 +26,7 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     count_with_noun(count, unit)
 }
 
-/// Returns a duration as a number and the largest unit that divides it. The unit is in the singular.
+/// Returns a duration as a number and the largest unit that divides the duration. The unit is in the singular.
 pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
     match duration.secs() {
         secs if secs >= 86_400 && secs.is_multiple_of(86_400) => (secs / 86_400, "day"),
@@ -36,7 +36,7 @@ pub(crate) fn whole_units(duration: Duration) -> (u64, &'static str) {
     }
 }
 
-/// Formats the time between `now` and `at`, rounded down to a whole unit. The script formats times in the same way.
+/// Formats the time between `now` and `at`, rounded down to a whole unit. The script uses the same format.
 fn time_distance(at: Timestamp, now: Timestamp) -> String {
     let future = at > now;
     let secs = if future { at.since(now) } else { now.since(at) }.secs();
@@ -53,8 +53,8 @@ fn time_distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Formats a time for the `datetime` attribute. HTML accepts at most three fractional digits of a second, so the
-/// fraction is omitted.
+/// Formats a time for the `datetime` attribute. HTML accepts at most three fractional digits, so the fraction of the
+/// second is omitted.
 fn machine_readable_time(at: Timestamp) -> String {
     let text = at.to_string();
     format!("{}Z", text.get(..19).unwrap_or(&text))

@@ -1,4 +1,4 @@
-//! The error pages, for requests that are not found, rejected or failed.
+//! The error pages.
 
 use crate::ui::layout::{centered_card, html_document};
 use maud::{Markup, html};
@@ -26,7 +26,7 @@ impl ErrorPage {
             ErrorKind::CrossSiteRequest => Self::CrossSite,
             ErrorKind::NotEntitled { .. } => Self::NotEntitled,
             ErrorKind::TooManyRequests { .. } => Self::TooMany,
-            // Errors that the user can fix are shown on the form's page, so every other error is internal.
+            // Errors that the user can fix are shown next to the form, so every other error is an internal error.
             _ => Self::Internal,
         }
     }

@@ -1,4 +1,4 @@
-//! Forms: strict parsing of the entered values, and inputs that show invalid values again.
+//! Parses the values that a user entered in a form, and renders inputs that show invalid values again.
 
 use crate::approvals::operations::Note;
 use crate::operators::form_name::OperatorFormName;
@@ -14,16 +14,16 @@ use serde_json::Value;
 use std::fmt;
 use url::form_urlencoded;
 
-/// The name of a form. It is also the prefix of the inputs' ids.
+/// The name of a form, which is also a prefix of its inputs' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FormName {
     NewAgent,
     Rename,
     Labels,
-    /// A label to add to or remove from several agents.
+    /// A label that is added to or removed from several agents.
     BulkLabel,
     Enable,
-    /// The limits of all services without limits.
+    /// Limits for all services without limits.
     Unlimited,
     Policy(ServiceId),
     NewRule(RuleForm),
@@ -128,8 +128,8 @@ impl fmt::Display for FormName {
     }
 }
 
-/// A posted form. The methods that parse a value return `None` if the value is invalid, and record a validation error.
-/// Callers use the values only if the form has no validation errors.
+/// A submitted form. Each method that parses a value returns `None` if the value is invalid, and records a validation
+/// error. Callers use the values only if the form has no validation errors.
 #[derive(Debug)]
 pub(crate) struct Form {
     pub(crate) name: FormName,
@@ -137,7 +137,7 @@ pub(crate) struct Form {
     problems: Vec<FieldProblem>,
 }
 
-/// A field of a JSON body, the corresponding form field, and the form field's label.
+/// A field of a JSON body, the form field for its value, and the form field's label.
 pub(crate) type FieldOf = (&'static str, &'static str, &'static str);
 
 /// Sets a field of a JSON body.
@@ -147,11 +147,11 @@ pub(crate) fn set_field(body: &mut Value, member: &str, value: impl Into<Value>)
     }
 }
 
-/// The error for an optional value that is present but invalid. The form has a validation error for the value.
+/// The error for an optional value that is present but invalid. The form has already recorded a validation error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InvalidField;
 
-/// A field's validation error, as a sentence.
+/// A field's validation error as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldProblem {
     /// The field's name; empty if the error does not belong to a visible field.
@@ -160,7 +160,6 @@ pub(crate) struct FieldProblem {
 }
 
 impl VerifiedForm {
-    /// Parses the posted body as this form.
     pub(crate) fn parse_form(&self, name: FormName) -> Form {
         Form::parse(name, self.body())
     }
@@ -176,12 +175,13 @@ impl Form {
         }
     }
 
-    /// Returns a field's value without surrounding white space; empty if the field is absent.
+    /// Returns a field's value without white space at the start and the end. If the field is absent, the value is
+    /// empty.
     pub(crate) fn field_text(&self, field: &str) -> &str {
         self.field_values(field).next().unwrap_or_default()
     }
 
-    /// Returns the values of a field that can have several values, except empty values.
+    /// Returns all values of a field except empty values.
     pub(crate) fn field_values<'a>(&'a self, field: &str) -> impl Iterator<Item = &'a str> {
         let values = self.fields.iter().filter(move |(name, _)| name == field);
         values.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
@@ -225,15 +225,15 @@ impl Form {
         };
         match error.kind() {
             ErrorKind::InvalidRequest(problems) => self.add_body_errors(problems, fields),
-            // The body could not be parsed because a form field is invalid, and the form already reports that field.
+            // A form field is invalid, and the form already reports this field, so the body's error is not shown.
             _ if self.has_errors() => {}
             _ => self.add_error("", "The form can’t be read. Reload the page."),
         }
         None
     }
 
-    /// Assigns a JSON body's validation errors to the form's fields. Each field has at most one error. The messages
-    /// contain a list item's number instead of its value, because a key that was pasted by mistake must not be shown.
+    /// Assigns a JSON body's validation errors to the form's fields, one error per field. A message names a list item
+    /// by its number and not by its value, because a user may have pasted a secret key.
     pub(crate) fn add_body_errors(&mut self, problems: &[ValidationError], fields: &[FieldOf]) {
         let wrong: Vec<String> = self.problems.iter().map(|problem| problem.field.clone()).collect();
         for problem in problems {
@@ -343,12 +343,13 @@ impl Form {
         amount
     }
 
-    /// Parses an amount in dollars, or returns `no_limit` if the checkbox for no limit is checked.
+    /// Parses an amount in dollars. Returns `no_limit` if the checkbox for no limit is checked.
     pub(crate) fn parse_cap(&mut self, field: &str, label: &str, no_limit: Amount) -> Option<Amount> {
         if self.field_text(&format!("{field}_no_limit")).is_empty() {
             return self.parse_dollars(field, label);
         }
-        // If both are present, the user's intention is unknown, and assuming "no limit" would be the worse mistake.
+        // If the form has both an amount and a checked box, the user's intention is unknown, and "no limit" would be
+        // the worse mistake.
         if !self.field_text(field).is_empty() {
             self.add_error(field, format!("{label}: enter an amount or check its box, not both."));
             return None;
@@ -414,7 +415,7 @@ impl Form {
         amount
     }
 
-    /// Whether a checkbox is checked. If not, the form gets a validation error.
+    /// Whether a checkbox is checked. If not, records a validation error.
     pub(crate) fn require_checked(&mut self, field: &str, message: &str) -> bool {
         let is_checked = !self.field_text(field).is_empty();
         if !is_checked {
@@ -433,7 +434,8 @@ impl Form {
     }
 }
 
-/// The inputs of one form. They show the posted values if the form is shown again, and the current values otherwise.
+/// The inputs of a form. If the form is shown again, the inputs have the submitted values, otherwise the current
+/// values.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'a> {
     name: FormName,
@@ -441,7 +443,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// Creates the inputs of the form `name`. `typed` is the form that the page shows again, if any.
+    /// Creates the inputs of the form `name`. `typed` is the submitted form, if the page shows a form again.
     pub(crate) fn new(name: FormName, typed: Option<&'a Form>) -> Self {
         Self {
             name,
@@ -449,7 +451,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Whether this form is shown again.
     pub(crate) const fn has_posted_form(&self) -> bool {
         self.typed.is_some()
     }
@@ -462,12 +463,12 @@ impl<'a> Inputs<'a> {
         self.typed.map_or(present, |form| form.field_text(field)).to_owned()
     }
 
-    /// Whether this form is shown again for `id`, if a page has several forms with this name.
+    /// Whether this form is shown again for `id`, if the page has several forms with this name.
     pub(crate) fn has_posted_form_for(&self, id_field: &str, id: &str) -> bool {
         self.typed.is_some_and(|form| form.field_text(id_field) == id)
     }
 
-    /// Returns the posted value of the form for `id`, if a page has several forms with this name.
+    /// Returns the submitted value of the form for `id`, if the page has several forms with this name.
     pub(crate) fn posted_value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
         self.typed
             .filter(|form| form.field_text(id_field) == id)
@@ -510,7 +511,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders an optional checkbox.
     pub(crate) fn optional_checkbox(&self, field: &str, label: &str, present: bool) -> Markup {
         let id = self.input_id(field);
         html! {
@@ -616,7 +616,6 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// Renders two or three radio buttons.
     pub(crate) fn radio_buttons(&self, field: &str, legend: &str, options: &[(&str, &str)], present: &str) -> Markup {
         html! {
             fieldset.options id=(self.input_id(field)) tabindex="-1" {
@@ -650,7 +649,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// An option of [`Inputs::checkboxes`].
+/// An option in [`Inputs::checkboxes`].
 pub(crate) struct BoxOption {
     pub(crate) value: String,
     pub(crate) label: String,

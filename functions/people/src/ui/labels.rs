@@ -1,4 +1,4 @@
-//! The names of agents, services, wallets and chains as the pages show them.
+//! Renders the names of agents, services, wallets and chains.
 
 use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::paths;
@@ -12,8 +12,7 @@ pub(crate) fn agent_link(id: AgentId, name: &str) -> Markup {
     html! { a.name href=(paths::agent_path(id)) { (escape_hidden_characters(name)) } }
 }
 
-/// Renders a service's name. The service may no longer be in the catalog, because records remain after a service left
-/// it.
+/// Renders a service's name. The service may have left the catalog, because records of a service remain.
 pub(crate) fn service_name(id: ServiceId, catalog: &Catalog) -> Markup {
     let Some(service) = catalog.find_by_id(id) else {
         return html! { span.name.gone title=(id) { "a service that is no longer in the catalog" } };
@@ -61,7 +60,7 @@ pub(crate) fn status_chip(status: AgentStatus) -> Markup {
     }
 }
 
-/// Returns the name of an event kind. It uses the same words for outcomes as [`result_name`].
+/// Returns the name of an event kind. Outcomes have the same names as in [`result_name`].
 pub(crate) const fn event_name(kind: EventKind) -> &'static str {
     match kind {
         EventKind::PaymentAuthorized => "Payment allowed",

@@ -1,4 +1,4 @@
-//! The layout of every page: head, navigation, notification, and error message.
+//! The layout of every page: head, navigation, notification and error message.
 
 use crate::approvals::operations::WaitingCount;
 use crate::sessions::form_token::FormToken;
@@ -19,16 +19,15 @@ pub(crate) struct Layout {
     pub(crate) is_operator: bool,
     /// The CSRF token that the page's forms send.
     pub(crate) token: FormToken,
-    /// The current time, from which relative times are computed.
+    /// The current time. Relative times are relative to this time.
     pub(crate) now: Timestamp,
-    /// The number of the user's pending approvals. With `None`, the page did not read the number and the script inserts
-    /// it.
+    /// The number of the user's pending approvals. If the page did not read the number (`None`), the script inserts it.
     pub(crate) waiting: Option<WaitingCount>,
-    /// The notification about the completed operation.
+    /// The notification about a completed operation.
     pub(crate) notice: Option<PageMessage>,
-    /// The reason for a failed request, if the error does not belong to a form field.
+    /// The error message for a failed request, if no form field has the error.
     pub(crate) problem: Option<String>,
-    /// The form to show again, with validation errors or with its preview.
+    /// The form that the page shows again, with validation errors or with a preview.
     pub(crate) typed: Option<Form>,
     /// The preview of the form's changes.
     pub(crate) preview: Option<Markup>,
@@ -68,8 +67,8 @@ impl Layout {
         }
     }
 
-    /// Returns a layout for rendering a part of a page that is compared with another response. The layout has no
-    /// current time, and its form token has a zero mask.
+    /// Returns a layout for a part of a page that is compared with another response. It has no current time, and its
+    /// form token has a zero mask.
     pub(crate) fn for_comparison(&self) -> Self {
         Self {
             person: self.person.clone(),
@@ -102,8 +101,8 @@ impl Layout {
         html! { form method="post" action=(action) { (self.token.hidden_input()) (content) } }
     }
 
-    /// Renders a form with one button. If the button has a `question`, the script asks for confirmation before it sends
-    /// the form.
+    /// Renders a form that consists of one button. If the button has a `question`, the script asks it before the form
+    /// is sent.
     pub(crate) fn button_form(&self, action: &str, button: &Button<'_>) -> Markup {
         html! {
             form method="post" action=(action) data-confirm=[button.question] {
@@ -203,13 +202,13 @@ impl Layout {
     }
 }
 
-/// The button of a form that has only one button.
+/// The only button of a form.
 pub(crate) struct Button<'a> {
     pub(crate) label: &'a str,
     pub(crate) class: &'a str,
     pub(crate) question: Option<&'a str>,
     pub(crate) version: Option<u64>,
-    /// Whether the form has a field for the reason for a change of limits.
+    /// Whether the form has a field for the reason of a change of limits.
     pub(crate) asks_why: bool,
 }
 
@@ -266,8 +265,7 @@ pub(crate) fn notice_message(notice: PageMessage) -> Markup {
     }
 }
 
-/// Renders an HTML document, with or without a session. `now` is the time against which the script computes relative
-/// times.
+/// Renders an HTML document, with or without a session. The script computes relative times from `now`.
 pub(crate) fn html_document(title: &str, now: Option<Timestamp>, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -278,7 +276,7 @@ pub(crate) fn html_document(title: &str, now: Option<Timestamp>, body: &Markup) 
     }
 }
 
-/// Renders a centred card, which is the content of a page without a session.
+/// Renders a centred card, for pages without a session.
 pub(crate) fn centered_card(content: &Markup) -> Markup {
     html! { main.welcome id="main" { div.welcome-card { (brand_link()) (content) } } }
 }

@@ -1,4 +1,4 @@
-//! Filters, columns and pagination of lists.
+//! Renders filters, columns and page links of lists.
 
 use crate::ui::count::count_with_noun;
 use maud::{Markup, html};
@@ -8,10 +8,10 @@ use purser_domain::{Duration, ErrorKind, Timestamp};
 /// The number of rows on each page of a [`ListPage`].
 const ROWS: usize = 25;
 
-/// One numbered page of a list that is completely in memory.
+/// A numbered page of a list. The whole list is in memory.
 pub(crate) struct ListPage<T> {
     pub(crate) rows: Vec<T>,
-    /// The number of the list's items on this page, including deleted items.
+    /// The number of items on this page, including items whose records were deleted.
     cut: usize,
     /// The page's number, counted from 0.
     page: usize,
@@ -20,7 +20,7 @@ pub(crate) struct ListPage<T> {
 }
 
 impl<T> ListPage<T> {
-    /// Returns the page with this number, counted from 0. If there are fewer pages, returns the last page.
+    /// Returns the page with this number, counted from 0, or the last page if the list has fewer pages.
     pub(crate) fn new(all: Vec<T>, page: usize) -> Self {
         let count = all.len();
         let page = page.min(count.saturating_sub(1).checked_div(ROWS).unwrap_or(0));
@@ -34,8 +34,8 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// Returns the same page with the records of its rows. There may be fewer records than rows, because records may
-    /// have been deleted.
+    /// Returns the same page with the rows' records. There may be fewer records than rows, because records may have
+    /// been deleted.
     pub(crate) fn with_rows<R>(self, rows: Vec<R>) -> ListPage<R> {
         ListPage {
             rows,
@@ -45,7 +45,7 @@ impl<T> ListPage<T> {
         }
     }
 
-    /// Renders the position in the list, and links to the previous and the next page. `address` returns a page's URL.
+    /// Renders the position in the list, with links to the previous and the next page. `address` returns a page's URL.
     pub(crate) fn position_and_page_links(
         &self,
         label: &str,
@@ -68,7 +68,7 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Parses the page's number in a query string. The number is counted from 1 in the URL, and from 0 in the result.
+/// Parses the page's number in a query string. The URL counts from 1, and the result counts from 0.
 pub(crate) fn parse_page_number(query: &mut Query) -> usize {
     let page = query.parse_with("page", |text| text.parse::<usize>().ok(), "");
     page.unwrap_or(1).saturating_sub(1)
@@ -79,7 +79,7 @@ pub(crate) fn format_page_number(page: usize) -> Option<String> {
     (page > 0).then(|| page.saturating_add(1).to_string())
 }
 
-/// A column's heading. The heading of a number column is aligned to the right, like the numbers.
+/// The heading of a column. A column of numbers is aligned to the right, and so is its heading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Column<'a> {
     Text(&'a str),
@@ -102,8 +102,8 @@ pub(crate) fn column_headings(columns: &[Column<'_>]) -> Markup {
     }
 }
 
-/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible; `open`
-/// unfolds it if a filter is invalid. `clear` is the URL without filters, if any filter is set.
+/// Renders the filter form of a list. On a narrow screen the form is folded, so that the rows are visible. `open`
+/// unfolds the form if a filter is invalid. `clear` is the URL without filters, if any filter is set.
 pub(crate) fn filter_form(action: &str, open: bool, clear: Option<&str>, fields: &Markup) -> Markup {
     html! {
         form.filters method="get" action=(action) role="search" aria-label="Filters" {
@@ -166,8 +166,8 @@ pub(crate) fn filter_select(
     }
 }
 
-/// Returns the message that names the invalid filters in a list's URL; `None` if all filters are valid. A list with
-/// invalid filters shows no rows, because a user could mistake unfiltered rows for the result.
+/// Returns the message that names the invalid filters in a list's URL; `None` if all filters are valid. If a filter is
+/// invalid, the list shows no rows, because a user could mistake unfiltered rows for the result.
 pub(crate) fn filter_error(query: Query) -> Option<String> {
     let error = query.finish().err()?;
     let ErrorKind::InvalidRequest(problems) = error.kind() else {
@@ -197,13 +197,13 @@ pub(crate) fn filter_error(query: Query) -> Option<String> {
     Some(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// Renders the text that replaces the rows while a filter is invalid.
+/// Renders the text that is shown instead of rows if a filter is invalid.
 pub(crate) fn invalid_filter_text() -> Markup {
     html! { p.empty { "Nothing is shown until the filters are corrected." } }
 }
 
-/// Renders the time range of a list's filter as two dates. The second date is inclusive, so its field shows the day of
-/// the last second before `to`.
+/// Renders the time range of a list's filter as two dates. The second date is inclusive, so the field shows the last
+/// day before `to`.
 pub(crate) fn date_fields(from: Option<Timestamp>, to: Option<Timestamp>) -> Markup {
     let day = |at: Option<Timestamp>| at.map(|at| at.to_string().chars().take(10).collect::<String>());
     let to = to.map(|to| to.before(Duration::from_secs_u32(1)));

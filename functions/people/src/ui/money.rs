@@ -1,4 +1,5 @@
-//! Amounts on pages: dollars, with the exact micro-USDC units on hover, on focus and for screen readers.
+//! Renders amounts in dollars. The exact micro-USDC units are shown on hover and on focus, and are read by screen
+//! readers.
 
 use maud::{Markup, html};
 use purser_domain::{Amount, Spend, SpendPolicy};
@@ -9,7 +10,7 @@ pub(crate) fn amount_text(amount: Amount) -> Markup {
     html! { data.money value=(amount) title=(units) { (format_dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
-/// Renders an amount on which a user's decision depends. Its units can also be reached with the keyboard.
+/// Renders an amount on which a user's decision depends. The units can also be shown with the keyboard.
 pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     let units = format_units(amount);
     html! {
@@ -19,12 +20,12 @@ pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     }
 }
 
-/// Renders the used amount of a window, with "at most" if the amount is only an upper bound.
+/// Renders the used amount of a window, as "at most" if the amount is an upper bound.
 pub(crate) fn used_amount(spend: Spend) -> Markup {
     html! { @if !spend.is_exact { "at most " } (amount_text(spend.amount)) }
 }
 
-/// Renders a cap, or "no limit" if the cap is so high that it limits nothing.
+/// Renders a cap, or "no limit" if the cap is too high to limit anything.
 pub(crate) fn cap_text(limit: Amount) -> Markup {
     if is_no_limit(limit) {
         html! { span.nolimit title=(format_units(limit)) { "no limit" span.sr { " (" (format_units(limit)) ")" } } }
@@ -33,8 +34,7 @@ pub(crate) fn cap_text(limit: Amount) -> Markup {
     }
 }
 
-/// Whether a cap is so high that it limits nothing. Caps count as no limit from the amount that default services have
-/// as their cap.
+/// Whether a cap is too high to limit anything. Such caps are at least as high as the cap of default services.
 pub(crate) fn is_no_limit(limit: Amount) -> bool {
     let permissive = SpendPolicy::permissive();
     limit >= permissive.max_per_call
@@ -58,7 +58,7 @@ mod tests {
         Amount::from_units(units).unwrap()
     }
 
-    /// The smallest cap that is shown as "no limit" is the cap of services that are enabled by default.
+    /// The cap of a service that is enabled by default is the lowest cap that is shown as "no limit".
     #[test]
     fn very_large_caps_are_shown_as_no_limit() {
         let rows = [

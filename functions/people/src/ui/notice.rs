@@ -1,7 +1,6 @@
-//! The notification at the top of a page, which is shown after a form was handled.
+//! The notification at the top of a page, after a form was handled.
 //!
-//! The URL contains only a code for the notification. So a reload does not repeat the operation, and no text from the
-//! URL appears on the page.
+//! The URL contains only a code for the notification, so no text from the URL appears on the page.
 
 use crate::redirect::see_other;
 use axum::response::Response;
@@ -107,7 +106,7 @@ impl PageMessage {
         Self::ALL.iter().copied().find(|notice| notice.code() == code)
     }
 
-    /// Whether the sign-in page, which needs no session, may show the notification.
+    /// Whether the sign-in page may show the notification. The sign-in page needs no session.
     pub(crate) const fn is_about_sign_in(self) -> bool {
         matches!(
             self,

@@ -38,7 +38,7 @@ pub(crate) fn approval_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/approvals/{agent}/{approval}")
 }
 
-/// Returns the path below which an approval's forms are posted.
+/// Returns the path of an approval's forms, without the form's name.
 pub(crate) fn approval_form_path(agent: AgentId, approval: ApprovalId) -> String {
     format!("/dashboard/agents/{agent}/approvals/{approval}")
 }

@@ -1,4 +1,4 @@
-//! Sentences about decisions: the reason for a denial, the checks, and the rules.
+//! Renders sentences about decisions: the reason for a denial, the checks, and the rules.
 
 use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::labels;
@@ -115,13 +115,13 @@ fn block_reason(refusal: &LoggedDenial) -> Markup {
     }
 }
 
-/// Returns a check's limit, if the limit is a number of payments.
+/// Returns a check's limit if the limit is a number of payments.
 fn number_limit(refusal: &LoggedDenial, name: CheckName) -> Option<u64> {
     let check = refusal.checks.iter().find(|check| check.name == name)?;
     check.limit.map(Amount::units)
 }
 
-/// Returns the name of a check's limit as the reason for a denial.
+/// Returns the name of a check's limit, for the reason of a denial.
 pub(crate) const fn limit_name(name: CheckName) -> &'static str {
     match name {
         CheckName::ServiceEnabled => "service not enabled",
@@ -222,7 +222,6 @@ fn used_amount(name: CheckName, used: Amount) -> Markup {
     }
 }
 
-/// Renders a rule as a sentence.
 pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
     match kind {
         RuleKind::CategoryBlock { categories } => {
@@ -297,7 +296,7 @@ fn rule_scope(kind: &RuleKind, catalog: &Catalog) -> Markup {
     }
 }
 
-/// Renders in a few words each limit that requires approval of a payment.
+/// Renders, in a few words, each limit that requires approval of a payment.
 pub(crate) fn short_approval_reason(asking: &[AskingLimit]) -> Markup {
     html! {
         @for (index, limit) in asking.iter().enumerate() { @if index > 0 { " · " } (short_limit(*limit)) }
@@ -325,8 +324,8 @@ pub(crate) fn limit_increase_phrase(caps: IncreasedCaps, until: Timestamp) -> Ma
     }
 }
 
-/// Returns the URL at which the owner can change the limit that denied a payment; `None` if none of the owner's limits
-/// denied it.
+/// Returns the URL at which the owner can change the limit that denied a payment. Returns `None` if the limit is not
+/// the owner's.
 pub(crate) fn limit_link(entry: &HistoryEntry) -> Option<String> {
     let refusal = entry.refusal.as_ref()?;
     let page = paths::agent_path(entry.agent);
@@ -498,7 +497,7 @@ mod tests {
                 .split('<')
                 .enumerate()
                 .fold(String::new(), |mut words, (place, part)| {
-                    // The text for screen readers contains the units, which the comparison leaves out.
+                    // The text for screen readers also contains the units, which this comparison ignores.
                     let part = if place == 0 {
                         part
                     } else {

@@ -1,9 +1,9 @@
-//! Protection of reports, which are the notification or the counts that a page shows after a form's redirect. Reports
-//! are query parameters of the page's URL, so without protection a link from another site could make a page report an
+//! Signs reports. A report is the notification or the counts that a page shows after a form's redirect. Reports are
+//! query parameters of the page's URL, so without a signature a link from another site could make a page report an
 //! operation that did not happen, and offer to undo it.
 //!
-//! So the redirect signs its URL with the session's secret, and a page whose URL is not signed shows no report. All
-//! pages use this layer, so that no page can omit the check.
+//! The redirect signs its URL with the session's secret, and a page whose URL is not signed shows no report. This layer
+//! applies to all pages, so that no page can omit the check.
 
 use crate::digest::hexadecimal;
 use crate::sessions::cookie::Cookie;
@@ -26,8 +26,8 @@ const REPORTS: [&str; 2] = ["notice", "act"];
 /// The query parameter with the signature. It is the last parameter of the URL.
 const SIGNATURE: &str = "&report=";
 
-/// Signs the URL of a redirect with a report, and removes reports that no redirect of this session has signed. The
-/// sign-in page needs no session and is exempt. It shows only notifications about sign-in and sign-out.
+/// Signs the URL of a redirect that has a report, and removes reports that no redirect of this session signed. The
+/// sign-in page is exempt: it needs no session, and it shows only notifications about sign-in and sign-out.
 pub(crate) async fn bind_reports(State(people): State<Arc<People>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = request_origin(&people, &parts).ok();

@@ -20,15 +20,16 @@ pub(crate) struct SumsView {
     authorized_units: u64,
     /// The confirmed amount, in micro-USDC.
     confirmed_units: u64,
-    /// The released amount, in micro-USDC: payments that can no longer be made.
+    /// The released amount, in micro-USDC. A payment is released when it can no longer be made.
     released_units: u64,
-    /// The amount of reverted confirmations, in micro-USDC. Counts on the day of the reversal.
+    /// The amount of reverted confirmations, in micro-USDC. Each counts on the day on which the confirmation was
+    /// reverted.
     taken_back_units: u64,
     /// The number of authorized payments.
     allowed: u64,
     /// The number of blocked payments.
     blocked: u64,
-    /// The number of escalated payments.
+    /// The number of payments that required approval.
     escalated: u64,
 }
 
@@ -46,8 +47,8 @@ impl From<UsageTotals> for SumsView {
     }
 }
 
-/// The sums for one day, agent, service, label or reason. The parameter `by` determines which of these fields is
-/// present.
+/// The sums for one day, agent, service, label or reason. Which of these fields is present depends on the parameter
+/// `by`.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageRow)]
 pub(crate) struct UsageRow {
@@ -60,11 +61,11 @@ pub(crate) struct UsageRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     service_id: Option<String>,
-    /// A label as `key=value`. An agent counts in each of its labels.
+    /// A label as `key=value`. An agent's payments count for each of the agent's labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "team=search")]
     label: Option<String>,
-    /// The response's `error` slug.
+    /// The error slug of the denied payments.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<String>,
@@ -113,10 +114,10 @@ pub(crate) struct UsageView {
     to: String,
     /// The sums over all rows.
     total: SumsView,
-    /// The rows: days in chronological order, other rows in descending order of amount. Rows without payments are
-    /// omitted.
+    /// One row per day, agent, service, label or reason. Days are in chronological order, and other rows in descending
+    /// order of amount. Rows without payments are omitted.
     rows: Vec<UsageRow>,
-    /// The number of rows. All rows are in this response.
+    /// The number of rows. The response contains all rows.
     count: usize,
 }
 
@@ -166,5 +167,5 @@ pub(crate) async fn read_usage(
     }))
 }
 
-/// The default length of the range, in days.
+/// The default number of days.
 const DEFAULT_DAYS: u32 = 30;

@@ -31,7 +31,7 @@ impl UsageBy {
     }
 }
 
-/// A range of UTC days. Both days are included.
+/// A range of UTC days, including the first and the last day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Days {
     pub(crate) first: Day,
@@ -39,8 +39,7 @@ pub(crate) struct Days {
 }
 
 impl Days {
-    /// The maximum number of days in one response. The limit exists because each day has items with the sums of all
-    /// agents that spent on that day.
+    /// The maximum number of days in one response. For each day, the items with the sums of all agents must be read.
     pub(crate) const MAX: u32 = 31;
 
     /// Returns the number of days.
@@ -49,7 +48,7 @@ impl Days {
     }
 }
 
-/// The sums by key. A key is a day, an agent's or service's id, or the `error` slug of a blocked or escalated payment.
+/// Sums by key. A key is a day, the id of an agent or a service, or the error slug of denied payments.
 pub(crate) struct Usage {
     pub(crate) rows: Vec<(String, UsageTotals)>,
 }
@@ -64,7 +63,7 @@ impl Usage {
 
 impl People {
     /// Reads the user's sums for these days. Days are in chronological order. Agents and services are in descending
-    /// order of amount, and reasons in descending order of their number. Rows without counted payments are omitted.
+    /// order of amount, and reasons in descending order of their number. Rows without payments are omitted.
     ///
     /// Sums by agent take half a read unit per 60 agents and day. Other sums take half a read unit per four days.
     pub(crate) async fn read_usage(&self, person: &Caller, by: UsageBy, days: Days) -> Result<Usage> {
@@ -120,14 +119,13 @@ pub(crate) fn sums_by_label<'a>(
     labels
 }
 
-/// Sorts by amount, largest first. Rows with equal amounts keep their order by id.
+/// Sorts by amount, largest first. Rows with equal amounts stay in the order of their ids.
 fn sort_by_amount(mut rows: Vec<(String, UsageTotals)>) -> Vec<(String, UsageTotals)> {
     rows.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.authorized));
     rows
 }
 
-/// Counts blocked and escalated payments by `error` slug. Only `approval_required` is an escalation (`docs/spec.md`
-/// §7).
+/// Counts denied payments by error slug. Only `approval_required` is an escalation (`docs/spec.md` §7).
 fn count_rejections(days: impl Iterator<Item = Reasons>) -> Vec<(String, UsageTotals)> {
     const ASKS: &str = "approval_required";
     let mut sums = Reasons::new();

@@ -33,7 +33,7 @@ pub(crate) fn spending_section(spending: Option<&Spending>, shown: &[AgentSpend]
     }
 }
 
-/// Renders the text for a period without payments.
+/// Renders the text for a period in which nothing was paid.
 fn no_payments_text(shown: &[AgentSpend]) -> Markup {
     let first = shown.first().map(|spend| spend.agent.agent());
     html! {
@@ -114,7 +114,7 @@ fn ranking_table(title: &str, since: &str, rows: impl ExactSizeIterator<Item = (
     }
 }
 
-/// Renders the agents whose payments used most of a limit today.
+/// Renders the agents that used most of a limit today.
 fn agents_near_limit(spending: &Spending) -> Markup {
     let is_near = |near: &&AgentLimit| share_of_cap(near.limit.used, near.limit.limit) >= HIGH;
     let near: Vec<&AgentLimit> = spending.nearest_limits_today().iter().filter(is_near).collect();

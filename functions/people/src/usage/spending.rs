@@ -1,5 +1,5 @@
-//! The recent spending of a user's agents, from the sums of the decision history. The sums are some seconds behind the
-//! payments, and no decision depends on them.
+//! The recent spending of a user's agents, from the sums of the decision history. The sums are some seconds behind, and
+//! no decision depends on them.
 
 use crate::caller::Caller;
 use crate::state::People;
@@ -94,8 +94,8 @@ impl Spending {
         largest_sums(sums)
     }
 
-    /// Returns the labels with the most spending in 30 days, largest amount first. An agent counts in each of its
-    /// labels.
+    /// Returns the labels with the most spending in 30 days, largest amount first. An agent's payments count for each
+    /// of the agent's labels.
     pub(crate) fn top_labels(&self) -> Vec<((LabelKey, LabelValue), Amount)> {
         largest_sums(sums_by_label(self.days.iter().map(|(_, sums)| sums)))
     }
@@ -107,7 +107,7 @@ impl Spending {
             let sum = sums.entry(reason.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
-        // This reason belongs to escalated payments, which are not blocked.
+        // Payments with this reason required approval and were not blocked.
         sums.remove("approval_required");
         let mut reasons: Vec<(String, u64)> = sums.into_iter().collect();
         reasons.sort_by_key(|(_, count)| Reverse(*count));
@@ -116,7 +116,7 @@ impl Spending {
     }
 }
 
-/// Returns the authorized amount without the released amount.
+/// Returns the amount that was authorized and not released.
 pub(crate) fn spent_amount(totals: UsageTotals) -> Amount {
     totals.authorized.minus(totals.released).unwrap_or(Amount::ZERO)
 }

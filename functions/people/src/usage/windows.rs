@@ -1,4 +1,4 @@
-//! The current use of windows, for display only.
+//! The current use of windows, which is only shown and not used for decisions.
 
 use crate::state::People;
 use purser_domain::{Duration, Result, RuleId, Spend, Timestamp, Window, WindowScope};
@@ -16,7 +16,7 @@ impl Spends {
         window.map_or(Spend::NONE, |window| window.spend_at(self.at))
     }
 
-    /// Replaces windows that are not backfilled yet.
+    /// Replaces windows whose counted payments are not backfilled yet.
     pub(crate) fn replace(&mut self, backfilled: Vec<(RuleId, Window)>) {
         self.windows
             .retain(|window| !backfilled.iter().any(|(_, other)| other.scope == window.scope));
@@ -25,13 +25,13 @@ impl Spends {
 }
 
 impl People {
-    /// Reads the current use of these windows. If a window has more expired payments than one read returns, its use is
-    /// an upper bound, and an eviction is requested.
+    /// Reads the current use of these windows. If a window has too many expired payments for one read, its use is an
+    /// upper bound, and an eviction is requested.
     pub(crate) async fn read_spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.read_used_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {
-            // A failure is only logged, because the display does not depend on the eviction.
+            // A failure is only logged, because the page does not need the eviction.
             if let Err(error) = self.ledger.request_eviction(window.scope, at).await {
                 tracing::warn!(cause = %error, "eviction.not_requested");
             }

@@ -1,4 +1,4 @@
-//! Handlers for the webhook forms, one function per form.
+//! Handlers for the webhook forms.
 
 use crate::sessions::session::VerifiedForm;
 use crate::state::People;
@@ -18,8 +18,8 @@ use purser_domain::{DeliveryId, WebhookSettings};
 use std::sync::Arc;
 
 /// Handles `POST /dashboard/webhooks`: creates a webhook. The response is the page with the new secret, because a
-/// redirect could not carry the secret. The form contains the new webhook's slot, so reloading the page does not create
-/// a second webhook.
+/// redirect cannot carry the secret. The form contains the slot for the new webhook, so reloading the page does not
+/// create a second webhook.
 pub(crate) async fn submit_new_webhook(State(people): State<Arc<People>>, posted: VerifiedForm) -> Reply {
     let person = &posted.session.person;
     let mut form = posted.parse_form(FormName::NewWebhook);
@@ -94,7 +94,6 @@ async fn set_webhook_enabled(sent: WebhookForm, enabled: bool, notice: PageMessa
     sent.respond_to_form(form, edited, notice).await
 }
 
-/// Handles `POST …/remove`: removes the webhook.
 pub(crate) async fn submit_webhook_removal(sent: WebhookForm) -> Reply {
     let mut form = sent.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {
@@ -107,8 +106,8 @@ pub(crate) async fn submit_webhook_removal(sent: WebhookForm) -> Reply {
     }
 }
 
-/// Handles `POST …/rotate`: replaces the webhook's secret. Like [`submit_new_webhook`], the response is the page with the new
-/// secret. Reloading the page sends an outdated version, so the secret is not rotated again.
+/// Handles `POST …/rotate`: replaces the webhook's secret. As in [`submit_new_webhook`], the response is the page with
+/// the new secret. If the page is reloaded, the browser sends an outdated version, so the secret is not replaced again.
 pub(crate) async fn submit_secret_rotation(sent: WebhookForm) -> Reply {
     let mut form = sent.parse_form(FormName::Plain);
     let Some(if_match) = form.parse_version() else {

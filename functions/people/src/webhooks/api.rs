@@ -25,7 +25,7 @@ use utoipa::ToSchema;
 pub(crate) struct WebhookView {
     #[schema(value_type = uuid::Uuid)]
     webhook_id: String,
-    /// The number of updates. Send the version in `If-Match`.
+    /// The webhook's version. Each update increases the version. Send it in `If-Match`.
     version: u64,
     #[schema(example = "https://hooks.example.com/purser")]
     url: String,
@@ -42,21 +42,20 @@ pub(crate) struct WebhookView {
     /// The `Content-Type` header of each delivery.
     #[schema(example = "application/json")]
     content_type: &'static str,
-    /// When deliveries were stopped, because the webhook receiver responded 410 or all calls failed for five days. Any
-    /// update with `enabled: true` resumes deliveries, even if no other value changes. Null while deliveries are
-    /// active.
+    /// When deliveries were stopped, because the webhook receiver responded 410 or all calls failed for five days. An
+    /// update with `enabled: true` resumes deliveries, even if nothing else changes. Null while deliveries are made.
     #[schema(format = DateTime, required)]
     gone_at: Option<String>,
-    /// The time of the first failed call since the last successful call. Null if the last call was successful.
+    /// The time of the first failed call since the last successful call. Null if the last call succeeded.
     #[schema(format = DateTime, required)]
     failing_since: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The webhook's secrets, oldest first. Each secret signs calls until its `ends_at`.
+    /// The webhook's secrets, oldest first. Each call is signed with all secrets that have not ended.
     secrets: Vec<SecretView>,
 }
 
-/// The period in which a webhook secret signs calls. The secret itself is not shown.
+/// When a webhook secret signs calls. The secret itself is not shown.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookSecret)]
 pub(crate) struct SecretView {
@@ -153,10 +152,10 @@ pub(crate) struct DeliveryView {
     event_id: String,
     #[schema(example = "purser.approval.asked.v1")]
     kind: &'static str,
-    /// `waiting`, `delivered`, or `failed` if no further call is made.
+    /// `waiting`, `delivered`, or `failed` if no further call will be made.
     #[schema(value_type = String, example = "delivered")]
     status: &'static str,
-    /// The number of calls since the delivery was created or last requested again.
+    /// The number of calls since the delivery was created, or since you last requested the delivery again.
     attempts: u32,
     /// The time of the last call. Null before the first call.
     #[schema(format = DateTime, required)]
@@ -168,7 +167,7 @@ pub(crate) struct DeliveryView {
     /// The last call's duration in milliseconds. Null before the first call.
     #[schema(required)]
     last_latency_ms: Option<u64>,
-    /// The time of the next call. Null if no call is planned.
+    /// The time of the next call. Null if no further call will be made.
     #[schema(format = DateTime, required)]
     next_attempt_at: Option<String>,
 }
@@ -190,7 +189,7 @@ impl From<&Delivery> for DeliveryView {
     }
 }
 
-/// A webhook's deliveries, latest event first. Deliveries are kept for 30 days.
+/// A webhook's deliveries, newest event first. Deliveries are kept for 30 days.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookDeliveryList)]
 pub(crate) struct DeliveryList {
@@ -242,7 +241,6 @@ impl Listed for HookKind {
 }
 
 purser_api::field! {
-    /// An agent's id.
     pub(crate) struct HookAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
@@ -262,7 +260,7 @@ purser_api::field! {
     |value| value.as_str().and_then(WebhookContentType::from_name).ok_or_else(WebhookContentType::choices_message),
     json!({
         "type": "string",
-        // A pattern, because an `enum` would exclude null.
+        // This is a pattern, because an `enum` would exclude null.
         "pattern": "^application/(cloudevents\\+)?json$",
         "default": WebhookContentType::CloudEvents.name(),
     })
@@ -275,7 +273,7 @@ fn webhook_event_kinds() -> impl Iterator<Item = &'static str> {
 }
 
 purser_api::body! {
-    /// A webhook's settings. If `kinds` or `agents` is absent, the webhook receives all events of all agents.
+    /// A webhook's settings. A webhook without `kinds` and `agents` receives all events of all agents.
     pub(crate) struct WebhookBody {
         /// An https URL on the public internet, without user name, password or fragment.
         url: HookUrl,
@@ -287,12 +285,12 @@ purser_api::body! {
         agents: Option<Vec<HookAgent>> = {"minItems": 1, "maxItems": WebhookSettings::MAX_AGENTS},
         /// Whether the webhook receives events. The default is true.
         enabled: Option<bool>,
-        /// The `Content-Type` header of each delivery. The body does not depend on this value.
+        /// The `Content-Type` header of each delivery. The body is the same for all values.
         content_type: Option<HookContentType>,
     }
 }
 
-/// Parses a webhook's settings. The operation checks later whether the URL may be called.
+/// Parses a webhook's settings. Whether the URL may be called is checked later, by the operation.
 pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<WebhookSettings> {
     let body = WebhookBody::parse(body)?;
     let terms = WebhookSettings {
@@ -377,8 +375,8 @@ pub(crate) async fn read_webhook(
 
 /// Replace a webhook's URL, event kinds and agents.
 ///
-/// An update also resumes deliveries that were stopped because the webhook receiver responded 410 or all calls failed
-/// for five days. To resume deliveries without another change, send `enabled: true`.
+/// A change of the settings also resumes deliveries that were stopped because the webhook receiver responded 410 or all
+/// calls failed for five days. To resume deliveries without a change, send `enabled: true`.
 #[utoipa::path(
     put, path = "/webhooks/{webhookId}", operation_id = "replace_webhook",
     responses(
@@ -405,7 +403,7 @@ pub(crate) async fn replace_webhook(
 
 /// Remove a webhook immediately.
 ///
-/// Pending deliveries are dropped.
+/// Pending deliveries are not made.
 #[utoipa::path(
     delete, path = "/webhooks/{webhookId}", operation_id = "remove_webhook",
     responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."))
@@ -426,8 +424,8 @@ pub(crate) async fn remove_webhook(
 
 /// Replace a webhook's secret.
 ///
-/// The new secret is only in this response. For one day each call is also signed with the old secret, so that your
-/// webhook receiver can switch without losing events.
+/// The new secret is only in this response. For one day, each call is also signed with the old secret, so that your
+/// webhook receiver can switch to the new secret without losing events.
 #[utoipa::path(
     post, path = "/webhooks/{webhookId}/rotate", operation_id = "rotate_webhook_secret",
     responses(
@@ -491,7 +489,7 @@ pub(crate) async fn list_webhook_deliveries(
     }))
 }
 
-/// Send a delivery again with the same `webhook-id`, regardless of the delivery's result.
+/// Send a delivery again with the same `webhook-id`, even if it succeeded.
 #[utoipa::path(
     post, path = "/webhooks/{webhookId}/deliveries/{deliveryId}/redeliver",
     operation_id = "redeliver_webhook_delivery",

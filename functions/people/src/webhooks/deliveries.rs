@@ -15,7 +15,7 @@ use uuid::Uuid;
 /// The number of deliveries per page.
 pub(crate) const ROWS: u32 = 25;
 
-/// Reads the `cursor` query parameter. An invalid cursor returns `None`, which selects the first page.
+/// Reads the `cursor` query parameter. If the cursor is invalid, returns `None` for the first page.
 pub(crate) fn parse_cursor(uri: &Uri) -> Option<Uuid> {
     Query::without_blanks(uri).parse_with("cursor", cursor::parse_uuid_cursor, "")
 }

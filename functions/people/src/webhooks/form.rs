@@ -1,4 +1,5 @@
-//! A form on a webhook's page, and its response: a redirect to the webhook's page, or the form with its errors.
+//! A form on a webhook's page. The response is a redirect to the webhook's page, or the page with the form and its
+//! errors.
 
 use crate::agents::owned::require_id;
 use crate::sessions::session::VerifiedForm;
@@ -50,17 +51,15 @@ impl FromRequest<Arc<People>> for WebhookForm {
 }
 
 impl WebhookForm {
-    /// Parses a path parameter.
     pub(crate) fn parse_path_parameter<T>(&self, parameter: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T> {
         require_id(self.path.get(parameter).and_then(|text| parse(text)))
     }
 
-    /// Returns the submitted values.
     pub(crate) fn parse_form(&self, name: FormName) -> Form {
         self.posted.parse_form(name)
     }
 
-    /// Redirects to the webhook's page with a success message, or shows the page with the form and the error.
+    /// Redirects to the webhook's page with a success message, or shows the page again with the form and the error.
     pub(crate) async fn respond_to_form<T>(&self, form: Form, result: Result<T>, notice: PageMessage) -> Reply {
         match result {
             Ok(_) => Ok(redirect_with_notice(&webhook_path(self.own.webhook.id), notice)),
@@ -81,7 +80,7 @@ impl WebhookForm {
         .await
     }
 
-    /// Shows the webhook's current state, and the form that was rejected with `error`.
+    /// Shows the page in its current state, with the form that was rejected with `error`.
     pub(crate) async fn show_rejected_form(&self, form: Form, error: Error) -> Reply {
         let (status, layout) = layout_of_rejected_form(self.page_layout(), form, error)?;
         self.render_webhook_page(status, layout).await
@@ -106,7 +105,7 @@ impl WebhookForm {
     }
 }
 
-/// Returns the status and layout of a page that shows the rejected form with `error`. Returns the failure itself if the
+/// Returns the status and layout of a page that shows the rejected form with `error`. Returns the failure itself if a
 /// form cannot show this kind of error.
 pub(crate) fn layout_of_rejected_form(
     layout: Layout,

@@ -1,8 +1,8 @@
 //! Operations that list, create, update and remove webhooks, rotate webhook secrets, and list deliveries.
 //!
-//! A secret is created here and is only in the response that created the secret. Secrets are stored encrypted with a
-//! key that this function cannot decrypt with. `functions/webhooks` makes the calls. This module requests test events
-//! and repeated deliveries from `functions/webhooks` by id.
+//! This module creates webhook secrets, and only the response to the creating request contains a secret. Secrets are
+//! stored encrypted, and this function cannot decrypt them. `functions/webhooks` makes the calls. For tests and
+//! repeated deliveries, this module sends ids to `functions/webhooks`.
 
 use crate::agents::owned::require_id;
 use crate::caller::Caller;
@@ -21,9 +21,9 @@ use uuid::Uuid;
 #[derive(Clone, Debug)]
 pub(crate) struct OwnWebhook {
     pub(crate) webhook: Webhook,
-    /// When deliveries were stopped, because the endpoint responded 410 (Gone) or its calls failed for too long.
+    /// When deliveries were stopped, because the webhook receiver responded 410 (Gone) or calls failed for too long.
     pub(crate) gone_at: Option<Timestamp>,
-    /// The failed calls of this webhook version since the last successful call.
+    /// The failed calls since the last successful call and the last update.
     pub(crate) failed: Option<FailedCalls>,
 }
 
@@ -56,7 +56,7 @@ impl Change {
 }
 
 impl From<Webhook> for OwnWebhook {
-    /// Wraps a webhook that was just written. Failed calls of an earlier version no longer apply.
+    /// Wraps a webhook that was just written. Failed calls from before the write no longer count.
     fn from(webhook: Webhook) -> Self {
         Self {
             webhook,
@@ -95,8 +95,8 @@ impl People {
 
     /// Creates a webhook. Requires a recent sign-in, because a stolen session could otherwise receive all later events.
     ///
-    /// `if_match` is the requested slot. If another webhook took the slot in the meantime, no webhook is created, so
-    /// that a form that is submitted twice creates only one webhook.
+    /// `if_match` is the slot for the webhook. If another webhook has taken the slot, no webhook is created, so that a
+    /// form that is submitted twice creates only one webhook.
     pub(crate) async fn create_webhook(
         &self,
         person: &Caller,
@@ -147,7 +147,7 @@ impl People {
                     info!(person = %person.id, webhook.id = %webhook.id, "webhook.created");
                     return Ok(issued_webhook(webhook, &secret));
                 }
-                // Another request took the slot in the meantime.
+                // Another request has taken the slot.
                 UpdateResult::Conflict => backoff.wait_for_retry().await?,
             }
         }
@@ -171,8 +171,8 @@ impl People {
     }
 
     /// Replaces a webhook's settings. A new URL, more events or enabling the webhook requires a recent sign-in. An
-    /// update without changes writes nothing, except if `resumes` is true and deliveries were stopped: then deliveries
-    /// resume.
+    /// update without changes writes nothing, unless deliveries were stopped and `resumes` is true: in that case,
+    /// deliveries resume.
     pub(crate) async fn update_webhook(
         &self,
         person: &Caller,
@@ -247,7 +247,7 @@ impl People {
         self.audit_rejection(&person.acting, act, changed).await
     }
 
-    /// Applies a change. After a conflict, retries while `if_match` holds for the stored version.
+    /// Applies a change. After a conflict, tries again while `if_match` matches the stored version.
     async fn store_webhook_change(
         &self,
         person: &Caller,
@@ -294,7 +294,7 @@ impl People {
         Ok(Delivery::new(webhook, &event).id)
     }
 
-    /// Requests another attempt for a delivery, regardless of the delivery's result.
+    /// Requests that a delivery is sent again, even if it succeeded.
     pub(crate) async fn redeliver(&self, person: &Caller, own: &OwnWebhook, delivery: DeliveryId) -> Result<()> {
         let webhook = own.webhook.id;
         if self.webhooks.read_delivery_by_id(webhook, delivery).await?.is_none() {
@@ -338,7 +338,7 @@ impl People {
         )]))
     }
 
-    /// Returns whether webhooks may call this URL. The check does not resolve the host name, so the address is checked
+    /// Whether webhooks may call this URL. This check does not resolve the host name, so the IP address is checked
     /// again before each call.
     pub(crate) fn may_call(&self, url: &WebhookUrl) -> bool {
         let hosts = &self.webhook_hosts;

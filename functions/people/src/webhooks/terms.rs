@@ -13,7 +13,7 @@ use purser_domain::{
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// The fields of a webhook's request body, each with its form input and label.
+/// The JSON fields of a webhook, each with its form field and label.
 pub(crate) const FIELDS: [FieldOf; 5] = [
     ("url", "url", "URL"),
     ("description", "description", "Description"),
@@ -22,8 +22,8 @@ pub(crate) const FIELDS: [FieldOf; 5] = [
     ("content_type", "content_type", "Content type"),
 ];
 
-/// Returns the ids of the agents that the form lists, with an agent's name or id on each line. A name that matches no
-/// agent or several agents is a validation error in the form.
+/// Returns the ids of the agents in the form's text, which has an agent's name or id on each line. A name that matches
+/// no agent or several agents is a validation error.
 pub(crate) async fn parse_agents(people: &People, person: &Caller, form: &mut Form) -> Result<Vec<String>> {
     if form.field_text("agents") != "some" {
         return Ok(Vec::new());
@@ -35,7 +35,7 @@ pub(crate) async fn parse_agents(people: &People, person: &Caller, form: &mut Fo
         .collect();
     let (mut ids, mut wrong) = (BTreeSet::new(), Vec::new());
     for line in lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()) {
-        // If the webhook already lists an agent, the agent's line contains the id and the name.
+        // The line of an agent that was selected before contains the agent's id and name.
         let of_line: Vec<AgentId> = line.split([' ', ',']).filter_map(AgentId::parse).collect();
         if !of_line.is_empty() {
             ids.extend(of_line);
@@ -65,14 +65,14 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
         set_field(&mut body, "content_type", form.field_text("content_type"));
     }
     for (member, field, label) in [("kinds", "kind", "Events"), ("agents", "agent", "Agents")] {
-        // A form without a selected radio button is invalid and never selects all.
+        // A form in which no radio button is selected is invalid, and does not select all.
         match form.field_text(member) {
             "all" => {}
             "some" if field == "agent" && !agents.is_empty() => set_field(&mut body, member, agents),
             "some" if field == "kind" && form.field_words(field).next().is_some() => {
                 set_field(&mut body, member, form.distinct_field_words(field));
             }
-            // `parse_agents` already reported a validation error for each invalid line.
+            // `parse_agents` has already recorded a validation error for each invalid line.
             "some" if form.field_values(field).next().is_some() => {}
             "some" => form.add_error(field, format!("{label}: choose at least one.")),
             _ => form.add_error(member, format!("{label}: choose all, or select some.")),
@@ -81,8 +81,8 @@ pub(crate) fn parse_settings(form: &mut Form, agents: &[String], enabled: bool) 
     form.take_valid(parse_webhook_settings(&body), &FIELDS)
 }
 
-/// Renders the inputs for a webhook's settings, filled with the `present` settings. `known` contains the user's agents
-/// among the selected agents.
+/// Renders the inputs for a webhook's settings, with the values in `present`. `known` has the user's agents among the
+/// selected agents.
 pub(crate) fn settings_inputs(inputs: &Inputs<'_>, present: Option<&WebhookSettings>, known: &[OwnedAgent]) -> Markup {
     let kinds = present.and_then(|terms| terms.kinds.as_ref());
     let chosen = present.and_then(|terms| terms.agents.as_ref());
@@ -116,7 +116,7 @@ pub(crate) fn settings_inputs(inputs: &Inputs<'_>, present: Option<&WebhookSetti
     }
 }
 
-/// Formats each selected agent as a line with its id, followed by its name if the agent is in `known`.
+/// Formats each selected agent as a line with the agent's id, and the name if the agent is in `known`.
 fn agent_lines(chosen: Option<&BTreeSet<AgentId>>, known: &[OwnedAgent]) -> Vec<String> {
     let line = |id: &AgentId| match known.iter().map(OwnedAgent::agent).find(|agent| agent.id == *id) {
         Some(agent) => format!("{id} {}", escape_hidden_characters(&agent.name)),
@@ -149,7 +149,7 @@ mod tests {
         terms.ok_or(problems)
     }
 
-    /// The test enters agent ids as text, one per line.
+    /// The test enters ids of agents, one on each line.
     #[test]
     fn event_checkboxes_are_ignored_when_all_events_are_selected() {
         let agent = "00000000-0000-0000-0000-000000000001";
