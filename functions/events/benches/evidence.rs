@@ -1,8 +1,8 @@
 //! `make bench`: measures how fast statements are appended to the log and proven, how many bytes a leaf takes, and how
 //! fast the decision history is rebuilt.
 //!
-//! Times are compared with a reference from the same run: the signatures alone, or the same number of plain puts. The
-//! figures are written to `target/bench/evidence.jsonl`.
+//! Each time is compared with a reference from the same run: the time for the signatures alone, or for the same number
+//! of plain puts. The figures are written to `target/bench/evidence.jsonl`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -46,7 +46,7 @@ fn seed(byte: u8) -> Seed {
     Seed::new(zeroize::Zeroizing::new([byte; 32]))
 }
 
-/// Signs the payload of the decision in the published sample, with a new hash and id for each statement.
+/// Signs the published sample's decision, with a new hash and id for each statement.
 struct Signer {
     key: StatementKey,
     payload: Value,
@@ -101,7 +101,6 @@ fn transaction(number: u64) -> TransactionId {
     TransactionId::new_at(at(number), number.to_be_bytes())
 }
 
-/// Returns the number per second.
 fn rate(count: u64, took: Duration) -> String {
     let micros = u64::try_from(took.as_micros()).unwrap().max(1);
     (count * 1_000_000 / micros).to_string()
@@ -126,7 +125,7 @@ fn bytes_below(folder: &Path) -> u64 {
     bytes
 }
 
-/// A folder that is removed on drop.
+/// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -141,7 +140,7 @@ impl Drop for Folder {
     }
 }
 
-/// Appends `size` statements, proves some statements and archives the log.
+/// Appends `size` statements, proves some of the statements, and archives the log.
 async fn log(size: u64) -> [Value; 2] {
     let [folder, place] = [Folder::new(), Folder::new()];
     let objects = ObjectStore::open_folder(&folder.0);
@@ -230,7 +229,7 @@ fn partial_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// Rebuilds a day whose entries are all lost: once to count capacity units, and once to measure the time.
+/// Rebuilds a day whose entries are all lost, once to count capacity units and once to measure the time.
 async fn rebuild() -> Value {
     let (emulator, _streams) = Emulator::with_streams().await;
     let ledger = emulator.ledger();
@@ -278,7 +277,7 @@ async fn rebuild() -> Value {
         put.send().await.unwrap();
     }
     let bare = began.elapsed();
-    // The capacity units are in tenths.
+    // Capacity units are counted in tenths.
     let decimal = |tenths: u64| format!("{}.{:02}", tenths * 10 / ENTRIES / 100, tenths * 10 / ENTRIES % 100);
     json!({
         "group": "rebuilds of the journal", "name": format!("{ENTRIES} lost entries of a day"), "over": false,

@@ -7,7 +7,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `log/`, `archive/` | the objects of the log and of the archive: a key from the secret signs the first day, a KMS key the second |
+//! | `log/`, `archive/` | the objects of the log and of the archive. A key from the secret signs the first day, and a KMS key signs the second day. |
 
 #![expect(
     clippy::arithmetic_side_effects,

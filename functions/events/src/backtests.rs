@@ -1,7 +1,7 @@
-//! Runs backtests in the background: each scheduled run tests one agent after another until its time is over.
+//! Runs backtests in the background. Each scheduled run tests one agent after another until the run's time is over.
 //!
-//! After each agent, the run replaces the backtest's row if the row still has the version that was read. So a killed
-//! run loses the work for at most one agent, and of two concurrent runs only one stores a result.
+//! After each agent, the run replaces the backtest's row, unless another run has written the row since. So a killed run
+//! loses the work for at most one agent, and of two concurrent runs only one stores a result.
 
 use crate::{
     Inner,
@@ -14,21 +14,21 @@ use tokio::time::Instant;
 
 /// The maximum number of backtests per scheduled run.
 const AT_ONCE: u32 = 20;
-/// The time in which most agents can be tested. A run starts no further agent if less time is left.
+/// The time that is enough to test most agents. A run with less time left starts no further agent.
 const ONE_AGENT: Duration = Duration::from_secs(20);
 /// The time reserved for writing a result.
 const LAST: Duration = Duration::from_secs(5);
 
-/// How far a scheduled run got with a backtest.
+/// How far a run got with a backtest.
 enum BacktestProgress {
-    /// All agents are tested, or the backtest was ended because it is unreadable.
+    /// All agents are tested, or the backtest is unreadable and was ended.
     Ended,
     /// A later or concurrent run continues the backtest.
     TimeIsOver,
 }
 
 impl Inner {
-    /// Continues backtests, oldest first, until all are done or the time is over.
+    /// Continues backtests, oldest first, until all backtests are done or the time is over.
     pub(crate) async fn run_backtests(&self, time_left: Duration) -> Result<()> {
         let began = Instant::now();
         let after = |duration| began.checked_add(duration).unwrap_or(began);
@@ -38,7 +38,7 @@ impl Inner {
         );
         let (mut is_first, mut continued) = (true, Ok(()));
         for waiting in self.usage.read_waiting_backtests(AT_ONCE).await? {
-            // A failed backtest does not stop the others.
+            // A failed backtest does not stop the other backtests.
             let waiting = match waiting {
                 Ok(waiting) => waiting,
                 Err(error) => {
@@ -80,7 +80,7 @@ impl Inner {
             }
             let tested = self.backtest_agent(&run, agent, end).await?;
             if Instant::now() >= end && !*is_first {
-                // The next scheduled run begins with this agent, so the agent gets a whole run's time.
+                // The next scheduled run starts with this agent, so that a whole run's time is available for the agent.
                 return Ok(BacktestProgress::TimeIsOver);
             }
             *is_first = false;
@@ -96,7 +96,7 @@ impl Inner {
         Ok(BacktestProgress::Ended)
     }
 
-    /// Tests one agent of a backtest. An agent that can't be read, or that now has a different owner, is left out.
+    /// Tests one agent of a backtest. An agent that is unreadable or has a new owner is skipped.
     async fn backtest_agent(&self, run: &BacktestRun, agent: AgentId, end: Instant) -> Result<AgentTested> {
         match self.run_agent_backtest(run, agent, end).await {
             Ok(tested) => Ok(tested),

@@ -1,4 +1,4 @@
-//! Publishes a stream batch after storing the versions and reminders that the batch contains.
+//! Publishes a stream batch. The versions and reminders that follow from the batch are stored first.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{ApprovalId, Event, EventKind, EventSubject, Result, Timestamp};
@@ -19,7 +19,8 @@ pub(crate) struct Batch {
 }
 
 impl Inner {
-    /// Publishes a batch until the bus rejects an event. Returns the sequence number of the first record to repeat.
+    /// Publishes a batch until the bus rejects an event. In that case, returns the sequence number of the first record
+    /// to repeat.
     ///
     /// On an error, no event was published and Lambda must repeat the whole batch.
     pub(crate) async fn publish_batch(&self, records: &[Value]) -> Result<Option<String>> {
@@ -41,8 +42,8 @@ impl Inner {
         }
     }
 
-    /// Stores the versions of agents, policies and catalog services that these records wrote. Unreadable rows are left
-    /// out because [`Self::read_batch`] reports them.
+    /// Stores the versions of agents, policies and catalog services that these records wrote. Skips unreadable rows,
+    /// which [`Self::read_batch`] reports.
     async fn store_input_versions(&self, records: &[Value]) -> Result<()> {
         for change in records.iter().filter_map(|record| Change::parse(record).ok()) {
             let version = if self.catalog.has_table(&change.table) {
@@ -122,7 +123,7 @@ fn quarantined_row(change: &Change, problem: &purser_domain::Error) -> Quarantin
     }
 }
 
-/// Returns the reminder for an event that will happen later without a write; `None` for other events.
+/// Returns the reminder for an event that will occur later without a write. For all other events, returns `None`.
 fn reminder_for_event(event: &Event) -> Option<Reminder> {
     let data = event.data();
     match (event.kind(), event.subject()) {
@@ -130,7 +131,7 @@ fn reminder_for_event(event: &Event) -> Option<Reminder> {
             of: ReminderKind::Expiry(ApprovalId::parse(data.find_text("approval_id")?)?),
             at: data.find_time("expires_at")?,
         }),
-        // A change that still needs a second operator's confirmation has no effective time yet.
+        // A change that a second operator must still confirm does not take effect at a known time.
         (EventKind::ServiceChangeDelayed, EventSubject::Service(service)) => Some(Reminder {
             of: ReminderKind::Pricing(*service),
             at: data.find_time("from").filter(|from| *from != Timestamp::MAX)?,

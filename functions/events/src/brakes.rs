@@ -1,10 +1,10 @@
-//! Freezes agents by their anomaly brakes.
+//! Freezes agents automatically after unusual spending (`anomaly_brake` rules).
 //!
-//! After a batch is aggregated, this module checks each hour in which the batch has a new payment of an agent with a
-//! brake, by the sums of the decision history. The freeze updates the agent's record, conditional on the version that
-//! was checked. Then the hour's sum is stored, so that the user can unfreeze the agent within the hour: after that, the
-//! agent is frozen again only after it spends as much as in any other hour. If the call is killed in between, the batch
-//! is repeated. An agent that its brake has already frozen is not frozen again, and the hour is stored.
+//! After a batch is aggregated, this module checks each hour in which the batch has new payments of agents with such a
+//! rule, by the sums of the decision history. The freeze updates the agent's record, conditional on the version that
+//! was checked. Then the hour's sum is stored, so that the user can unfreeze the agent within the hour: the agent is
+//! frozen again only after it spends as much again as in any other hour. If the call is killed in between, the batch is
+//! repeated. An agent that its rule has already frozen is not frozen again, and the hour is stored.
 
 use crate::payees::{is_corrupt, report_unreadable_row};
 use purser_api::Clock;
@@ -15,10 +15,10 @@ use purser_domain::{
 use purser_store::{AuditEntry, AuditLog, HistoryChange, Ledger, Owners, UpdateResult, UsageTable};
 use std::collections::BTreeMap;
 
-/// The number of attempts to freeze an agent whose record is updated concurrently.
+/// The number of attempts to freeze an agent whose record changes concurrently.
 const ATTEMPTS: u32 = 5;
 
-/// Returns the hours in which these changes have new payments, per agent, each with the time of the last payment.
+/// Returns the hours in which these changes have new payments, for each agent, with the time of the last payment.
 pub(crate) fn hours_to_check(changes: &[HistoryChange]) -> BTreeMap<(AgentId, Hour), Timestamp> {
     let mut hours = BTreeMap::new();
     for change in changes.iter().filter(|change| change.old.is_none()) {
@@ -31,7 +31,7 @@ pub(crate) fn hours_to_check(changes: &[HistoryChange]) -> BTreeMap<(AgentId, Ho
     hours
 }
 
-/// Evaluates anomaly brakes, and freezes an agent whose brake trips.
+/// Evaluates `anomaly_brake` rules and freezes agents.
 pub(crate) struct AutomaticFreezes {
     pub(crate) ledger: Ledger,
     pub(crate) usage: UsageTable,
@@ -40,8 +40,8 @@ pub(crate) struct AutomaticFreezes {
 }
 
 impl AutomaticFreezes {
-    /// Evaluates the brakes for these hours, which must be aggregated already, and freezes the agents whose brakes
-    /// trip. A failure for one agent does not stop the check of the other agents.
+    /// Evaluates the rules for these hours, which must be aggregated already, and freezes agents. A failure for one
+    /// agent does not stop the evaluation of other agents.
     pub(crate) async fn evaluate_hours(
         &self,
         hours: &BTreeMap<(AgentId, Hour), Timestamp>,
@@ -71,8 +71,8 @@ impl AutomaticFreezes {
         }
     }
 
-    /// Freezes the agent unless the agent is already frozen, has a different owner now, or has no brake that this
-    /// anomaly trips.
+    /// Freezes the agent. Does nothing if the agent is already frozen, has a new owner, or has no rule for this
+    /// anomaly.
     async fn freeze_agent(&self, id: AgentId, owner: &UserId, anomaly: &Anomaly) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some((agent, mark)) = self.ledger.read_agent_with_update_mark(id).await? else {
@@ -84,8 +84,8 @@ impl AutomaticFreezes {
                 return Ok(());
             }
             if agent.is_frozen() {
-                // An earlier attempt or the brake for the previous hour may have frozen the agent. A freeze by a user
-                // stores no hour.
+                // The agent may have been frozen by an earlier attempt, or because of the previous hour. A user's own
+                // freeze stores no hour.
                 if !mark.was_made_by_rule() {
                     return Ok(());
                 }
@@ -102,7 +102,6 @@ impl AutomaticFreezes {
         Err(Error::temporarily_unavailable("freezing an agent", ContentionError))
     }
 
-    /// Returns the audit entry for the freeze.
     fn freeze_audit_entry(&self, agent: &Agent, owner: &UserId, anomaly: &Anomaly) -> AuditEntry {
         let frozen = Agent {
             status: AgentStatus::Frozen,
@@ -117,7 +116,7 @@ impl AutomaticFreezes {
             },
         };
         let act = Act::new(AuditKind::AgentFrozen).on_agent(agent.id);
-        // The low bits of an agent's id are random, and each agent version is stored once, so the value is unique.
+        // The low bits of an agent's id are random, and a version of an agent is stored once, so the value is unique.
         let (_, low) = agent.id.uuid().as_u64_pair();
         let random = (low ^ agent.version).to_be_bytes();
         let now = self.clock.now();
@@ -126,7 +125,7 @@ impl AutomaticFreezes {
     }
 }
 
-/// The cause of the error for an agent whose record changes during every attempt.
+/// The error if the agent's record changes during every attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("the agent is edited all the time")]
 struct ContentionError;

@@ -9,7 +9,7 @@ use aws_sdk_eventbridge::{
 use aws_types::SdkConfig;
 use purser_domain::{Event, Timestamp};
 
-/// An event bus. The function needs the IAM permission to put events.
+/// An event bus. Publishing needs the IAM permission to put events.
 #[derive(Clone, Debug)]
 pub(crate) struct Bus {
     client: Client,
@@ -21,7 +21,7 @@ pub(crate) struct Bus {
 pub(crate) enum PublishResult {
     /// All events.
     All,
-    /// All events before this index, and perhaps some events after it.
+    /// All events before this index, and possibly some later events.
     UpTo(usize),
 }
 
@@ -34,14 +34,15 @@ impl Bus {
         Self { client, name }
     }
 
-    /// Publishes these events in order, until the bus rejects an event.
+    /// Publishes these events in order. Stops if the bus rejects an event.
     pub(crate) async fn publish(&self, events: &[Event]) -> PublishResult {
         let mut told = 0_usize;
         for events in events.chunks(MAX_ENTRIES) {
             let entries = events.iter().map(|event| self.put_events_entry(event)).collect();
             match self.client.put_events().set_entries(Some(entries)).send().await {
                 Ok(answer) => {
-                    // The response has one result per entry in the same order (API reference, `PutEventsResultEntry`).
+                    // The response has one result for each entry, in the same order (API reference,
+                    // `PutEventsResultEntry`).
                     let refused = answer.entries().iter().position(|entry| entry.event_id().is_none());
                     let missing = (answer.entries().len() < events.len()).then_some(answer.entries().len());
                     if let Some(first) = refused.or(missing) {
@@ -71,12 +72,12 @@ impl Bus {
     }
 }
 
-/// Converts a time to whole seconds, as `PutEvents` requires. The event itself contains the exact time.
+/// Converts a time to whole seconds, as `PutEvents` requires. The event's body has the exact time.
 fn to_whole_seconds(at: Timestamp) -> DateTime {
     DateTime::from_secs(i64::try_from(at.secs()).unwrap_or(i64::MAX))
 }
 
-/// Returns the error's code, or the reason that there was no response. The text never contains the request.
+/// Returns the error's code, or why there was no response. The text never contains the request.
 fn sdk_error_text<E>(error: &SdkError<E>) -> String
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

@@ -1,8 +1,8 @@
-//! The daily check: compares every statement of a day ago byte for byte with the rows that the statement was made from,
-//! and with its entry in the decision history. The check signs nothing. Concurrent runs divide the statements
-//! (`shared/log/src/check.rs`).
+//! The daily check: compares every statement of the previous day byte for byte with the rows that the statement was
+//! made from, and with its entry in the decision history. The check signs nothing. Concurrent runs divide the
+//! statements (`shared/log/src/check.rs`).
 //!
-//! A difference in one statement, or a range that can't be read, does not stop the check of the others.
+//! A statement that differs, or a range that is unreadable, does not stop the check of other statements.
 
 use crate::{
     logged::LoggedStatement,
@@ -20,13 +20,13 @@ use serde_json::Value;
 use std::{collections::BTreeSet, ops::Range, pin::pin};
 use tokio::time::Instant;
 
-/// The number of log entries that are compared concurrently. Each comparison waits for up to seven reads.
+/// The number of log entries that are compared concurrently. A comparison waits for up to seven reads.
 const AT_ONCE: usize = 64;
 
 impl Records<'_> {
-    /// Claims entries of a day ago and compares them with the tables, until none is left or the time is over. Other runs
-    /// do the same at once. A range that fails is tried again after two minutes. Fails if the check is another day
-    /// late.
+    /// Claims entries of the previous day and compares them with the tables, until no entry is left or the time is
+    /// over. Other runs can do this concurrently. A range that fails is tried again after two minutes. Returns an error
+    /// if the check is more than a day behind.
     pub(crate) async fn audit_yesterdays_statements(&self, log: &LogReader, until: Instant) -> Result<()> {
         let Some(trust) = log.read_trust().await? else {
             return Ok(());
@@ -51,7 +51,7 @@ impl Records<'_> {
         })
     }
 
-    /// Compares claimed entries, in order, until the time is over. Returns the index of the first entry that was not
+    /// Compares the claimed entries in order until the time is over. Returns the index of the first entry that was not
     /// compared.
     async fn check_claimed(
         &self,
@@ -79,7 +79,7 @@ impl Records<'_> {
         Ok(claim.end())
     }
 
-    /// Reports an entry that is no valid statement or that differs from the tables.
+    /// Reports an entry that is not a valid statement, or that differs from the tables.
     async fn audit_log_entry(&self, log: &LogReader, keys: &JwkSet, index: u64, statement: &str) -> Result<()> {
         let Some(logged) = LoggedStatement::verify_entry(index, statement, keys) else {
             report_row_difference(
@@ -99,7 +99,7 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Describes how the tables differ from a logged statement; `None` if they agree.
+    /// Describes how the tables differ from a logged statement. Returns `None` if they do not differ.
     async fn describe_difference(&self, log: &LogReader, logged: &LoggedStatement) -> Result<Option<String>> {
         let payload = &logged.payload;
         match self.read_record(logged.agent, &logged.fact).await? {
@@ -190,8 +190,8 @@ impl Records<'_> {
         }
     }
 
-    /// Describes how the decision history differs from the record; `None` if they agree. If the agent has a new owner,
-    /// the entry belongs to the previous owner and is not read.
+    /// Describes how the decision history differs from the record. Returns `None` if they do not differ. If the agent
+    /// has a new owner, the entry belongs to the previous owner and is not read.
     async fn describe_history_difference(&self, recorded: &LoggedDecision) -> Result<Option<String>> {
         let (ledger, usage) = (&self.shared.ledger, &self.shared.usage);
         let agent = recorded.agent_id();
@@ -214,7 +214,7 @@ impl Records<'_> {
 }
 
 impl LoggedStatement {
-    /// Returns the first field that differs; `None` if both payloads have the same bytes.
+    /// Returns the first field that differs, or `None` if both payloads have the same bytes.
     fn first_differing_field(&self, rebuilt: &Value) -> Option<String> {
         if self.bytes == rebuilt.to_string().as_bytes() {
             return None;
@@ -224,8 +224,8 @@ impl LoggedStatement {
         Some(differing.next().map_or("payload", |(name, _)| name.as_str()).to_owned())
     }
 
-    /// Returns the receipt that a reversal names, or `Some(None)` if the reversal names none. Returns `None` if the log
-    /// entry at that index is no receipt of the reverted confirmation.
+    /// Returns the receipt that a reversal names, or `Some(None)` if the reversal names no receipt. Returns `None` if
+    /// the log entry at that index is not a receipt of the reverted confirmation.
     async fn find_reverted_receipt(
         &self,
         log: &LogReader,

@@ -2,7 +2,7 @@
 //!
 //! The function is separate from `events`, because Lambda allows a function only one event source mapping per stream
 //! (API reference, `CreateEventSourceMapping`), and `events` already has a mapping. For each batch, `history` stores
-//! what must be stated, aggregates the changes, and then evaluates the anomaly brakes.
+//! the changes that need a statement, aggregates the changes, and then evaluates automatic freezes.
 
 use crate::brakes::{AutomaticFreezes, hours_to_check};
 use crate::{payees::report_unreadable_row, settings::HistorySettings, statements};
@@ -13,7 +13,7 @@ use purser_store::{AuditLog, Change, Ledger, UsageTable};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The initialized function `history`. Clones share all state.
+/// The function `history`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct History(Arc<HistoryState>);
 
@@ -27,7 +27,7 @@ struct HistoryState {
 }
 
 impl History {
-    /// Initializes the function with this configuration (`settings.rs`).
+    /// Starts the function with this configuration (`settings.rs`).
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..
@@ -52,15 +52,16 @@ impl History {
         })))
     }
 
-    /// Handles a shard's batch. After an error a part of the batch may be stored, and Lambda must repeat the whole
-    /// batch.
+    /// Handles a batch of a stream shard. After an error, a part of the batch may be stored, and Lambda must repeat the
+    /// whole batch.
     ///
-    /// The mappings have a tumbling window, because only then does an event name its shard (developer guide,
-    /// "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not used.
+    /// The event source mappings have a tumbling window, because an event names its shard only with such a window
+    /// (developer guide, "Implementing stateful `DynamoDB` stream processing in Lambda"). The window's state is not
+    /// used.
     pub async fn handle_event(&self, event: &Value) -> Result<Value> {
         let shard = event.get("shardId").and_then(Value::as_str);
         let shard = shard.ok_or_else(|| Error::internal("keeping the decision history", NoShard))?;
-        // A window may end without records.
+        // The last event of a window may have no records.
         let records = event.get("Records").and_then(Value::as_array);
         let arn = event.get("eventSourceARN").and_then(Value::as_str);
         let table = arn.and_then(|arn| arn.split('/').nth(1)).unwrap_or_default();
@@ -72,13 +73,13 @@ impl History {
 }
 
 impl HistoryState {
-    /// Stores a batch. Unreadable rows are left out, because `events` receives the same records and reports them.
+    /// Stores a batch. Skips unreadable rows, because `events` gets the same records and reports these rows.
     async fn store_batch(&self, table: &str, shard: &str, records: &[Value]) -> Result<()> {
         let changes: Vec<Change> = records.iter().filter_map(|record| Change::parse(record).ok()).collect();
         if let Some(oldest) = changes.iter().map(|change| change.at).min() {
             self.usage.report_lag(oldest, self.clock.now()).await?;
         }
-        // The facts have the same order as the records.
+        // The changes that need a statement have the same order as the records.
         let (records, mut changes, mut facts) = (changes, Vec::new(), Vec::new());
         for record in &records {
             if let Ok(Some(decided)) = self.ledger.decided_approval(record) {
@@ -91,19 +92,20 @@ impl HistoryState {
         let agents: BTreeSet<_> = changes.iter().map(|change| change.agent).collect();
         let owners = self.ledger.read_owners(&agents).await?;
         if let Some(objects) = &self.log {
-            // A shard id is unique only within its stream (API reference, `Shard`).
+            // A shard id is unique only within a stream (API reference, `Shard`), so the table's name is added.
             let shard = format!("{table}-{shard}");
             PendingBatch { shard, facts }.write_batch(objects).await?;
         }
         let judged = hours_to_check(&changes);
         let folded = self.usage.add_history_changes(changes, &owners).await?;
         folded.iter().for_each(report_unreadable_row);
-        // A batch that was stored before is checked too, because the earlier call may have been killed at this point.
+        // A batch that was stored before is evaluated again, because the earlier call may have been killed before this
+        // point.
         self.brakes.evaluate_hours(&judged, &owners).await
     }
 }
 
-/// The error for an event that is no batch of a shard.
+/// The error for an event that is not a batch of a shard.
 #[derive(Debug, thiserror::Error)]
 #[error("the event has no `shardId`: its mapping needs a tumbling window")]
 struct NoShard;

@@ -1,9 +1,10 @@
 //! Two functions that read the table streams. `events` publishes changes on the event bus and appends signed statements
 //! to the log; `history` writes the decision history.
 //!
-//! Event source mappings invoke both functions with batches of stream records. Schedules invoke `events` every minute:
-//! one for events without a write (approvals that expire, and delayed catalog changes that take effect), for statements
-//! and for backtests, one to archive and check the log, and several that help if much is to be checked.
+//! Event source mappings invoke both functions with batches of stream records. Schedules invoke `events` every minute.
+//! One schedule publishes events that no write causes (approvals that expire, and delayed catalog changes that take
+//! effect), appends statements, and continues backtests. Another schedule archives and checks the log, and further
+//! schedules help to check the log if many statements are due.
 //!
 //! | file | content |
 //! |---|---|
@@ -12,14 +13,14 @@
 //! | `payees.rs` | the catalog's payees, and the times from which they can be paid |
 //! | `batch.rs` | publishes a stream batch |
 //! | `history.rs` | the function `history` |
-//! | `brakes.rs` | freezes agents by their anomaly brakes |
+//! | `brakes.rs` | freezes agents after unusual spending |
 //! | `bus.rs` | `PutEvents`, with its partial failures |
-//! | `statements.rs` | stores what must be stated, and appends statements to the log |
+//! | `statements.rs` | stores changes that need a statement, and appends statements to the log |
 //! | `record.rs` | builds a statement's payload from the rows that it is about |
 //! | `logged.rs` | a signed statement in the log |
 //! | `check.rs` | compares the statements of a day ago with their rows |
 //! | `signer.rs` | the key that signs statements |
-//! | `sweep.rs` | events without a write |
+//! | `sweep.rs` | events that no write causes |
 //! | `settings.rs` | the configuration |
 //!
 //! Invariants: each record is published at least once and always under the same id. Each record counts once in the
@@ -57,7 +58,7 @@ use statements::Statements;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, time::Instant};
 
-/// The initialized function `events`. Clones share all state.
+/// The function `events`, ready to run. Clones share all state.
 #[derive(Clone)]
 pub struct Events(Arc<Inner>);
 
@@ -72,12 +73,12 @@ struct Inner {
     delays: Delays,
     /// The statement log; `None` if the deployment has no log.
     statements: Option<Statements>,
-    /// Set once the payees of the whole catalog are known to be verified.
+    /// Set once all payees in the catalog are known to be verified.
     has_attested: OnceCell<()>,
 }
 
 impl Events {
-    /// Initializes the function with this configuration (`settings.rs`).
+    /// Starts the function with this configuration (`settings.rs`).
     pub fn boot(boot: Boot) -> Result<Self, BootError> {
         let Boot {
             mut env, aws, clock, ..
@@ -99,11 +100,11 @@ impl Events {
         })))
     }
 
-    /// Handles a Lambda event. For a stream batch, `call` publishes the events, and the response names the first record
-    /// to repeat. A direct invocation either verifies the payees of the whole catalog or makes changes pending again
-    /// that could not be stated (`docs/runbook.md`). Any other event comes from a schedule. The job `archive` archives and
-    /// checks the log, and `check` helps if much is to be checked. Without a job, `call` publishes events without a write,
-    /// appends statements to the log and continues backtests.
+    /// Handles a Lambda event. A stream batch is published, and the response names the first record to repeat. A direct
+    /// invocation verifies all payees in the catalog, or makes changes pending again whose statements failed
+    /// (`docs/runbook.md`). Any other event comes from a schedule, with a `job`: `archive` archives and checks the log,
+    /// and `check` helps to check the log. Without a `job`, the run publishes events that no write causes, appends
+    /// statements to the log, and continues backtests.
     pub async fn handle_event(&self, event: &Value, time_left: Duration) -> Result<Value> {
         if let Some(records) = event.get("Records").and_then(Value::as_array) {
             let failed = self.0.publish_batch(records).await?;
@@ -140,7 +141,7 @@ impl Events {
         }
     }
 
-    /// Signs the pending changes and appends their statements to the log, within this time.
+    /// Signs the pending changes and appends their statements to the log, within `time_left`.
     pub async fn sign_pending_statements(&self, time_left: Duration) -> Result<()> {
         self.0.sign_pending_changes(time_left).await
     }
@@ -150,7 +151,7 @@ impl Events {
         self.0.run_backtests(time_left).await
     }
 
-    /// Publishes events without a write, within this time.
+    /// Publishes events that no write causes, within `time_left`.
     pub async fn publish_due_events(&self, time_left: Duration) -> Result<()> {
         self.0.publish_due_reminders(time_left).await
     }

@@ -19,8 +19,8 @@ pub(crate) struct LoggedStatement {
 }
 
 impl LoggedStatement {
-    /// Parses a log entry; `None` unless the entry is a statement of a known kind with a valid signature by one of the
-    /// keys.
+    /// Parses a log entry. Returns `None` unless the entry is a statement of a known kind, with a valid signature by
+    /// one of the keys.
     pub(crate) fn verify_entry(index: u64, statement: &str, keys: &JwkSet) -> Option<Self> {
         let verified = keys.verify(statement).ok()?;
         let payload: Value = serde_json::from_slice(verified.payload()).ok()?;

@@ -1,9 +1,9 @@
 //! Verifies payees: for one service when the catalog changes, and for the whole catalog on request.
 //!
-//! Each run reads the current service and the stored row with its verified payees, and computes the row again
-//! (`shared/domain/src/catalog/attested.rs`). A stream record only names the service, so a repeated or reordered record
-//! does not change when a payee may be paid. After a lost record, the next change of the service or
-//! [`Inner::verify_catalog_payees`] corrects the row.
+//! Each run reads the current service and the row with its verified payees, and computes this row again
+//! (`shared/domain/src/catalog/attested.rs`). Only the service's id is taken from the stream record, so a repeated or
+//! reordered record does not change when a payee may be paid. If a record is lost, the row is corrected by the next
+//! change of the service, or by [`Inner::verify_catalog_payees`].
 
 use crate::Inner;
 use purser_domain::{Causes, Duration, Error, PayeeVerification, Result, Service, ServiceId, VerifiedService};
@@ -19,17 +19,17 @@ pub(crate) struct Delays {
     pub(crate) of_accepted_changes: Duration,
 }
 
-/// The mode in which the payees of the whole catalog are verified.
+/// How the payees of the whole catalog are verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeCatalog {
-    /// A payee that is not verified yet gets the same delay as after a catalog change.
+    /// A payee that is not verified yet is delayed as after a catalog change.
     ByRule,
     /// Every payee in the catalog may be paid immediately.
     AtOnce,
 }
 
-/// The services with verified payees, read at most once per batch. A service that opens in this batch is compared with
-/// the services that were verified before.
+/// The services with verified payees, which are read at most once per batch. A service that opens in this batch is
+/// compared with the services that were verified earlier.
 #[derive(Default)]
 struct VerifiedServices(Option<BTreeMap<ServiceId, VerifiedService>>);
 
@@ -61,8 +61,8 @@ impl Inner {
         let mut attested = VerifiedServices::default();
         for service in services {
             let present = match self.catalog.read_service_by_id(service).await {
-                // The verified payees stay unchanged, because `payments` can't read the service either. The unreadable
-                // change raises the alarm `event-set-aside`.
+                // `payments` can't read the service either, so the verified payees stay unchanged. The unreadable row
+                // raises the alarm `event-set-aside`.
                 Err(error) if is_corrupt(&error) => {
                     tracing::warn!(service.id = %service, cause = %error, "payees.service_unreadable");
                     continue;
@@ -73,7 +73,7 @@ impl Inner {
                 .verify_service_payees(service, present.as_ref(), &mut attested)
                 .await
             {
-                // `payments` can't read the row of verified payees either, so no payee of the service is paid.
+                // `payments` can't read the row with the verified payees either, so no payee of the service is paid.
                 Err(error) if is_corrupt(&error) => report_unreadable_row(&error),
                 done => done?,
             }
@@ -81,8 +81,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Verifies the payees of the whole catalog with immediate effect if that has never been done, which is the case in
-    /// a deployment's first run.
+    /// Verifies all payees in the catalog with immediate effect, if this has never been done. That is the case in a
+    /// deployment's first run.
     pub(crate) async fn verify_payees_on_first_run(&self) -> Result<()> {
         let attest = async || {
             if self.usage.read_first_verification_time().await?.is_none() {
@@ -93,7 +93,7 @@ impl Inner {
         self.has_attested.get_or_try_init(attest).await.copied()
     }
 
-    /// Verifies the payees of the whole catalog, and returns the number of services.
+    /// Verifies all payees in the catalog, and returns the number of services.
     pub(crate) async fn verify_catalog_payees(&self, how: WholeCatalog) -> Result<usize> {
         let services = self.catalog.read_services().await?;
         let stored = self.usage.read_all_verified_services().await?;
@@ -128,14 +128,14 @@ impl Inner {
 
     async fn verify_payees_immediately(&self, service: &Service, stored: Option<&VerifiedService>) -> Result<()> {
         let attested = VerifiedService::effective_immediately(service, stored, self.clock.now());
-        // If the write conflicts, the stored row is newer.
+        // If the write fails because of a conflict, the stored row is newer.
         if service.was_ever_open() && attested.differs_from(stored) {
             self.usage.put_verified_service(&attested).await?;
         }
         Ok(())
     }
 
-    /// Computes and writes the verified payees of a service. `service` is `None` if the service is not in the catalog.
+    /// Computes and writes a service's verified payees. `service` is `None` if the service is not in the catalog.
     async fn verify_service_payees(
         &self,
         id: ServiceId,
@@ -164,7 +164,7 @@ impl Inner {
             let Some(attested) = attested.filter(|attested| attested.differs_from(before.as_ref())) else {
                 return Ok(());
             };
-            // The changes are logged before the write, because after the write a repetition finds no change.
+            // The changes are logged before the write, because a repetition after the write would find no change.
             for (call, payee) in attested.changes_since(before.as_ref()) {
                 tracing::warn!(
                     change = "payee",
@@ -185,13 +185,12 @@ impl Inner {
     }
 }
 
-/// Returns whether a stored item or a log object is unreadable, so that a retry cannot help.
+/// Whether the error says that a stored item or a log object is unreadable, so that a retry cannot help.
 pub(crate) fn is_corrupt(error: &Error) -> bool {
     Corrupt::is_cause_of(error) || UnreadableObject::is_cause_of(error)
 }
 
-/// Raises the alarm `event-set-aside` for a stored row that can't be read. The caller skips the work that needs the row
-/// and continues.
+/// Raises the alarm `event-set-aside` for an unreadable row. The caller skips the work that needs the row.
 pub(crate) fn report_unreadable_row(error: &Error) {
     tracing::error!(problem = %Causes(error), "event.set_aside");
 }

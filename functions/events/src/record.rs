@@ -15,7 +15,7 @@ use purser_store::{LogRange, RowHash};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// How long an eventually consistent read may miss the row of a reverted confirmation.
+/// The maximum time for which an eventually consistent read may miss a reverted confirmation's row.
 const REPLICATED: Duration = Duration::from_secs_u32(300);
 
 /// A deployment's tables.
@@ -24,22 +24,22 @@ pub(crate) struct Records<'a> {
     pub(crate) network: Network,
 }
 
-/// The rows that a fact names.
+/// The rows that a change names.
 pub(crate) enum Record {
-    /// A decision about a purchase, with the decision row's hash.
+    /// A decision about a purchase, and the hash of the decision's row.
     Decision(Box<RecordedDecision>, DecisionIds, Box<LoggedDecision>, RowHash),
-    /// A payment, with the payment row's hash.
+    /// A payment, and the hash of the payment's row.
     Payment(Box<Settlement>, RowHash),
-    /// A reverted confirmation with its payment, and the hash of the revert's row.
+    /// A reverted confirmation, its payment, and the hash of the reversal's row.
     Reversal(Box<ConfirmationReverted>, Box<Settlement>, RowHash),
-    /// An approval, the `decision_hash` of the decision that required it, and the hash of the approval's row.
+    /// An approval, the `decision_hash` of the decision that required the approval, and the hash of the approval's row.
     Approval(Box<Approval>, DocumentHash, RowHash),
-    /// The name of a missing row.
+    /// A row is missing. The text names the row.
     Missing(&'static str),
 }
 
 impl Records<'_> {
-    /// Reads the rows that a fact names.
+    /// Reads the rows that a change names.
     pub(crate) async fn read_record(&self, agent: AgentId, fact: &StatedChange) -> Result<Record> {
         let ledger = &self.shared.ledger;
         match fact {
@@ -105,8 +105,8 @@ impl Records<'_> {
         }
     }
 
-    /// Builds the payload of a decision's statement. With `with_inputs: false` the payload has no `inputs`, even if the
-    /// decision has some. A decision whose replay differs from the record raises an alarm.
+    /// Builds the payload of a decision's statement. If `with_inputs` is false, the payload has no `inputs`. Raises an
+    /// alarm if the decision's replay differs from the record.
     pub(crate) async fn decision_payload(
         &self,
         decision: &RecordedDecision,
@@ -136,7 +136,7 @@ impl Records<'_> {
         Ok(StatedDecision { ids, decision, inputs }.to_json(source))
     }
 
-    /// Builds the statement payload for a payment's later change.
+    /// Builds the payload of the statement about a payment's later change.
     pub(crate) async fn payment_change_payload(
         &self,
         settlement: &Settlement,
@@ -148,8 +148,8 @@ impl Records<'_> {
         Ok(change.to_json(&settlement.terms, call, source))
     }
 
-    /// Returns whether a payment was released at this time, as far as its row shows: the payment is still released, or
-    /// was paid late.
+    /// Whether a payment was released at this time, as far as the payment's row shows: the payment is still released,
+    /// or was paid late.
     pub(crate) async fn was_released_at(&self, settlement: &Settlement, at: Timestamp) -> Result<bool> {
         match settlement.state {
             SettlementState::Expired | SettlementState::Confirmed { .. } => Ok(true),
@@ -160,7 +160,7 @@ impl Records<'_> {
         }
     }
 
-    /// Returns whether a payment's confirmation was reverted after `since`. With a hash, only the confirmation by that
+    /// Whether a payment's confirmation was reverted after `since`. With a hash, only the confirmation by that
     /// transaction counts.
     pub(crate) async fn was_reverted_since(
         &self,
@@ -187,18 +187,18 @@ impl Records<'_> {
     }
 }
 
-/// Builds and signs a statement from the rows of a fact, if the rows are the same as in the stream.
+/// Builds and signs a statement, if the rows are the same as in the stream.
 pub(crate) struct Signing<'a> {
     pub(crate) records: Records<'a>,
     pub(crate) signer: &'a Signer,
     pub(crate) log: LogReader,
 }
 
-/// A payload, or the reason for its absence.
+/// A payload, or why there is no payload.
 enum PayloadResult {
     Payload(StatementKind, Uuid, Value),
     Nothing,
-    /// The row differs from the row in the stream.
+    /// The row differs from the stream's copy of the row.
     Differs(&'static str),
 }
 
@@ -267,8 +267,8 @@ impl Signing<'_> {
         }
     }
 
-    /// Builds the payload for a changed approval. A stopped run stores an expiry again in the next run, so the log may
-    /// already have the statement.
+    /// Builds the payload of an approval's change. After an interrupted run, the next run stores an expiry again, so
+    /// the log may already have the statement.
     async fn approval_payload(
         &self,
         approval: &Approval,
@@ -299,8 +299,8 @@ impl Signing<'_> {
         Ok(PayloadResult::Payload(StatementKind::Change, id, payload))
     }
 
-    /// Finds the logged receipt of a reverted confirmation; `None` if the confirmation was reverted before it was
-    /// stated.
+    /// Finds the logged receipt of a reverted confirmation. Returns `None` if the confirmation was reverted before its
+    /// statement was made.
     async fn find_reverted_receipt(&self, reverted: &ConfirmationReverted) -> Result<Option<LoggedReceipt>> {
         let since = reverted.settlement.authorized_at();
         let receipts = self.log.read_receipts(reverted.settlement, since).await?;
@@ -310,8 +310,8 @@ impl Signing<'_> {
         Ok(own.map(|(index, entry)| parse_receipt(index, &entry)))
     }
 
-    /// Builds the payload for a receipt. A confirmation that was reverted meanwhile, or whose transaction is now in a
-    /// different block, has no statement.
+    /// Builds the payload of a receipt. A confirmation has no receipt if it was reverted in the meantime, or if its
+    /// transaction is now in another block.
     async fn receipt_payload(
         &self,
         settlement: &Settlement,
@@ -334,7 +334,7 @@ impl Signing<'_> {
             let payload = receipt_payload(settlement, &self.records.shared.source);
             return Ok(match payload.filter(|_| *block == block_number) {
                 Some(payload) => PayloadResult::Payload(StatementKind::Receipt, id.uuid(), payload),
-                // The transaction's move to a different block is a separate fact with its own statement.
+                // The move of the transaction to another block is a separate change with its own statement.
                 None => PayloadResult::Nothing,
             });
         }
@@ -356,14 +356,14 @@ impl Signing<'_> {
 }
 
 impl Signing<'_> {
-    /// Signs the statement of a fact that was just stored; `None` if the run that appends the fact must sign it. A
-    /// reversal is not signed ahead, because its statement names the payment's receipt in the log at the time of the
-    /// append.
+    /// Signs the statement of a change that was just stored. Returns `None` if the statement must be signed when it is
+    /// appended. This is the case for a reversal, because its statement names a receipt that is in the log at that
+    /// time.
     pub(crate) async fn sign_statement_early(&self, pending: &PendingChange) -> Option<String> {
         if let StatedChange::Reverted(_) | StatedChange::Released(..) | StatedChange::Withdrawn(_) = pending.fact {
             return None;
         }
-        // A row that differs may not be replicated yet.
+        // A row that differs may not have been replicated yet.
         match self.statement_payload(pending).await {
             Ok(PayloadResult::Payload(kind, _, payload)) => {
                 let payload = payload.to_string().into_bytes();
@@ -373,7 +373,7 @@ impl Signing<'_> {
         }
     }
 
-    /// Returns whether a payment still has the confirmation in the pending fact.
+    /// Whether a payment still has the confirmation that the pending change states.
     async fn is_confirmed(&self, pending: &PendingChange, id: SettlementId, confirmation: &Confirmation) -> bool {
         let settlement = self
             .records
@@ -438,8 +438,7 @@ impl Stating for Signing<'_> {
     }
 }
 
-/// Returns whether a log entry is a receipt of the confirmation that this decision reverted. The function does not
-/// verify the entry's signature.
+/// Whether a log entry is a receipt of the confirmation that this decision reverted. The signature is not verified.
 pub(crate) fn is_receipt_of_reversal(reverted: &ConfirmationReverted, entry: &[u8]) -> bool {
     let payload = std::str::from_utf8(entry).ok().and_then(unverified_payload);
     payload.is_some_and(|payload| {
@@ -457,7 +456,6 @@ pub(crate) fn parse_receipt(index: u64, entry: &[u8]) -> LoggedReceipt {
     LoggedReceipt { index, leaf_hash }
 }
 
-/// Describes a fact for log lines.
 pub(crate) fn describe_pending_change(fact: &StatedChange) -> String {
     match fact {
         StatedChange::Allowed(id) => format!("the decision about settlement {id}"),
@@ -470,7 +468,7 @@ pub(crate) fn describe_pending_change(fact: &StatedChange) -> String {
     }
 }
 
-/// Raises an alarm for a record that differs from its statement, its stream image or its history entry.
+/// Raises an alarm for a record that differs from its statement, from the stream's copy, or from its history entry.
 pub(crate) fn report_row_difference(row: &str, what: &str) {
     tracing::error!(change = "statement", row, what, "change.seen");
 }

@@ -16,7 +16,7 @@ pub(crate) struct Settings {
     pub(crate) usage_table: String,
     /// The name of the event bus.
     pub(crate) bus: String,
-    /// The deployment's name in the `source` field of events.
+    /// The deployment's name, which is the `source` of events.
     pub(crate) source: EventSource,
     pub(crate) network: Network,
     pub(crate) delays: Delays,
@@ -32,7 +32,7 @@ pub(crate) struct HistorySettings {
     pub(crate) audit_table: String,
     /// The log's bucket; `None` if the deployment has no log.
     pub(crate) log_bucket: Option<String>,
-    /// How long the decision history keeps an entry after the decision; `None` means forever.
+    /// How long a history entry is kept after the decision; `None` means forever.
     pub(crate) kept: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ impl HistorySettings {
 fn event_source(env: &mut Env) -> EventSource {
     let stack = env.require_text("STACK");
     let source = EventSource::for_stack(&stack);
-    // `Env` has already recorded a missing variable.
+    // `Env` has already recorded that the variable is missing.
     if source.is_none() && !stack.is_empty() {
         env.add_error("STACK", "must be letters, digits and hyphens");
     }
@@ -97,7 +97,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     let optional = |name| env.get(name).map(str::to_owned);
     let (archive, kms_key) = (optional("ARCHIVE_BUCKET"), optional("STATEMENTS_KEY_ARN"));
     let origin = env.require_text("LOG_ORIGIN");
-    // `Env` has already recorded a missing variable.
+    // `Env` has already recorded that the variable is missing.
     if !origin.is_empty() && VerifierKey::new(&origin, KeyType::Ed25519, [0; 32]).is_err() {
         env.add_error("LOG_ORIGIN", "must have no space, `+` or control character");
     }
@@ -124,8 +124,7 @@ fn log_settings(env: &mut Env) -> Option<LogSettings> {
     })
 }
 
-/// Reads how many days entries are kept. Lists and filters of the decision history cover weeks, so the minimum is 90
-/// days.
+/// Reads how many days history entries are kept. The minimum is 90 days, because lists and filters cover weeks.
 fn history_retention(env: &mut Env) -> Option<Duration> {
     const NAME: &str = "JOURNAL_DAYS";
     let days: u32 = env.parse_number(NAME, 0, 0..=3_650);
@@ -141,7 +140,7 @@ fn history_retention(env: &mut Env) -> Option<Duration> {
     Some(Duration::from_secs_u32(days.saturating_mul(86_400)))
 }
 
-/// Reads the payee delays. Neither may be zero on a network whose payments have value.
+/// Reads the delays for new payees. A delay may be zero only on a network whose payments have no value.
 fn payee_delays(env: &mut Env) -> Delays {
     let is_testnet = env.require_network().is_testnet();
     let mut delay = |name, default| {

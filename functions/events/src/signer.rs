@@ -1,4 +1,4 @@
-//! The P-256 key that signs statements: derived from a secret, or in KMS.
+//! The P-256 key that signs statements. The key is derived from a secret, or is in KMS.
 
 use aws_sdk_kms::{
     Client,
@@ -41,7 +41,7 @@ impl Signer {
         }
     }
 
-    /// Signs a payload; `None` if the statement would be longer than a log entry may be.
+    /// Signs a payload. Returns `None` if the statement would be longer than a log entry may be.
     pub(crate) async fn sign(&self, kind: StatementKind, payload: &[u8]) -> Result<Option<String>> {
         let signed = match self {
             Self::Secret(key) => {
@@ -60,7 +60,7 @@ impl Signer {
 }
 
 impl KmsSigner {
-    /// Reads the public key of this ARN from KMS.
+    /// Reads this key's public key from KMS.
     pub(crate) async fn from_kms_key(aws: &SdkConfig, arn: &str) -> Result<Self> {
         let client = Client::new(aws);
         let answer = client.get_public_key().key_id(arn).send().await;
@@ -90,7 +90,7 @@ impl DigestSigner for KmsSigner {
     }
 }
 
-/// Maps a KMS error to a temporary error, because the changes stay pending and the next run signs them.
+/// Maps a KMS error to a temporary error. The changes stay pending, and the next run signs their statements.
 fn kms_error<E>(operation: &'static str, error: &SdkError<E>) -> Error
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,

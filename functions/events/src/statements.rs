@@ -1,5 +1,5 @@
-//! Makes statements of decisions, payments and approvals. `history` stores the pending facts of each batch. The
-//! schedule runs every minute: it signs the facts, appends the statements to the log, archives the log and checks it.
+//! Makes statements about decisions, payments and approvals. `history` stores the pending changes of each batch. A
+//! scheduled run, every minute, signs the changes, appends their statements to the log, archives the log and checks it.
 
 use crate::{
     Inner,
@@ -28,17 +28,18 @@ use zeroize::Zeroizing;
 
 const MAKING_KEYS: &str = "making the statements' keys";
 
-/// The time reserved for the last append or the last comparisons. A run that is stopped loses nothing.
+/// The time reserved for the last append or the last comparisons. A run that is killed loses nothing.
 const LAST: Duration = Duration::from_secs(10);
-/// The minimum number of facts for which a batch is signed ahead. The schedule signs smaller batches as fast, without
-/// writing extra objects.
+/// The minimum number of changes for which a batch is signed early. For a smaller batch, the scheduled run is as fast,
+/// and needs no extra objects.
 const BUSY: usize = 10;
-/// The number of statements that are made concurrently. Each statement waits for about five table reads and for KMS.
+/// The number of statements that are made concurrently. Each statement waits for about five reads and for KMS.
 const AT_ONCE: usize = 16;
-/// The time after which the schedule takes over a batch, so that publishing does not wait for KMS.
+/// How long a batch is signed early. The scheduled run signs the remaining statements, so that publishing does not wait
+/// for KMS.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// The shard name for facts about expired approvals.
+/// The shard name of changes about expired approvals.
 const EXPIRED: &str = "expired";
 
 /// A deployment's statement log with its signing keys.
@@ -55,7 +56,7 @@ pub(crate) struct Statements {
     /// The name of a new log. An existing log keeps its published name.
     origin: String,
     witnesses: Option<Arc<Witnesses>>,
-    /// The keys, read in the first scheduled run.
+    /// The keys, which are read in the first scheduled run.
     keys: OnceCell<Keys>,
 }
 
@@ -82,8 +83,8 @@ impl Statements {
         }
     }
 
-    /// Returns the keys. The first call publishes the trust document with the public keys; earlier keys stay in the
-    /// document.
+    /// Returns the keys. The first call publishes the trust document, which contains the public keys and all earlier
+    /// public keys.
     async fn signing_keys(&self) -> Result<&Keys> {
         self.keys
             .get_or_try_init(|| async {
@@ -123,13 +124,13 @@ impl Statements {
     }
 }
 
-/// Returns the time after which a run begins no further work.
+/// Returns the time after which a run starts no further work.
 fn deadline(time_left: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time_left.saturating_sub(LAST)).unwrap_or(now)
 }
 
-/// Derives a key seed for one purpose from the secret.
+/// Derives the seed of a key from the secret, for one purpose.
 fn derive_seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
     let hash = Sha256::new()
         .chain_update(b"purser ")
@@ -139,8 +140,8 @@ fn derive_seed(purpose: &[u8], secret: &Zeroizing<String>) -> Seed {
 }
 
 impl Inner {
-    /// Signs and appends pending facts until none is left or the time is over. Then archives, audits and checks the log.
-    /// A failed step does not stop the other steps.
+    /// Signs and appends pending changes until no change is left or the time is over. Then audits, archives and checks
+    /// the log. A failed step does not stop the other steps.
     pub(crate) async fn sign_pending_changes(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -152,8 +153,8 @@ impl Inner {
         stated.and(reported).and(archived)
     }
 
-    /// Archives, audits and checks the log. A busy minute leaves no time for this after the append, so a schedule starts
-    /// a separate run.
+    /// Archives, audits and checks the log. After a busy minute's append no time is left, so a schedule starts a
+    /// separate run.
     pub(crate) async fn archive_log(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -162,7 +163,7 @@ impl Inner {
         self.archive_and_check(statements, until).await
     }
 
-    /// Checks the log concurrently with other runs, if many statements are due.
+    /// Helps other runs to check the log, if many statements are due.
     pub(crate) async fn help_check(&self, time_left: Duration) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
@@ -198,8 +199,8 @@ impl Inner {
         records.audit_yesterdays_statements(log, until).await
     }
 
-    /// Signs the statements for a busy stream batch, so that batches are signed in parallel. The schedule signs the
-    /// statements that fail or take too long.
+    /// Signs the statements of a busy stream batch early, so that batches are signed in parallel. If signing fails or
+    /// takes too long, the scheduled run signs the statements.
     pub(crate) async fn sign_batch_early(&self, records: &[Value]) {
         let Some(statements) = &self.statements else { return };
         let changes = records.iter().filter_map(|record| Change::parse(record).ok());
@@ -253,7 +254,7 @@ impl Inner {
         }
     }
 
-    /// Logs the age of the oldest pending change, also if nothing can be appended.
+    /// Logs the age of the oldest pending change, even if nothing can be appended.
     async fn report_oldest_pending_change(&self, statements: &Statements) -> Result<()> {
         let oldest = purser_log::read_oldest_pending(&statements.objects).await?;
         let age = oldest.map_or(0, |oldest| self.clock.now().since(oldest).secs());
@@ -261,12 +262,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Stores expired approvals as pending facts, because no stream record is about an expiry.
+    /// Stores expired approvals as pending changes, because no stream record reports an expiry.
     pub(crate) async fn queue_expired_approvals(&self, expired: &[(Approval, RowHash)]) -> Result<()> {
         let Some(statements) = &self.statements else {
             return Ok(());
         };
-        // The clock is read for each page of a run, so the sequence numbers increase.
+        // The clock is read for each page, so that sequence numbers increase.
         let now = self.clock.now();
         let facts = (now.micros()..)
             .zip(expired)
@@ -281,7 +282,7 @@ impl Inner {
         PendingBatch { shard, facts }.write_batch(&statements.objects).await
     }
 
-    /// Makes facts pending again that were set aside, and returns their number.
+    /// Makes changes that were set aside pending again, and returns their number.
     pub(crate) async fn requeue_quarantined_changes(&self) -> Result<usize> {
         match &self.statements {
             Some(statements) => purser_log::requeue_quarantined(&statements.objects, self.clock.now()).await,
@@ -290,7 +291,7 @@ impl Inner {
     }
 }
 
-/// Returns the fact to state for an approval decision.
+/// Returns the pending change for an approval decision.
 pub(crate) fn pending_approval_decision(decided: &DecidedApproval) -> PendingChange {
     PendingChange {
         sequence: decided.sequence.to_string(),
@@ -301,10 +302,9 @@ pub(crate) fn pending_approval_decision(decided: &DecidedApproval) -> PendingCha
     }
 }
 
-/// Returns the fact to state for a change of the decision history. A decision or withdrawal is stated when it is made.
-/// A payment is stated when it is confirmed, when its transaction moves to a different block, when its confirmation is
-/// reverted, and when its amount is released. No function makes other changes to a confirmed payment, so other changes
-/// are not stated.
+/// Returns the pending change for a change of the decision history. A decision or withdrawal gets a statement when it
+/// is made. A payment gets a statement when it is confirmed, when its transaction moves to another block, when its
+/// confirmation is reverted, and when its amount is released. No function makes other changes to a confirmed payment.
 pub(crate) fn pending_change(change: &HistoryChange) -> Option<PendingChange> {
     let fact = match (&change.old, &change.new) {
         (None, LoggedDecision::Allowed(settlement)) => StatedChange::Allowed(settlement.id()),

@@ -1,4 +1,5 @@
-//! Publishes events without a write, every minute: approvals that expire, and delayed catalog changes that take effect.
+//! Publishes, every minute, the events that no write causes: approvals that expire, and delayed catalog changes that
+//! take effect.
 
 use crate::{Inner, bus::PublishResult};
 use purser_domain::{Approval, Error, Result, Timestamp};
@@ -12,10 +13,10 @@ const AT_ONCE: u32 = 50;
 const LAST: Duration = Duration::from_secs(10);
 
 impl Inner {
-    /// Publishes the events of due reminders, oldest first, until all are read or the time is over. An unreadable row
+    /// Publishes the events of due reminders, oldest first, until none is left or the time is over. An unreadable row
     /// is skipped and keeps its reminder, and the run fails after it has processed the other rows.
     pub(crate) async fn publish_due_reminders(&self, time_left: Duration) -> Result<()> {
-        // A failure to verify payees does not stop the reminders.
+        // If payees can't be verified, the reminders are still processed.
         let attested = self.verify_payees_on_first_run().await;
         let now = self.clock.now();
         let began = Instant::now();
@@ -46,8 +47,8 @@ impl Inner {
         }
     }
 
-    /// Returns the events that a reminder's row has now. An expired approval is added to `expired`. A row that was
-    /// removed, used or withdrawn has no event.
+    /// Returns the events that follow from a reminder's row now. An expired approval is added to `expired`. A row that
+    /// was removed, used or withdrawn has no events.
     async fn due_change_events(
         &self,
         reminder: Reminder,
@@ -77,7 +78,7 @@ impl Inner {
         for fact in facts {
             match fact.into_event(&self.source, &owners) {
                 Ok(event) => events.push(event),
-                // The agent has no owner. Its unreadable record was reported before.
+                // The owner is unknown, because the agent's record is unreadable. This was reported before.
                 Err(error) => tracing::error!(cause = %error, "expiry.untold"),
             }
         }

@@ -1,5 +1,5 @@
-//! Limits the costs of a payment after authorization: its decision history and its statements. infra/sam/costs.py reads
-//! these limits.
+//! Limits the costs of a payment after authorization: its decision history and its statements. `infra/sam/costs.py`
+//! reads these limits.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -16,7 +16,7 @@ use purser_testkit::Units;
 use stating::Stating;
 use std::path::{Path, PathBuf};
 
-/// Each fleet has a limit for write units per payment. Read units and the writes per item are limited, too.
+/// Each fleet has a limit on write units per payment. Read units and the writes per item are limited, too.
 #[tokio::test]
 async fn aggregating_payments_stays_within_capacity_limits() {
     for fleet in &FLEETS {
@@ -28,21 +28,22 @@ async fn aggregating_payments_stays_within_capacity_limits() {
         assert!(folded.write <= fleet.limit, "{words}");
         // Each item with sums is written once per batch.
         assert!(folded.hottest <= 1, "{words}");
-        // Each agent's owner and each item with sums are read once per batch, and the sums per agent twice.
+        // The owner of each agent and each item with sums are read once per batch, and the sums per agent are read
+        // twice.
         assert!(folded.read <= fleet.read_limit, "{words}");
     }
 }
 
-/// The capacity units of a payment that shares no batch with another payment, in tenths. The authorization and the
-/// confirmation are two batches.
+/// The capacity units for the decision history of a payment that shares no batch with other payments, in tenths. The
+/// authorization and the confirmation are in two batches.
 const HISTORY: Units = Units { read: 80, write: 70 };
 /// The capacity units for the payment's two statements, in tenths.
 const STATEMENTS: Units = Units { read: 30, write: 0 };
-/// The capacity units of the comparison with the rows and the history entry a day later, in tenths.
+/// The capacity units of the daily check for a payment, in tenths.
 const DAILY_CHECK: Units = Units { read: 45, write: 0 };
-/// The database calls of this comparison.
+/// The number of database calls of the daily check for a payment.
 const CHECK_CALLS: usize = 5;
-/// Signatures by the statements' key: one for each statement.
+/// The number of signatures by the statements' key, one for each statement.
 const SIGNATURES: usize = 2;
 /// The number of objects that the log writes in a minute with statements.
 const OBJECTS_OF_A_MINUTE: usize = 10;
@@ -63,7 +64,7 @@ async fn the_cost_of_a_single_payment_is_counted_exactly() {
     };
     let units = || Units::sum(&stating.database.calls().take());
     let files = || contents(&folder.join("log"));
-    // The first payment reads data that later payments find in memory.
+    // The first payment reads data that is then cached for later payments.
     let first = stating.pay(10, "first").await.unwrap();
     stating.confirm(first, 1).await;
     stating.state(&events).await;
@@ -92,8 +93,8 @@ async fn the_cost_of_a_single_payment_is_counted_exactly() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Under load, the stream batches are signed in parallel. The run that appends their statements signs nothing, and
-/// reads from the tables only whether each payment is still confirmed.
+/// Under load, stream batches are signed early and in parallel. The run that appends the statements signs nothing, and
+/// only reads whether each payment is still confirmed.
 #[tokio::test]
 async fn appending_early_signed_batches_signs_and_evaluates_nothing() {
     const PAYMENTS: u8 = 20;

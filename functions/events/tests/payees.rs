@@ -1,5 +1,4 @@
-//! Tests from which time a payee may be paid, as `events` computes the time from the catalog's rows, whoever wrote the
-//! rows.
+//! Tests from when a payee may be paid. `events` computes this time from the catalog's rows, whoever wrote the rows.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -63,7 +62,7 @@ impl World {
         }
     }
 
-    /// Starts a world like [`World::start`] and runs the function once with an empty catalog.
+    /// Starts a world like [`World::start`], and runs the function once while the catalog is empty.
     async fn begun() -> Self {
         let world = Self::start().await;
         world.call(json!({})).await;
@@ -78,7 +77,7 @@ impl World {
         self.clock.store(at(secs).micros(), SeqCst);
     }
 
-    /// Writes the service's row, passes the stream's records to the function, and returns the records.
+    /// Writes the service's row, and passes the stream's records to the function. Returns the records.
     async fn write(&self, service: &Service) -> Vec<Value> {
         let put = self.emulator.catalog();
         put.put_service(service, &sample::audit()).await.unwrap();
@@ -105,7 +104,7 @@ fn shop(n: u128) -> Service {
     service
 }
 
-/// Returns the next version of the service, after this change of its first operation.
+/// Returns the next version of the service, with this change of its first operation.
 fn edited(service: &Service, change: impl FnOnce(&mut Operation)) -> Service {
     let mut service = service.clone();
     service.version += 1;
@@ -131,7 +130,7 @@ fn will_pay(byte: u8, from: Timestamp) -> impl Fn(&mut Operation) {
     }
 }
 
-/// Repeated and reordered stream records do not change the time.
+/// Repeated and reordered stream records do not change when the payee may be paid.
 #[tokio::test]
 async fn a_payee_change_without_delay_still_waits_for_one_day() {
     let world = World::begun().await;
@@ -198,7 +197,7 @@ async fn a_removed_payee_waits_again_when_it_returns() {
     assert_eq!(world.age(&added, 5).await, PayeeAge::Young(at(5 + DAY)));
 }
 
-/// A delayed payee waits until the time in the catalog, unless that time is sooner than the delay allows.
+/// A delayed payee waits until the time in the catalog, unless this time is earlier than the delay allows.
 #[tokio::test]
 async fn an_accepted_payee_waits_for_one_hour() {
     let world = World::begun().await;
@@ -214,20 +213,20 @@ async fn an_accepted_payee_waits_for_one_hour() {
     let accepted = edited(&waits, |operation| *operation = operation.at_time(at(DAY)));
     world.write(&accepted).await;
     assert_eq!(world.age(&accepted, 100).await, PayeeAge::Young(at(100 + HOUR)));
-    // A time in the catalog that is sooner than the delay allows has no effect.
+    // If the time in the catalog is earlier than the delay allows, it has no effect.
     world.set_clock(200);
     let hurried = edited(&accepted, will_pay(0xe2, at(201)));
     world.write(&hurried).await;
     assert_eq!(world.age(&hurried, 201).await, PayeeAge::Young(at(200 + DAY)));
 }
 
-/// A reopened service's new payee is delayed, even if the row was deleted and written again.
+/// When a service opens again, a new payee is delayed, even if the row was deleted and written again.
 #[tokio::test]
 async fn a_reopened_service_is_treated_as_changed() {
     let world = World::begun().await;
     let first = shop(1);
     world.write(&first).await;
-    // The updated row says that the service was not open.
+    // The updated row claims that the service was never open.
     let mut closed = edited(&first, |_| {});
     closed.curated = false;
     world.write(&closed).await;
@@ -248,7 +247,7 @@ async fn a_reopened_service_is_treated_as_changed() {
     assert_eq!(world.age(&again, 7).await, PayeeAge::Young(at(7 + DAY)));
 }
 
-/// The delay applies even after the other services have removed the call. A service with the same payee is not delayed.
+/// The delay applies even after the other services removed the endpoint. A service with the same payee is not delayed.
 #[tokio::test]
 async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     let world = World::begun().await;
@@ -270,7 +269,7 @@ async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     let other = rival(3, 0xe1);
     world.write(&other).await;
     assert_eq!(world.age(&other, 0).await, PayeeAge::Young(at(DAY)));
-    // Every service that lists the call removes it, and its row shows no trace of the call.
+    // Every service with the endpoint removes it, so no catalog row contains the endpoint.
     for service in [&first, &same_payee, &other] {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
@@ -285,7 +284,7 @@ async fn a_new_service_with_an_endpoint_of_another_service_waits() {
     assert_eq!(world.age(&unrelated, 2 * DAY).await, PayeeAge::Old);
 }
 
-/// After the first run, an operator can request the verification of the whole catalog, with or without the delays.
+/// After the first run, an operator can request that all payees are verified, with or without the delays.
 #[tokio::test]
 async fn only_the_first_run_verifies_existing_payees_immediately() {
     let world = World::start().await;
@@ -310,7 +309,7 @@ async fn only_the_first_run_verifies_existing_payees_immediately() {
     assert_eq!(world.age(&first, 0).await, PayeeAge::Old);
     assert_eq!(world.age(&drafted, 0).await, PayeeAge::Unattested);
 
-    // The stream records of this update are lost.
+    // The records of this update are lost.
     let changed = edited(&first, pays(0xe1));
     world
         .emulator
@@ -329,7 +328,7 @@ async fn only_the_first_run_verifies_existing_payees_immediately() {
     assert!(unknown.is_err());
 }
 
-/// A compromised `internal` removes a call, waits, and lists the call in a service that no agent has enabled.
+/// A compromised `internal` removes an endpoint, waits, and adds it to a service that no agent has enabled.
 #[tokio::test]
 async fn a_removed_endpoint_that_another_service_lists_waits() {
     let world = World::begun().await;
@@ -341,7 +340,7 @@ async fn a_removed_endpoint_that_another_service_lists_waits() {
         let mut empty = edited(service, |_| {});
         empty.operations.clear();
         world.write(&empty).await;
-        // The row is deleted, too.
+        // The service's row is deleted, too.
         let key = AttributeValue::S(format!("SVC#{}", service.id));
         let delete = world.emulator.client.delete_item().table_name(CATALOG).key("pk", key);
         delete.send().await.unwrap();
@@ -358,10 +357,10 @@ async fn a_removed_endpoint_that_another_service_lists_waits() {
     pays(0xe1)(&mut other.operations[0]);
     world.write(&other).await;
     assert_eq!(world.age(&other, 30 * DAY).await, PayeeAge::Young(at(31 * DAY)));
-    // The verified time raises the alarm for a service that opens.
+    // When a service opens, the time from which its payee may be paid raises the alarm.
     let attested = world.usage.read_verified_service(other.id).await.unwrap().unwrap();
     assert_eq!(attested.changes_since(None).count(), 1);
-    // A call may move to a different service together with its payee.
+    // An endpoint may move to another service together with its payee.
     let moved = with_call_of(2, &second);
     world.write(&moved).await;
     assert_eq!(world.age(&moved, 30 * DAY).await, PayeeAge::Old);
@@ -388,7 +387,7 @@ async fn a_batch_reads_each_verified_service_once() {
     let one = reads(1..2).await;
     assert_eq!(one, 4, "a query for each partition");
     assert_eq!(reads(2..12).await, one);
-    // A service that opens is also compared with services that were verified earlier in the same batch.
+    // A service that opens is also compared with the services that were verified earlier in the batch.
     let rivals = [20, 21].map(|n| {
         let mut rival = shop(n);
         rival.operations[0].endpoint = Endpoint::parse("https://rivals.example/pay").unwrap();

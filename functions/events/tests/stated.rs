@@ -1,4 +1,5 @@
-//! Tests the function's statements in the log and the archive: which keys verify them, and that they contain no names.
+//! Tests the statements in the log and in the archive: which keys verify the statements, and that no statement contains
+//! names.
 
 #![expect(
     clippy::indexing_slicing,
@@ -24,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::PathBuf;
 
-/// A folder that is removed on drop.
+/// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -102,8 +103,8 @@ fn archived(folder: &Folder) -> Vec<Value> {
         .collect()
 }
 
-/// A KMS key replaces the key from the secret, and a second KMS key replaces the first. Each statement verifies with
-/// the key that signed it.
+/// A KMS key replaces the key that was derived from the secret, and then a second KMS key replaces the first. Each
+/// statement verifies with the key that signed it.
 #[tokio::test]
 async fn statements_verify_after_their_key_was_replaced() {
     let folder = Folder::new();
@@ -118,7 +119,7 @@ async fn statements_verify_after_their_key_was_replaced() {
         let trust = folder.trust();
         let kids = trust["jwks"]["keys"].as_array().unwrap().iter();
         let kids: Vec<String> = kids.map(|key| key["kid"].as_str().unwrap().to_owned()).collect();
-        // The current key is first, and all earlier keys stay.
+        // The current key comes first, and all earlier keys stay.
         assert_eq!(kids.len(), usize::from(number));
         let earlier: BTreeSet<&String> = kids[1..].iter().collect();
         assert_eq!(earlier, known.iter().collect());
@@ -132,13 +133,13 @@ async fn statements_verify_after_their_key_was_replaced() {
     for key in trust.keys.keys() {
         assert_eq!(serde_json::to_value(key).unwrap()["alg"], "ES256");
     }
-    // The function requests only signatures of digests from KMS.
+    // The function sends only digests to KMS for signing.
     for (operation, request) in stating.kms.asked() {
         assert!(operation == "GetPublicKey" || (operation == "Sign" && request["MessageType"] == "DIGEST"));
     }
 }
 
-/// The trust document keeps the log's earlier keys, so saved proofs verify. The new key signs the checkpoint
+/// The trust document keeps the earlier keys of the log, so saved proofs still verify. The new key signs the checkpoint
 /// immediately.
 #[tokio::test]
 async fn inclusion_proofs_verify_after_the_log_keys_were_replaced() {
@@ -193,7 +194,7 @@ async fn a_statement_log_keeps_its_first_origin() {
     assert_eq!(checkpoint.lines().next(), Some(ORIGIN));
 }
 
-/// While KMS fails, facts stay pending and none is lost.
+/// While KMS fails, changes stay pending, and no change is lost.
 #[tokio::test]
 async fn statements_stay_pending_while_kms_fails() {
     let folder = Folder::new();
@@ -211,8 +212,8 @@ async fn statements_stay_pending_while_kms_fails() {
     assert_eq!(archived(&folder).len(), 1);
 }
 
-/// A payment with a reverted confirmation keeps its receipt, and the reversal's statement names the receipt. A payment
-/// that is confirmed again has both receipts, and an expired payment has a statement of its release.
+/// After its confirmation is reverted, a payment keeps its receipt, and the reversal's statement names the receipt. A
+/// payment that is confirmed again has two receipts. An expired payment has a statement of its release.
 #[tokio::test]
 async fn reversal_and_release_statements_name_the_receipt_they_change() {
     let folder = Folder::new();
@@ -280,8 +281,8 @@ async fn reversal_and_release_statements_name_the_receipt_they_change() {
     }
 }
 
-/// A check that can't read the tables fails, and another run repeats the check after two minutes. A second check at the
-/// same time compares nothing twice.
+/// A check that can't read the tables fails, and another run repeats it after two minutes. Two concurrent checks
+/// compare no statement twice.
 #[tokio::test]
 async fn a_check_that_failed_is_repeated() {
     let folder = Folder::new();
@@ -294,7 +295,7 @@ async fn a_check_that_failed_is_repeated() {
     stating.rewrite_amount(id).await;
     let lines = rewrites::Lines::start();
     let run = async |job: &str| events.handle_event(&json!({"job": job}), TIME).await;
-    // Few statements are due, so one run is enough.
+    // Few statements are due, so one run checks all of them.
     run("check").await.unwrap();
     stating
         .database
@@ -314,7 +315,7 @@ async fn a_check_that_failed_is_repeated() {
     run("unknown").await.unwrap_err();
 }
 
-/// A withdrawal has a statement that names no policy decision, and its payment has the receipt.
+/// The statement of a withdrawal names no policy decision, and the payment of a withdrawal has a receipt.
 #[tokio::test]
 async fn withdrawals_have_signed_statements() {
     let folder = Folder::new();
@@ -361,7 +362,7 @@ impl Stating {
         row.send().await.unwrap();
     }
 
-    /// Makes the first day's changes pending that have no statement in the log.
+    /// Makes changes of the first day pending again if the log has no statement about them.
     async fn find_missing(&self, folder: &Folder) -> MissingStatements {
         let (agent, day) = (sample::agent_id(1), Day::containing(sample::start()));
         let (decisions, unreadable) = self.emulator.ledger().read_decisions_of_day(agent, day).await.unwrap();
@@ -377,8 +378,8 @@ impl Stating {
     }
 }
 
-/// Changes that the streams lost become pending again once. A release does not, because the record does not have its
-/// time. Changes that are stated, pending, set aside or recent stay unchanged.
+/// Changes that the streams lost become pending again once, except releases, because no record has the time of a
+/// release. Changes that have a statement, are pending, are set aside or are recent stay unchanged.
 #[tokio::test]
 async fn missing_statements_become_pending_again_once() {
     let folder = Folder::new();
@@ -408,8 +409,8 @@ async fn missing_statements_become_pending_again_once() {
     stating.sleep();
     stating.sleep();
 
-    // The pending changes are the payments with their receipt or reversal, the block, the withdrawal and the purchase
-    // before it.
+    // The pending changes are the payments with their receipts or reversals, the block, the withdrawal, and the
+    // purchase before it.
     let missing = stating.find_missing(&folder).await;
     let time = reason("the record does not have the time of the release");
     assert_eq!(missing.pending, 8);
@@ -440,8 +441,8 @@ async fn missing_statements_become_pending_again_once() {
     }
 }
 
-/// The owner's decisions on approval requests and the expiries have statements that name the decision that required the
-/// approval. An expiry is stated once, even if a sweep stops between storing the expiry and deleting the reminder.
+/// The owner's approval decisions, and expiries, have statements that name the decision that required the approval. An
+/// expiry has one statement, even if the sweep stops between storing the expiry and deleting the reminder.
 #[tokio::test]
 async fn approval_decisions_and_expiries_have_signed_statements() {
     let folder = Folder::new();
@@ -467,7 +468,7 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
     let (of, at) = (ReminderKind::Expiry(unanswered.id), unanswered.expires_at);
     let reminder = Reminder { of, at };
     usage.store_reminder(reminder).await.unwrap();
-    // Sweeps stop after they stored the expiry and before they delete the reminder.
+    // The sweep stops after it stored the expiry and before it deletes the reminder.
     stating.database.follow(|step| match step.call.split(' ').next() {
         Some("DeleteItem") => Fate::Answer(400, json!({"__type": "ValidationException"})),
         _ => Fate::PassOn,
@@ -481,7 +482,7 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
     assert_eq!(expired.len(), 2, "both sweeps stored the expiries");
     for _ in 0..2 {
         stating.state(&events).await;
-        // A sweep stopped again after the expiry was stated.
+        // The sweep stops again after the statement about the expiry was made.
         usage.store_reminder(reminder).await.unwrap();
         events.publish_due_events(TIME).await.unwrap();
     }
@@ -534,7 +535,7 @@ async fn approval_decisions_and_expiries_have_signed_statements() {
     }
 }
 
-/// The log and the archive outlive an agent's rows, so neither may contain the agent's names.
+/// The log and the archive outlive an agent's rows, so neither may contain names of the agent.
 #[tokio::test]
 async fn the_archive_equals_the_log_and_neither_contains_names() {
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Tests that anomaly brakes freeze an agent after an unusually busy hour, once per hour, in whatever order the records
-//! arrive.
+//! Tests that an `anomaly_brake` rule freezes an agent after an unusually busy hour, once per hour, in whatever order
+//! the records arrive.
 
 use crate::world::{SHARD, World, agent, at, owner};
 use purser_domain::{
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 const HOUR: u32 = 3_600;
 
-/// Returns the agent with an anomaly brake that trips at `times` the busiest hour, and at no less than 50 units.
+/// Returns the agent with an `anomaly_brake` rule: at least 50 units, and more than `times` the busiest hour.
 fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     let rule = Rule {
         id: RuleId::from_uuid(Uuid::from_u128(1)),
@@ -30,7 +30,7 @@ fn braked(times: u32, version: u64, status: AgentStatus) -> Agent {
     }
 }
 
-/// Returns a midnight after every world's start.
+/// Returns a midnight that is after the start of every world.
 fn midnight() -> Timestamp {
     Day::containing(at(0)).days_later(20).start_time()
 }
@@ -84,7 +84,6 @@ impl World {
         }
     }
 
-    /// Returns the status and version of the agent's record.
     async fn now(&self) -> (AgentStatus, u64) {
         let agent = self
             .ledger
@@ -115,8 +114,8 @@ impl World {
 const FROZEN: AgentStatus = AgentStatus::Frozen;
 const ACTIVE: AgentStatus = AgentStatus::Active;
 
-/// The freeze updates the agent with an audit row, and the user is notified of the reason. After the user unfreezes the
-/// agent, the agent can spend as much as in any other hour before it is frozen again.
+/// The freeze updates the agent and writes an audit row, and the user is notified of the reason. After the user
+/// unfreezes the agent, the agent is frozen again only after it spends as much as in any other hour.
 #[tokio::test]
 async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     let world = World::with_brake(10).await;
@@ -173,7 +172,7 @@ async fn a_payment_burst_freezes_the_agent_once_per_hour() {
         let status = if version == 4 { ACTIVE } else { FROZEN };
         assert_eq!(world.now().await, (status, version));
     }
-    // A rebuild preserves the hours in which the brake froze the agent.
+    // A rebuild of the history keeps the hours in which the rule froze the agent.
     let (owner, agents, later) = (owner(), [braked(10, 4, ACTIVE)], burst.after(sample::secs(30 * HOUR)));
     let rebuilt = world
         .usage
@@ -183,8 +182,8 @@ async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     assert_eq!(world.now().await, (ACTIVE, 4));
     assert_eq!(world.freezes().await.len(), 1);
 
-    // The agent may spend as much as in any other hour and no more. The payments that froze the agent do not count in
-    // the next hour either.
+    // The agent may spend as much as in any other hour. The payments that caused the freeze do not count in the next
+    // hour.
     world.pays(&[(burst.after(sample::secs(3)), 10)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 5));
@@ -195,11 +194,11 @@ async fn a_payment_burst_freezes_the_agent_once_per_hour() {
     assert_eq!(world.now().await, (ACTIVE, 6));
 }
 
-/// A name, payments as pairs of time and amount, and the expected status.
+/// A name, the payments as pairs of time and amount, and the expected status.
 type Row<'a> = (&'static str, &'a [(Timestamp, u64)], AgentStatus);
 
-/// A burst counts whole across a full hour, also across midnight. The comparison uses exactly the fourteen days before
-/// the last hour, and the busiest hour per day.
+/// A burst around a full hour or around midnight counts as a whole. The hour is compared with exactly the fourteen days
+/// before it, and with each day's busiest hour.
 #[tokio::test]
 async fn an_hour_is_compared_with_the_hours_of_fourteen_days() {
     let after = |secs| midnight().after(sample::secs(secs));
@@ -240,7 +239,7 @@ async fn an_hour_is_compared_with_the_hours_of_fourteen_days() {
     }
 }
 
-/// A released payment counts neither in the checked hour nor in earlier hours.
+/// A released payment counts neither in the evaluated hour nor in earlier hours.
 #[tokio::test]
 async fn released_payments_do_not_count_for_an_automatic_freeze() {
     let world = World::with_brake(2).await;
@@ -251,15 +250,15 @@ async fn released_payments_do_not_count_for_an_automatic_freeze() {
     world.release(released).await;
     world.pays(&[(burst.after(sample::secs(1)), 20)]).await;
     world.pass_all().await;
-    // The first hour was checked when its payment was already released.
+    // The payment of the first hour was already released when the hour was evaluated.
     assert_eq!(world.now().await, (ACTIVE, 2));
     world.pays(&[(burst.after(sample::secs(2)), 30)]).await;
     world.pass_all().await;
     assert_eq!(world.now().await, (FROZEN, 3));
 }
 
-/// The brake does not change a freeze by a user and stores no hour for it. After the user unfreezes the agent, the
-/// brake is evaluated again.
+/// The rule does not change a user's own freeze, and stores no hour for such a freeze. After the user unfreezes the
+/// agent, the rule is evaluated again.
 #[tokio::test]
 async fn frozen_and_archived_agents_are_not_frozen_automatically() {
     for archived in [false, true] {
@@ -279,7 +278,7 @@ async fn frozen_and_archived_agents_are_not_frozen_automatically() {
     }
 }
 
-/// An agent without a brake is not frozen, and neither is an agent whose brake was removed since.
+/// An agent is not frozen if it has no such rule, or if the rule was removed in the meantime.
 #[tokio::test]
 async fn only_an_active_rule_freezes_an_agent_automatically() {
     let world = World::start().await;
@@ -306,8 +305,8 @@ async fn concurrent_stream_batches_freeze_an_agent_once() {
     assert_eq!(world.freezes().await.len(), 1);
 }
 
-/// Kills the call at the n-th moment and repeats the batch. The agent is frozen once and its hour is stored, so the
-/// user can unfreeze the agent.
+/// The test kills the call at each moment and repeats the batch. The agent is frozen once and its hour is stored, so
+/// the user can unfreeze the agent.
 #[tokio::test]
 async fn an_automatic_freeze_survives_a_kill_at_any_step() {
     let mut killed_at = 0;

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 const DAY: u32 = 86_400;
 
-/// Returns the word for an entry's state in these tests.
+/// Returns the word with which these tests describe an entry's state.
 fn letter(entry: &HistoryEntry) -> &'static str {
     match (entry.settlement_state(), entry.result) {
         (Some(SettlementState::Authorized), _) => "authorized",
@@ -34,8 +34,8 @@ fn letter(entry: &HistoryEntry) -> &'static str {
 }
 
 impl World {
-    /// Passes the remaining records to the function and checks the decision history. Returns the history's entries,
-    /// oldest first.
+    /// Passes the remaining records to the function, and checks the decision history. Returns the entries, oldest
+    /// first.
     async fn folded(&self) -> Vec<(u64, &'static str)> {
         for batch in self.records() {
             self.fold(SHARD, &batch).await.unwrap();
@@ -46,7 +46,7 @@ impl World {
     }
 }
 
-/// Entries have the order of the decisions, whenever the states of their payments changed.
+/// Entries are sorted by the time of the decision, even if the payments' states changed in another order.
 #[tokio::test]
 async fn history_entries_are_ordered_by_time_with_their_current_state() {
     let world = World::start().await;
@@ -86,7 +86,7 @@ async fn history_entries_are_ordered_by_time_with_their_current_state() {
     };
     assert_eq!((*tx_hash, *settled_at), (sample::tx_hash(1), at(DAY)));
     assert_eq!(confirmed.settlement_id(), Some(first));
-    // All amounts count on the day of the decisions.
+    // All amounts count on the days of the decisions.
     let days = world.days().await;
     assert_eq!(days.keys().copied().collect::<Vec<_>>(), [Day::containing(at(0))]);
     let sums = days[&Day::containing(at(0))].total;
@@ -100,7 +100,7 @@ async fn history_entries_are_ordered_by_time_with_their_current_state() {
 #[tokio::test]
 async fn a_payment_counts_on_the_day_of_its_decision() {
     let world = World::start().await;
-    // Two payments at most one second from a midnight.
+    // The two payments are at most a second from midnight.
     let midnight = Day::containing(at(0)).days_later(1).start_time();
     let before = world.paid_at(10, "before", midnight.before(sample::secs(1))).await;
     let after = world.paid_at(20, "after", midnight).await;
@@ -114,7 +114,7 @@ async fn a_payment_counts_on_the_day_of_its_decision() {
     assert_eq!(sums.map(|sums| sums.released.units()), [0, 20]);
 }
 
-/// Rejections, escalations and reverted confirmations are also in a separate list.
+/// Rejected decisions, escalations and reverted confirmations are also in a separate list.
 #[tokio::test]
 async fn denials_are_in_both_parts_of_the_history() {
     let world = World::start().await;
@@ -137,8 +137,8 @@ async fn denials_are_in_both_parts_of_the_history() {
 }
 
 impl World {
-    /// Aggregates `count` payments of the agent, one per second, which are copies of one payment. Returns that
-    /// payment's change.
+    /// Aggregates `count` payments of the agent, one per second, which are copies of one payment. Returns the change
+    /// that authorized the copied payment.
     async fn many(&self, count: u32) -> HistoryChange {
         self.paid(10, "copied").await;
         let batches = self.records();
@@ -152,7 +152,7 @@ impl World {
     }
 }
 
-/// If an owner's sums can't be read, the batch and the other owners' sums are still processed.
+/// If an owner's sums are unreadable, the batch and the sums of other owners are still processed.
 #[tokio::test]
 async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
     let world = World::start().await;
@@ -191,7 +191,7 @@ async fn unreadable_sums_of_one_owner_do_not_block_other_owners() {
             .iter()
             .any(|entry| entry.at == at(7))
     );
-    // The function reports the row, and the shard's next batches are processed.
+    // The function reports the row, and continues with the shard's next batches.
     world.paid(10, "after").await;
     for batch in world.records() {
         assert!(world.fold(SHARD, &batch).await.is_some());
@@ -214,7 +214,7 @@ fn copy(change: &HistoryChange, agent: AgentId, n: u32) -> HistoryChange {
     copy
 }
 
-/// A filtered page reads at most 160 entries, so an empty page may still have a next page.
+/// A filtered page reads at most 160 entries, so a page may be empty although more pages follow.
 #[tokio::test]
 async fn history_pages_contain_every_matching_entry_once_in_order() {
     let world = World::start().await;
@@ -259,7 +259,7 @@ async fn history_pages_contain_every_matching_entry_once_in_order() {
         pages.contains(&0) || pages.iter().filter(|found| **found < 4).count() > 1,
         "{pages:?}"
     );
-    // The history of a different owner is separate.
+    // Each owner has a separate history.
     let other = UserId::derive("https://issuer.example", "bob");
     let slice = PageRequest { before: None, limit: 4 };
     let page = world
@@ -331,7 +331,7 @@ async fn replayed_stream_records_are_aggregated_once() {
     let batches = world.records();
     for batch in &batches {
         world.call(json!({"Records": batch})).await.unwrap();
-        // Single records, then groups of three from the middle, then doubled records, then the whole batch.
+        // The records are repeated as single records, in groups of three, doubled, and as the whole batch.
         for record in batch {
             world.fold(SHARD, std::slice::from_ref(record)).await.unwrap();
         }
@@ -357,7 +357,7 @@ async fn replayed_stream_records_are_aggregated_once() {
     );
 }
 
-/// The records of a batch arrive in any order, singly or together, and either table's stream may come first.
+/// The records of a batch can arrive in any order, singly or together, and the stream of either table can come first.
 #[tokio::test]
 async fn batches_of_different_shards_can_arrive_in_any_order() {
     for ledger_first in [false, true] {
@@ -397,11 +397,11 @@ async fn an_empty_stream_window_writes_nothing() {
 }
 
 impl World {
-    /// Passes a batch to the function as a shard that is split at this record. The response for the parent shard is
-    /// lost, so Lambda delivers the parent shard again after the child shards have begun.
+    /// Passes a batch to the function as if its shard were split at this record. The response for the parent shard is
+    /// lost, so Lambda delivers the parent shard again after the child shards have started.
     async fn fold_split(&self, batch: &[Value], split: usize) {
         let (parent, after) = batch.split_at(split);
-        // All rows with the same partition key are in one shard.
+        // All rows with the same partition key belong to the same shard.
         let mut children: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
         for record in after {
             let pk = record["dynamodb"]["NewImage"]["pk"]["S"].as_str().unwrap_or_default();
@@ -424,7 +424,7 @@ impl World {
     }
 }
 
-/// The parent shard is replayed after its child shards have started, wherever the shard was split.
+/// The parent shard is repeated after its child shards have started. The test splits the shard at every record.
 #[tokio::test]
 async fn records_of_split_shards_are_aggregated_once() {
     let world = World::start().await;
@@ -443,7 +443,7 @@ async fn records_of_split_shards_are_aggregated_once() {
     }
 }
 
-/// Aggregates the batches of both tables several times and concurrently, while the same batches are published.
+/// The batches of both tables are aggregated several times and concurrently, while the same batches are published.
 #[tokio::test]
 async fn concurrent_batches_are_aggregated_once() {
     let world = World::start().await;
@@ -463,12 +463,12 @@ async fn concurrent_batches_are_aggregated_once() {
     world.assert_told_and_folded().await;
 }
 
-/// Two shards have different agents of the same owner, and the sums of both agents are in the same items.
+/// Two shards have different agents of the same owner, so both shards write the same items with sums.
 #[tokio::test]
 async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
     let world = World::start().await;
     let change = world.many(0).await;
-    // The last digits of the agent ids are equal, so the sums of all agents are in one item.
+    // The agent ids have the same last digits, so one item contains the sums of all agents.
     let agents: BTreeSet<AgentId> = (0..8_u128).map(|n| sample::agent_id(1 + 16 * n)).collect();
     for id in agents.iter().skip(1) {
         let agent = Agent {
@@ -485,7 +485,7 @@ async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
             usage.add_history_changes(vec![copy], &owners).await.unwrap()
         })
     });
-    // The batches of one agent arrive one after the other.
+    // The batches of one agent arrive in order.
     let mut by_agent: BTreeMap<AgentId, Vec<_>> = BTreeMap::new();
     for (agent, call) in calls {
         by_agent.entry(agent).or_default().push(call);
@@ -506,7 +506,8 @@ async fn concurrent_batches_of_one_owner_are_all_in_the_sums() {
     assert_eq!(world.journal(HistoryPart::All).await.len(), 80);
 }
 
-/// A batch has the payments of 150 owners. Each call is killed after more of its writes, until all writes are done.
+/// A batch has payments of 150 owners. Each call is killed after more writes than the call before, until all writes are
+/// done.
 #[tokio::test]
 async fn a_killed_large_batch_is_aggregated_once() {
     let world = World::start().await;
@@ -559,8 +560,8 @@ async fn a_killed_large_batch_is_aggregated_once() {
 }
 
 impl World {
-    /// Asserts that the history has no gaps: if an agent's record has an entry, all earlier records of the agent in the
-    /// same table have entries.
+    /// Asserts that the history has no gaps: if a record of an agent has an entry, all earlier records of the agent in
+    /// the same table have entries.
     async fn assert_no_gaps(&self, batches: &[Vec<Value>]) {
         let rows = self.rows("J#").await;
         let prefix = format!("J#{}", owner());
@@ -591,7 +592,7 @@ impl World {
     }
 }
 
-/// Kills the function at the n-th moment of its calls, and delivers all records again.
+/// The test kills the function at each moment of its calls, and delivers all records again.
 #[tokio::test]
 async fn events_and_history_survive_a_kill_at_any_step() {
     let mut killed_at = 0;
@@ -612,7 +613,7 @@ async fn events_and_history_survive_a_kill_at_any_step() {
         }
         world.behave();
         world.assert_no_gaps(&batches).await;
-        // The repeated batches have other boundaries.
+        // The repeated batches have different boundaries.
         for batch in batches {
             for records in batch.chunks(batch.len().div_ceil(2).max(1)) {
                 let answer = world.pass(records).await.unwrap();
@@ -745,7 +746,6 @@ async fn decisions_before_a_transfer_stay_in_the_former_owners_history() {
     assert_eq!(sums(1).await, (30, 0, 0, 1));
 }
 
-/// A random step in the test below.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Authorize,
@@ -756,9 +756,9 @@ enum Step {
     Fold,
 }
 
-/// In random orders of payments, transfers and batches, some of them repeated, each decision is in exactly one history:
-/// the history of the agent's owner at the time of the decision. The entry shows the current state, and each owner's
-/// sums equal the sums of the owner's entries.
+/// In random orders of payments, transfers and batches, with repetitions, each decision is in exactly one history: the
+/// history of the agent's owner at the time of the decision. Each entry shows the current state, and each owner's sums
+/// equal the sums of the owner's entries.
 #[tokio::test]
 async fn every_decision_is_in_one_owners_history_after_any_transfers() {
     use Step::{Authorize, Block, Confirm, Fold, Release, Transfer};
@@ -798,7 +798,8 @@ async fn every_decision_is_in_one_owners_history_after_any_transfers() {
                     world.transfer(owner).await;
                 }
                 Fold => {
-                    // A shard's batch comes after all earlier batches, and may be repeated from any earlier batch on.
+                    // A shard's batch follows all earlier batches, and any earlier batch and its successors may be
+                    // repeated.
                     let first = draw.index(batches.len() + 1);
                     batches.extend(world.records());
                     for batch in &batches[first..] {
@@ -840,7 +841,8 @@ async fn every_decision_is_in_one_owners_history_after_any_transfers() {
     }
 }
 
-/// A batch whose oldest record is more than ten seconds old writes a row that is read for two minutes.
+/// If the oldest record of a batch is more than ten seconds old, the function writes how far the history is complete.
+/// This row is read for two minutes.
 #[tokio::test]
 async fn a_late_batch_reports_how_far_the_history_is_complete() {
     let world = World::start().await;
@@ -875,7 +877,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     let ttl = |row: &BTreeMap<String, AttributeValue>| row["ttl"].as_n().unwrap().clone();
     let expected = now.after(sample::secs(120)).secs().to_string();
     assert_eq!(rows.values().map(ttl).collect::<Vec<_>>(), [expected]);
-    // The delay is reported before the batch is aggregated, so it is also reported if the aggregation fails.
+    // The delay is reported before the batch is aggregated, so the delay is reported even if the aggregation fails.
     world.proxies[0].follow(|step| match step.moment {
         Moment::Arrived if step.call.starts_with("BatchGetItem") => {
             Fate::Answer(400, json!({"__type": "AccessDenied"}))
@@ -888,7 +890,7 @@ async fn a_late_batch_reports_how_far_the_history_is_complete() {
     assert_eq!(complete, Some(now.before(sample::secs(600))));
 }
 
-/// If an entry of the decision history can't be read, the list fails instead of leaving the entry out.
+/// If an entry is unreadable, the list fails, because a list without the entry would be incomplete.
 #[tokio::test]
 async fn an_unreadable_history_entry_fails_the_list() {
     let world = World::start().await;

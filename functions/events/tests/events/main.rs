@@ -1,4 +1,4 @@
-//! Tests that the table streams are published and aggregated exactly once, despite failures, repetitions and
+//! Tests that records of the table streams are published and aggregated exactly once, despite failures, repetitions and
 //! reordering.
 
 #![expect(

@@ -1,4 +1,4 @@
-//! Tests that each event is published under one id, and that sweeps publish events without a write.
+//! Tests that each event is published under one id, and that the sweep publishes events that no write causes.
 
 use crate::world::{FOLDED, SHARD, TIME, World, agent, at, owner};
 use aws_sdk_dynamodb::types::AttributeValue;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The same changes are also aggregated into the decision history.
+/// The changes are also aggregated into the decision history.
 #[tokio::test]
 async fn each_change_event_is_published_once_without_secrets() {
     let world = World::start().await;
@@ -24,7 +24,7 @@ async fn each_change_event_is_published_once_without_secrets() {
     world.assert_told_and_folded().await;
     assert!(world.told().iter().all(|event| event.owner() == Some(&owner())));
     let text = format!("{:?}", world.bus.taken());
-    // The digest of the sample's key, in Base64 and in hexadecimal, and texts that a user wrote for the agent.
+    // The digest of the sample's key in Base64 and in hexadecimal, and texts that a user wrote for the agent.
     for secret in ["CQkJCQkJ", "09090909", "no body of mine", "lab.example"] {
         assert!(!text.contains(secret), "{secret}");
     }
@@ -45,7 +45,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     for batch in &batches {
         world.fold(SHARD, batch).await.unwrap();
     }
-    // The last table's batches first, each batch doubled, then all records one by one.
+    // The batches of the last table come first, each batch is doubled, and then all records follow singly.
     for batch in batches.iter().rev() {
         let doubled: Vec<&Value> = batch.iter().chain(batch).collect();
         world.call(json!({"Records": doubled})).await.unwrap();
@@ -56,7 +56,7 @@ async fn repeated_batches_publish_the_same_event_ids() {
     world.assert_told_and_folded().await;
 }
 
-/// The bus is down, rejects three entries or loses its responses.
+/// The bus is unavailable, rejects three entries, or loses its responses.
 #[tokio::test]
 async fn all_events_are_published_after_bus_failures() {
     for fault in [Fault::Down, Fault::Refuses(3), Fault::LosesAnswers] {
@@ -89,7 +89,7 @@ async fn a_retry_starts_with_the_event_that_the_bus_rejected() {
     for batch in world.records() {
         world.fold(SHARD, &batch).await.unwrap();
         let mut rest = batch;
-        // Each call publishes two more entries and repeats no entry.
+        // Each call publishes two more entries, and repeats no entry.
         loop {
             let answer = world.call(json!({"Records": rest})).await.unwrap();
             let Some(first) = answer["batchItemFailures"][0]["itemIdentifier"].as_str() else {
@@ -104,7 +104,7 @@ async fn a_retry_starts_with_the_event_that_the_bus_rejected() {
     world.assert_told_and_folded().await;
 }
 
-/// While writes fail, no change is published or aggregated.
+/// While writes fail, changes are neither published nor aggregated.
 #[tokio::test]
 async fn a_database_failure_delays_events_and_history() {
     let world = World::start().await;
@@ -155,7 +155,7 @@ async fn an_unreadable_row_is_quarantined() {
     let agent = sample::agent_id(1);
     let (settlement, decision) = (format!("S#{agent} poison"), format!("A#{agent} poison"));
     assert_eq!(keys, ["", &settlement, &decision, "SVC#poison"].into());
-    // Deletes the unreadable rows, so that the ledger can be compared.
+    // The unreadable rows are deleted, so that the ledger can be compared.
     for (table, pk) in [(LEDGER, format!("S#{agent}")), (DECISIONS, format!("A#{agent}"))] {
         let delete = world.emulator.client.delete_item().table_name(table);
         delete
@@ -168,7 +168,8 @@ async fn an_unreadable_row_is_quarantined() {
     world.assert_told_and_folded().await;
 }
 
-/// A request that is rejected after its approval is withdrawn. A pending request that is rejected is only decided.
+/// When an unused approval is withdrawn, an event of its own is published. When a pending request is rejected, the
+/// event is that it was decided.
 #[tokio::test]
 async fn withdrawing_an_unused_approval_publishes_its_own_event() {
     let world = World::start().await;
@@ -208,7 +209,7 @@ async fn withdrawing_an_unused_approval_publishes_its_own_event() {
     );
 }
 
-/// The expiry is published only when no payment can be written under the approval any more.
+/// The expiry is published only when no payment can use the approval any more.
 #[tokio::test]
 async fn only_unused_approvals_publish_an_expiry_event() {
     let world = World::start().await;
@@ -229,7 +230,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
         told.filter(|event| event.kind() == EventKind::ApprovalExpired)
             .collect()
     };
-    // A payment may still be written when the approval expires, so the event is published 120 seconds later.
+    // A payment may still be written at the time of the expiry, so the event is published 120 seconds later.
     for (after, count) in [(0, 0), (119, 0), (120, 1), (121, 1)] {
         world.clock.store(end.after(sample::secs(after)).micros(), SeqCst);
         world
@@ -251,7 +252,7 @@ async fn only_unused_approvals_publish_an_expiry_event() {
     assert_eq!(world.bus.taken().len(), before, "it is looked at once");
 }
 
-/// There are more unreadable reminders (invalid keys and invalid approvals) than a page holds.
+/// There are more unreadable reminders (invalid keys, and invalid approvals) than fit on a page.
 #[tokio::test]
 async fn an_unreadable_reminder_does_not_block_other_reminders() {
     let world = World::start().await;
@@ -296,7 +297,7 @@ async fn an_unreadable_reminder_does_not_block_other_reminders() {
     }
 }
 
-/// The previous owner learns only that the ownership was transferred.
+/// The previous owner gets only the event that the ownership was transferred.
 #[tokio::test]
 async fn events_after_a_handover_reach_the_new_owner() {
     let world = World::start().await;
@@ -322,7 +323,7 @@ async fn events_after_a_handover_reach_the_new_owner() {
     assert!(!handed_over.contains(new_owner.as_str()));
 }
 
-/// A deployment-wide freeze has no owner, and the operator's reason is not published.
+/// A freeze of the deployment has no owner, and the operator's reason is not published.
 #[tokio::test]
 async fn freeze_events_reach_the_affected_owner() {
     let world = World::start().await;
@@ -343,7 +344,7 @@ async fn freeze_events_reach_the_affected_owner() {
             at: at(0),
             end_asked_by: None,
         };
-        // Writing the same freeze again publishes no new event.
+        // Writing the same freeze again publishes no event.
         let (by, stored) = (freeze.by.clone(), Some(freeze.clone()));
         for change in [
             FreezeChange::begin_freeze(None, freeze.clone()),
@@ -379,7 +380,7 @@ async fn freeze_events_reach_the_affected_owner() {
     assert!(!format!("{told:?}").contains("a reason of operators"));
 }
 
-/// A changed name publishes no event, and a service that is no longer curated publishes its closing.
+/// A changed name publishes no event. A service that is no longer curated publishes that it was closed.
 #[tokio::test]
 async fn catalog_updates_publish_openings_payees_and_prices() {
     let world = World::start().await;
@@ -449,7 +450,7 @@ fn delayed(slug: &str, n: u128, from: Timestamp) -> purser_domain::Service {
     service
 }
 
-/// A withdrawn change is not published, and a later update publishes no second event.
+/// A withdrawn change is not published, and a later update does not publish the event again.
 #[tokio::test]
 async fn delayed_changes_are_published_when_they_take_effect() {
     let world = World::start().await;
@@ -457,7 +458,7 @@ async fn delayed_changes_are_published_when_they_take_effect() {
     let put = async |service: &purser_domain::Service| {
         catalog.put_service(service, &sample::audit()).await.unwrap();
     };
-    // The stream's records have this machine's time.
+    // The records in the stream have the time of this machine.
     let now = Clock::system().now();
     let from = now.after(sample::secs(3_600));
     let next_of = |service: &purser_domain::Service| purser_domain::Service {
@@ -520,9 +521,9 @@ async fn delayed_changes_are_published_when_they_take_effect() {
     }
 }
 
-/// `events/history/ledger-stream.json` is a batch as a mapping of `history` passes it, for tools that call the built
-/// function. The batch's agent is in no ledger, so a separately running function reports it as unreadable. In this test
-/// the agent's owner is known.
+/// `events/history/ledger-stream.json` is a batch as the event source mapping of `history` sends it. Tools call the
+/// built function with this file. The batch's agent is in no ledger, so a real deployment would report the agent as
+/// unreadable. In this test, the agent has a known owner.
 #[tokio::test]
 async fn a_recorded_stream_batch_publishes_the_recorded_events() {
     let recorded = include_str!("../../../../events/history/ledger-stream.json");

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 const HOUR: u32 = 3_600;
 
-/// Returns a time at which all changes by [`World::live`] are older than a day.
+/// Returns a time at which all changes by [`World::live`] are more than a day old.
 fn later() -> Timestamp {
     at(26 * HOUR)
 }
 
-/// The part of a decision history that its owner can read: entries, sums per day and sums per agent.
+/// What an owner can read of the decision history: entries, sums per day, and sums per agent.
 type Seen = (
     [Vec<HistoryEntry>; 2],
     BTreeMap<Day, DaySums>,
@@ -55,7 +55,7 @@ impl World {
             .await
     }
 
-    /// Deletes the sums that `is_lost` selects by their index.
+    /// Deletes the sums whose index `is_lost` selects.
     async fn lose_sums(&self, is_lost: impl Fn(usize) -> bool) {
         let rows = self.rows("O#").await.into_keys().enumerate();
         for (_, key) in rows.filter(|(index, _)| is_lost(*index)) {
@@ -63,8 +63,8 @@ impl World {
         }
     }
 
-    /// Deletes the entries that `is_lost` selects by their index, and every second copy among the rejections, because
-    /// an aggregation that is killed between the two writes leaves the copy missing. Returns the number of deleted
+    /// Deletes the entries whose index `is_lost` selects. Also deletes every second copy in the list of rejections,
+    /// because an aggregation that is killed between the two writes leaves no copy. Returns the number of deleted
     /// entries.
     async fn lose_entries(&self, is_lost: impl Fn(usize) -> bool) -> u64 {
         let rows = self.rows("J#").await;
@@ -94,7 +94,7 @@ impl World {
     }
 }
 
-/// The rows select which entries and sums are lost: every third entry, every second entry, all sums, or everything.
+/// The rows say which entries and sums are lost: every third entry, every second entry, all sums, or everything.
 #[tokio::test]
 async fn a_rebuild_restores_lost_history_entries_and_sums() {
     for (entries, sums) in [(3, 100), (2, 2), (100, 1), (1, 1)] {
@@ -122,7 +122,7 @@ async fn a_rebuild_restores_lost_history_entries_and_sums() {
     }
 }
 
-/// Previous names and labels are replaced in every row of the decision history, and no amount changes.
+/// All rows of the decision history get the current names and labels, and no amount changes.
 #[tokio::test]
 async fn a_rebuild_replaces_former_agent_names() {
     const FORMER: &str = "Ann's assistant";
@@ -167,7 +167,7 @@ async fn a_rebuild_replaces_former_agent_names() {
     world.assert_folded().await;
 }
 
-/// The expiry time of an entry depends only on the time of the decision, however often the entry is written.
+/// When an entry expires depends only on the time of the decision, even if the entry is written several times.
 #[tokio::test]
 async fn history_entries_expire_a_fixed_time_after_their_decision() {
     let world = World::start().await;
@@ -194,7 +194,7 @@ async fn history_entries_expire_a_fixed_time_after_their_decision() {
     }
 }
 
-/// An entry has an outdated state because the records of later changes were lost.
+/// An entry has an outdated state because records of later changes were lost.
 #[tokio::test]
 async fn a_rebuild_updates_outdated_history_entries() {
     let world = World::start().await;
@@ -223,7 +223,7 @@ async fn a_rebuild_updates_outdated_history_entries() {
     world.assert_folded().await;
 }
 
-/// The streams still have the records of the last day and will deliver them.
+/// The streams still have the last day's records and will deliver them.
 #[tokio::test]
 async fn a_rebuild_does_not_change_the_last_day() {
     let world = World::start().await;
@@ -240,7 +240,7 @@ async fn a_rebuild_does_not_change_the_last_day() {
     assert_eq!(world.rows("J#").await, BTreeMap::new());
     world.fold_all(&batches).await;
     world.assert_folded().await;
-    // The rebuild leaves 25 hours to the streams, one hour more than a day.
+    // The rebuild leaves the last 25 hours to the streams, one hour more than a day.
     world.lose_entries(|_| true).await;
     assert_eq!(world.rebuild(at(25 * HOUR - 1)).await.entries, 0);
     let rebuilt = world.rebuild(at(25 * HOUR + 100)).await;
@@ -254,8 +254,8 @@ async fn a_rebuild_does_not_change_the_last_day() {
     world.assert_folded().await;
 }
 
-/// The old payments were aggregated and some of their entries lost. The records of newer payments arrive while the
-/// rebuild runs.
+/// The old payments were aggregated, and some of their entries were lost. Records of newer payments arrive during the
+/// rebuild.
 #[tokio::test]
 async fn a_rebuild_can_run_while_records_are_aggregated() {
     for delay in [0, 4, 16, 64] {
@@ -265,7 +265,7 @@ async fn a_rebuild_can_run_while_records_are_aggregated() {
         let lost = world.lose_entries(|index| index % 2 == 0).await;
         world.lose_sums(|index| index % 2 == delay % 2).await;
         assert!(lost > 3);
-        // These payments are on the same day, and less than a day old at the time of the rebuild.
+        // These payments were made on the same day, and less than a day before the rebuild.
         let now = at(43 * HOUR);
         let old = world.paid_at(60, "young and confirmed", at(20 * HOUR)).await;
         world.confirm(old, 7, at(20 * HOUR)).await;
@@ -291,7 +291,7 @@ async fn a_rebuild_can_run_while_records_are_aggregated() {
     }
 }
 
-/// Two operators may run a rebuild at the same time, or one operator twice.
+/// Two operators, or the same operator twice, may start a rebuild at the same time.
 #[tokio::test]
 async fn concurrent_rebuilds_have_the_same_result() {
     let world = World::start().await;
@@ -303,7 +303,7 @@ async fn concurrent_rebuilds_have_the_same_result() {
     world.assert_folded().await;
 }
 
-/// The rebuild is killed at the n-th moment of its calls, and runs again.
+/// The test kills the rebuild at each moment of its calls, and repeats it.
 #[tokio::test]
 async fn a_killed_rebuild_can_be_repeated() {
     let mut killed_at = 0;

@@ -1,5 +1,5 @@
-//! The functions `events` and `history`, a database with streams and an event bus, each behind a proxy, and the stores
-//! that write the tables.
+//! The functions `events` and `history` with a database, its streams and an event bus, each behind a proxy, and the
+//! stores that write the tables.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_api::{Boot, Clock, Env};
@@ -28,10 +28,10 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 const BUS: &str = "purser";
-/// The number of calls after which each injected fault has ended.
+/// The number of calls after which each injected fault ends.
 const TRIES: u32 = 5;
 pub(crate) const TIME: time::Duration = time::Duration::from_secs(30);
-/// The shard of each table's stream in tests with a single shard.
+/// The shard of each table's stream, in tests with one shard.
 pub(crate) const SHARD: &str = "shardId-00000001";
 /// The response to a batch that was aggregated.
 pub(crate) const FOLDED: &str = r#"{"batchItemFailures":[],"state":{}}"#;
@@ -203,7 +203,7 @@ impl World {
         assert!(matches!(used, Answer::Allowed(_)), "{used:?}");
     }
 
-    /// Passes an event to the function whose event source mapping would deliver it.
+    /// Passes an event to the function that would receive it.
     pub(crate) async fn call(&self, event: Value) -> Option<Value> {
         match event.get("shardId") {
             Some(_) => self.history.handle_event(&event).await.ok(),
@@ -211,12 +211,12 @@ impl World {
         }
     }
 
-    /// Passes a batch to `history`, as the mapping of `history` does.
+    /// Passes a batch to `history`, as its event source mapping does.
     pub(crate) async fn fold(&self, shard: &str, batch: &[Value]) -> Option<Value> {
         self.call(journal_event(batch, shard)).await
     }
 
-    /// Passes a batch to both functions, as their mappings do, and returns the response of `events`.
+    /// Passes a batch to both functions, as their event source mappings do, and returns the response of `events`.
     pub(crate) async fn pass(&self, batch: &[Value]) -> Option<Value> {
         self.fold(SHARD, batch).await?;
         self.call(json!({"Records": batch})).await
@@ -226,13 +226,13 @@ impl World {
         self.streams.deliver(TRIES, |event| self.call(event)).await
     }
 
-    /// Returns all new records of the streams, in batches.
+    /// Returns all records that the streams have not delivered yet, in batches.
     pub(crate) fn records(&self) -> Vec<Vec<Value>> {
         let batches = std::iter::from_fn(|| Some(self.streams.next_batches()).filter(|batches| !batches.is_empty()));
         batches.flatten().collect()
     }
 
-    /// Returns the published events without duplicates, in the bus's order.
+    /// Returns the published events without duplicates, in the order of the bus.
     pub(crate) fn told(&self) -> Vec<Event> {
         let mut seen = BTreeSet::new();
         let mut events = Vec::new();
@@ -281,7 +281,7 @@ impl World {
         days.into_iter().collect()
     }
 
-    /// Returns the owner's sums over all days, and asserts that the sums per agent have the same total.
+    /// Returns the owner's sums over all days. Asserts that the sums per agent have the same total.
     pub(crate) async fn sums(&self) -> UsageTotals {
         let (first, last) = (
             Day::containing(at(0)).days_earlier(10),
@@ -295,7 +295,7 @@ impl World {
     }
 
     /// Asserts that the decision history has an entry for each decision in the ledger, and that the sums equal the
-    /// entries' amounts.
+    /// amounts of the entries.
     pub(crate) async fn assert_folded(&self) {
         let decisions = self
             .ledger
@@ -387,8 +387,8 @@ impl World {
             .collect()
     }
 
-    /// Makes each proxy stop responding from the n-th moment on, counted from zero. Each call has two moments: before
-    /// and after it is carried out. The returned `Notify` fires at the first such call.
+    /// Makes every proxy stop responding from the n-th moment on, counted from zero. Each call has two moments: before
+    /// and after it is executed. The returned `Notify` fires at the first call without a response.
     pub(crate) fn kill_at(&self, moment: usize) -> Arc<Notify> {
         let (moments, kill) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         for proxy in &self.proxies {

@@ -1,4 +1,4 @@
-//! Measures the write units of the decision history and its sums, per payment of a fleet that makes 100 payments a
+//! Measures the write units of the decision history and its sums, per payment, for fleets that make 100 payments a
 //! second.
 
 #![allow(clippy::indexing_slicing, reason = "a JSON value has null for what it lacks")]
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, atomic::AtomicI64};
 use uuid::Uuid;
 
-/// The number of agents, owners and payments, and the cost limits for aggregating one payment.
+/// The number of agents, owners and payments of a fleet, and the limits on the cost of aggregating a payment.
 pub(crate) struct Fleet {
     pub(crate) name: &'static str,
     agents: u64,
@@ -29,16 +29,16 @@ pub(crate) struct Fleet {
     pub(crate) read_limit: u64,
 }
 
-/// The fleets that are measured. The agents of a fleet pay in turn. A payment costs one write unit for its entry, one
-/// for its transaction's row, and a share of the sums of its agent and its day. The limits are slightly above the
-/// measured values.
+/// The fleets for which the cost is measured. The agents of a fleet pay in turn. A payment costs one write unit for its
+/// entry, one for its transaction's row, and a share of the sums of its agent and its day. The limits are slightly
+/// above the measured values.
 pub(crate) const FLEETS: [Fleet; 5] = [
     fleet("10 agents of one owner", (10, 1, 1_000), (210, 20)),
     fleet("100 agents of one owner", (100, 1, 1_000), (220, 60)),
     fleet("100 agents of 100 owners", (100, 100, 1_000), (300, 180)),
-    // One second of an owner with 1,000 payments a second.
+    // One second of an owner whose agents make 1,000 payments a second.
     fleet("1,000 agents of one owner", (1_000, 1, 1_000), (230, 240)),
-    // Each payment is the only payment of its agent and its owner in the batch.
+    // Each payment is the only payment of its agent and of its owner in the batch.
     fleet("500 agents of 500 owners", (500, 500, 500), (400, 410)),
 ];
 
@@ -57,7 +57,6 @@ const fn fleet(
     }
 }
 
-/// The measured capacity units.
 pub(crate) struct Folded {
     /// The average number of records per batch.
     pub(crate) records_of_a_batch: u64,
@@ -65,17 +64,17 @@ pub(crate) struct Folded {
     pub(crate) write: u64,
     /// The read units per payment, in hundredths.
     pub(crate) read: u64,
-    /// The maximum number of writes to a single item of sums per batch.
+    /// The maximum number of writes to one item of sums per batch.
     pub(crate) hottest: usize,
 }
 
-/// The maximum number of records per mapping window, and Lambda's size limit for an event in bytes.
+/// The maximum number of records per batch, and Lambda's limit for the size of an event in bytes.
 const MAX_RECORDS: usize = 1_000;
 const MAX_BYTES: usize = 6_000_000;
 const SHARD: &str = "shardId-00000001";
 
-/// Aggregates the fleet's payments in full batches. At 100 payments a second, the mapping's window of five seconds ends
-/// a batch at 1,000 records, because each payment is authorized and confirmed, which makes two records.
+/// Aggregates the fleet's payments in full batches. At 100 payments a second, each with an authorization and a
+/// confirmation, the five-second window of the mapping ends a batch at 1,000 records.
 pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let (emulator, streams) = Emulator::with_streams().await;
     let proxy = Proxy::start(emulator.url.clone(), ProxyConfig::default()).await;
@@ -85,7 +84,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     let history = History::boot(Boot::new(env, clock)).unwrap();
 
     let ledger = emulator.ledger();
-    // The agent ids are random, because the sums are compressed.
+    // Random agent ids are used, because the sums are stored compressed.
     let mut rng = Rng::from_seed(42);
     let ids: Vec<AgentId> = (0..fleet.agents)
         .map(|_| AgentId::from_uuid(Uuid::from_u64_pair(rng.draw(), rng.draw())))
@@ -99,7 +98,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         };
         ledger.create_agent(&agent, &sample::audit()).await.unwrap();
     }
-    // One payment, which is copied to make all others.
+    // One payment, which is copied for all other payments.
     let (agent, service) = (ids[0], sample::service_id(1));
     let enabled = sample::enabled(service, 1_000, 100);
     ledger.put_policy(agent, &enabled, &sample::audit()).await.unwrap();
@@ -151,11 +150,12 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
         }
     }
 
-    // All payments are in the decision history and its sums, so the cost is not low because payments are missing.
+    // The cost would also be low if payments were missing, so the test checks that the history and its sums have all
+    // payments.
     let usage = UsageTable::new(emulator.client.clone(), USAGE);
     let day = Day::containing(sample::start());
     let (mut sum, mut entries) = (Amount::ZERO, 0);
-    // Only every tenth owner is checked if there are more than 100.
+    // If there are more than 100 owners, only every tenth owner is checked.
     let tenth = if fleet.owners > 100 { 10 } else { 1 };
     let checked = fleet.payments / tenth;
     for n in (0..fleet.owners).step_by(usize::try_from(tenth).unwrap()) {
@@ -181,7 +181,7 @@ pub(crate) async fn measure(fleet: &Fleet) -> Folded {
     assert_eq!((sum.units(), entries), (checked * 10, checked));
     Folded {
         records_of_a_batch: 2 * fleet.payments / u64::try_from(batches.len()).unwrap(),
-        // The capacity units are in tenths.
+        // Capacity units are counted in tenths.
         write: units.write * 10 / fleet.payments,
         read: units.read * 10 / fleet.payments,
         hottest: writes.into_values().max().unwrap().div_ceil(batches.len()),

@@ -1,5 +1,5 @@
-//! Rewrites and removes each attribute of each row that a statement is about, before and after the row is stated, and
-//! records which checks find the change. The results are compared with `docs/evidence/found.toml`.
+//! Tests that checks find changed rows. Each attribute of each row that a statement is about is rewritten and removed,
+//! before and after the statement is made. The results are compared with `docs/evidence/found.toml`.
 
 #![expect(
     clippy::arithmetic_side_effects,
@@ -58,7 +58,7 @@ impl Lines {
     }
 }
 
-/// A kind of row.
+/// A kind of row that a statement is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Rejection,
@@ -104,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// Returns whether this row has this kind and belongs to the decision with these ids.
+    /// Whether this row has this kind and belongs to the decision with these ids.
     fn is_row(self, row: &Row, ids: &[String]) -> bool {
         let text = |name| row.get(name).and_then(|value| value.as_s().ok());
         let (Some(pk), Some(sk)) = (text("pk"), text("sk")) else {
@@ -128,7 +128,8 @@ struct Case {
     /// The changed attribute; `None` for the whole row.
     attribute: Option<String>,
     is_removed: bool,
-    /// The decision's ids: of the settlement, the transaction, the idempotency record, or the approval.
+    /// The ids that belong to the decision: of the settlement, the transaction, the idempotency record, or the
+    /// approval.
     ids: Vec<String>,
 }
 
@@ -162,7 +163,7 @@ impl Case {
     }
 }
 
-/// Returns a different value, which parses as the same type where that is easy.
+/// Returns a different value that, if possible, parses as the same type.
 fn rewritten(value: &AttributeValue) -> AttributeValue {
     match value {
         AttributeValue::N(digits) => {
@@ -196,11 +197,11 @@ fn rewritten(value: &AttributeValue) -> AttributeValue {
     }
 }
 
-/// Makes one decision for each case.
+/// Makes a decision for each case.
 struct Rig {
     stating: Stating,
     number: u32,
-    /// The byte of the last transaction hash. Each transaction confirms one payment.
+    /// The byte that the last transaction hash consists of. Each transaction confirms one payment.
     transaction: u8,
 }
 
@@ -281,7 +282,7 @@ impl Rig {
         cases
     }
 
-    /// Puts these rows back.
+    /// Restores these rows.
     async fn put_back(&self, kind: Kind, rows: Vec<Row>) {
         for row in rows {
             let put = self.stating.emulator.client.put_item().table_name(kind.table());
@@ -312,7 +313,8 @@ fn note(found: &mut Found, cases: &[Case], when: &'static str, finder: &'static 
     }
 }
 
-/// Renders TOML lines: for each kind and change, the attributes and the checks that find a change of these attributes.
+/// Renders TOML lines, which list, for each kind and change, the attributes and the checks that find a change of these
+/// attributes.
 fn table(found: &Found) -> String {
     let mut text = String::new();
     for ((kind, when, change), attributes) in found {
@@ -369,13 +371,13 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
 
     let mut found = Found::new();
     let (before, after) = ("before it is stated", "after it is stated");
-    // The statement contains nothing from the history entry.
+    // The statement contains no value from the history entry.
     let of_rows = samples.iter().filter(|(kind, _)| **kind != Kind::History);
     let of_rows: BTreeMap<Kind, Row> = of_rows.map(|(kind, row)| (*kind, row.clone())).collect();
     let cases = rig.cases(&of_rows).await;
     let other = rig.stating.pay(1, "another's").await.unwrap();
     rig.stating.pass(Some(&events)).await;
-    // In a quiet minute no statement is signed before the run that appends it.
+    // In a quiet minute no statement is signed early.
     std::fs::remove_dir_all(folder.0.join("log/signed")).unwrap();
     let rows = rig.rows(Kind::Approval).await;
     let approvals = rows
@@ -384,7 +386,7 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
     let approvals = approvals.collect();
     rig.change(&cases).await;
     events.sign_pending_statements(TIME).await.unwrap();
-    // A fact that can't be stated does not block other facts.
+    // A change whose statement fails does not block other changes.
     let log = LogReader::new(folder.log());
     let rows = rig.rows(Kind::Payment).await;
     let row = rows.iter().find(|row| Kind::Payment.is_row(row, &[other.to_string()]));
@@ -398,7 +400,7 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
     note(&mut found, &cases, before, "signing", &lines.alarms());
     rig.stating.pass(Some(&events)).await;
     note(&mut found, &cases, before, "stream", &lines.alarms());
-    // An authorization reads all pending approvals.
+    // An authorization reads all pending approvals, so their rows are restored first.
     rig.put_back(Kind::Approval, approvals).await;
     rig.stating.pass(Some(&events)).await;
     lines.alarms();
@@ -422,7 +424,8 @@ async fn rewritten_and_removed_rows_raise_an_alarm() {
     );
 }
 
-/// In a busy minute, a row is signed as it is in the stream. A later rewrite is found like a rewrite of a stated row.
+/// In a busy minute, the statement is signed from the row in the stream. A later rewrite of the row is found, like a
+/// rewrite after the statement was appended.
 #[tokio::test]
 async fn rows_rewritten_after_early_signing_raise_an_alarm() {
     let folder = Folder::new();
@@ -465,7 +468,7 @@ async fn rows_rewritten_after_early_signing_raise_an_alarm() {
     assert_eq!(of("signed ahead"), of("stated"));
 }
 
-/// Object contents by key.
+/// The contents of objects by key.
 type Objects = BTreeMap<String, Vec<u8>>;
 
 /// Returns the objects in a folder.
@@ -495,8 +498,8 @@ fn restore(folder: &Path, objects: &Objects) {
     }
 }
 
-/// Restores an older version of the log and appends other payments, while no archive has the checkpoints of the first
-/// branch. Returns the objects of the new branch, which is larger than the first branch.
+/// Restores an older version of the log and appends other payments. No archive has the checkpoints of the original log.
+/// Returns the objects of the new log, which is larger than the original log.
 async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8) -> Objects {
     let path = folder.0.join("log");
     restore(&path, older);
@@ -508,7 +511,7 @@ async fn fork(folder: &Folder, stating: &Stating, older: &Objects, payments: u8)
     objects(&path)
 }
 
-/// The trust document, tree head and proven decisions that a reader saved from a log.
+/// What a reader saved from a log: the trust document, the tree head, and proven decisions.
 struct Kept {
     trust: Trust,
     head: TreeHead,
@@ -521,7 +524,7 @@ fn head_of(checkpoint: &[u8]) -> TreeHead {
 }
 
 impl Kept {
-    /// Returns whether the log still proves each decision with the saved keys.
+    /// Whether the log still proves each decision with the saved keys.
     async fn proves_all(&self, objects: &ObjectStore) -> bool {
         let log = LogReader::new(objects.clone());
         for (settlement, transaction) in &self.decisions {
@@ -534,7 +537,7 @@ impl Kept {
         true
     }
 
-    /// Returns whether the log is an extension of the saved checkpoint.
+    /// Whether the log extends the saved checkpoint.
     async fn is_grown(&self, objects: &ObjectStore) -> bool {
         let Ok(Some(checkpoint)) = objects.get("checkpoint").await else {
             return false;
@@ -550,8 +553,8 @@ impl Kept {
     }
 }
 
-/// Each object of the log is changed, removed and replaced by its older version. Then all objects are, and the log is
-/// forked. After each change the log continues.
+/// Each object of the log is changed, removed, and replaced by an older version. Then all objects are replaced, and the
+/// log is forked. After each change, the log continues.
 #[tokio::test]
 async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
     let folder = Folder::new();
@@ -611,7 +614,7 @@ async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
     let note = std::str::from_utf8(&forked["checkpoint"]).unwrap();
     trust.policy.open_checkpoint(&Note::parse(note).unwrap()).unwrap();
     assert!(head_of(&forked["checkpoint"]).size > kept.head.size);
-    // Without the archive, the writer continues, and only a reader with a saved checkpoint finds the fork.
+    // Without the archive, the log continues, and only a reader with a saved checkpoint finds the fork.
     assert_eq!(lines.alarms(), [Value::Null; 0]);
     assert!(!kept.is_grown(&folder.log()).await);
     changes.push(("everything".to_owned(), "forked", forked));
@@ -622,7 +625,7 @@ async fn rewritten_removed_and_restored_log_objects_raise_an_alarm() {
         let finders = found.entry((name.clone(), change)).or_default();
         lines.alarms();
         let store = folder.log();
-        // The readers check before and after the log continues.
+        // The readers check the log before it continues and afterwards.
         let mut readers = (kept.proves_all(&store).await, kept.is_grown(&store).await);
         stating.pay(1, &format!("after {number}")).await.unwrap();
         events = stating.function(None);

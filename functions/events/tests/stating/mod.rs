@@ -1,4 +1,4 @@
-//! An agent's decisions and payments, stated by the function with a log and an archive in folders.
+//! An agent's decisions and payments, with statements in a log and an archive. Both are in folders.
 
 #![allow(
     clippy::panic,
@@ -27,17 +27,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The agent's name and a label, which no statement may contain.
+/// The agent's name and a label. No statement may contain them.
 pub(crate) const NAMES: [&str; 2] = ["Zora Neale's assistant", "Eatonville"];
 
 /// The name of the log.
 pub(crate) const ORIGIN: &str = "sample.example/log";
 const SECRET_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";
-/// The published sample's secret: because the secret is public, anybody can sign with its keys.
+/// The secret of the published sample. The secret is public, so anybody can sign with its keys.
 const SECRET: &str = "the keys of the published sample: sign nothing else by them";
 pub(crate) const TIME: Duration = Duration::from_secs(55);
 
-/// A deployment's streams, and the folders of its log and its archive.
+/// The streams of a deployment, with folders for the log and the archive.
 pub(crate) struct Stating {
     ledger: Ledger,
     streams: Streams,
@@ -52,7 +52,7 @@ pub(crate) struct Stating {
 }
 
 impl Stating {
-    /// Starts with an agent that may spend 1,000 a day. `folder` contains the folders `log` and `archive`.
+    /// Starts with an agent that may spend 1,000 a day. `folder` will contain `log` and `archive`.
     pub(crate) async fn start(folder: &Path) -> Self {
         let (emulator, streams) = Emulator::with_streams().await;
         let kms = Kms::default();
@@ -95,7 +95,7 @@ impl Stating {
         let audit = sample::audit();
         let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
         put.await.unwrap();
-        // Payments to the second service require an approval.
+        // Payments to the second service require approval.
         let enabled = sample::enabled(sample::service_id(2), 1_000_000, 0);
         let audit = sample::audit();
         let put = stating.ledger.put_policy(agent.id, &enabled, &audit);
@@ -103,7 +103,7 @@ impl Stating {
         stating
     }
 
-    /// Requests a payment that requires an approval.
+    /// Requests a payment that requires approval.
     pub(crate) async fn request_approval(&self, key: &str) -> Approval {
         let request = Request {
             body: key.to_owned(),
@@ -138,12 +138,12 @@ impl Stating {
         }
     }
 
-    /// Initializes the function `events`. `key` is the ARN of the KMS key that signs statements.
+    /// Starts the function `events`. `key` is the ARN of the KMS key that signs statements.
     pub(crate) fn function(&self, key: Option<&str>) -> Events {
         Events::boot(self.boot(key)).unwrap()
     }
 
-    /// Initializes the function `events` with a changed environment variable.
+    /// Starts the function `events` with one environment variable changed.
     pub(crate) fn function_with(&self, name: &'static str, value: &str) -> Events {
         let env: Env = self
             .variables
@@ -165,13 +165,13 @@ impl Stating {
         Boot::new(env, Clock::at_fixed_time(Arc::clone(&self.clock)))
     }
 
-    /// Returns the time and moves the clock by a second.
+    /// Returns the time and advances the clock by a second.
     pub(crate) fn now(&self) -> Timestamp {
         let micros = self.clock.fetch_add(1_000_000, Ordering::SeqCst);
         Timestamp::from_micros(micros).unwrap()
     }
 
-    /// Moves the clock by a day.
+    /// Advances the clock by a day.
     pub(crate) fn sleep(&self) {
         self.clock.fetch_add(86_400_000_000, Ordering::SeqCst);
     }
@@ -281,7 +281,7 @@ impl Stating {
         assert!(matches!(released.unwrap(), TransitionResult::Done(_)));
     }
 
-    /// Passes the streams to `history`; then `events` states and archives the changes.
+    /// Passes the streams to `history`, and then makes and archives statements with `events`.
     pub(crate) async fn state(&self, events: &Events) {
         self.fold().await;
         events.sign_pending_statements(TIME).await.unwrap();

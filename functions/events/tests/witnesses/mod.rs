@@ -12,11 +12,10 @@ use purser_log::LogReader;
 use std::sync::{Arc, Mutex};
 use zeroize::Zeroizing;
 
-/// How a witness behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Behaviour {
     Cosigns,
-    /// Responds with a line under its key that is no valid signature of the checkpoint.
+    /// The witness responds with an invalid signature under its own key.
     Forges,
     Fails,
     Hangs,
@@ -50,7 +49,7 @@ impl Witness {
         })))
     }
 
-    /// Serves the witness, and returns its vkey and URL.
+    /// Starts a server for the witness, and returns the witness's vkey and URL.
     async fn serve(&self) -> String {
         let witness = self.clone();
         let router = axum::Router::new().route("/witness/add-checkpoint", post(add_checkpoint));
@@ -98,14 +97,14 @@ async fn add_checkpoint(State(witness): State<Witness>, body: String) -> (Status
         _ => note.unverified_text(),
     };
     let line = kept.signer.cosign_checkpoint(text, 1_800_000_000).unwrap();
-    // A line by an unknown key, which the log must ignore.
+    // The response also contains a line of an unknown key, which the log must ignore.
     let other = signer("other.example", 98)
         .cosign_checkpoint(note.unverified_text(), 1)
         .unwrap();
     (StatusCode::OK, format!("{other}{line}"))
 }
 
-/// A deployment with two witnesses and a stated payment.
+/// A deployment with two witnesses, and a payment with a statement.
 struct Witnessed {
     folder: Folder,
     stating: Stating,
@@ -132,7 +131,7 @@ impl Witnessed {
         }
     }
 
-    /// Makes a payment, and states it by a new function instance.
+    /// Makes a payment, and a statement about it with a new instance of the function.
     async fn pay(&self, key: &str) {
         self.stating.pay(10, key).await.unwrap();
         self.state().await;
@@ -152,7 +151,7 @@ impl Witnessed {
         String::from_utf8(checkpoint).unwrap()
     }
 
-    /// Returns the published keys, with this number of witnesses required.
+    /// Returns the published keys. `quorum` witnesses are required.
     fn trust(&self, quorum: usize) -> Trust {
         let mut trust = self.folder.trust();
         assert_eq!(trust["witnesses"].as_array().unwrap().len(), 2);
@@ -211,7 +210,7 @@ async fn cosigned_checkpoints_satisfy_a_witness_quorum() {
     }
 }
 
-/// The log continues, and requests the missing cosignatures again.
+/// The log continues, and asks again for missing cosignatures.
 #[tokio::test]
 async fn a_faulty_witness_blocks_neither_the_log_nor_other_witnesses() {
     let deployment = Witnessed::start().await;
@@ -228,14 +227,13 @@ async fn a_faulty_witness_blocks_neither_the_log_nor_other_witnesses() {
         deployment.trust(1).policy.verify_cosignatures(&note).unwrap();
         deployment.trust(2).policy.verify_cosignatures(&note).unwrap_err();
     }
-    // The witness is behind, and responds with the size of the last tree that it cosigned.
+    // The witness is behind. It responds with the size of the tree that it cosigned last.
     first.behave(Behaviour::Cosigns);
     deployment.state().await;
     assert_eq!(deployment.cosigned().await, 2);
 }
 
-/// A witness does not cosign a log that lost entries which the witness has seen, nor a different checkpoint of that
-/// size.
+/// A witness does not cosign a log that lost entries, nor a different checkpoint of the same size.
 #[tokio::test]
 async fn a_witness_does_not_cosign_a_truncated_log() {
     let deployment = Witnessed::start().await;
