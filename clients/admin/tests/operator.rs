@@ -58,7 +58,7 @@ esac
     }
 }
 
-/// The token is printed once. Neither the token nor its digest is an argument of a command.
+/// The token is printed once. Neither the token nor its digest is passed as an argument.
 #[test]
 fn only_the_digest_of_a_token_is_stored() {
     let account = Account::holding("add", "{}");

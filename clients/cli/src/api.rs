@@ -17,17 +17,16 @@ const TIMEOUT: Duration = Duration::from_secs(35);
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// The maximum number of attempts. A request is repeated if it is throttled or if the API is temporarily unavailable.
 const ATTEMPTS: u32 = 6;
-/// The longest pause between two attempts. The window of the rate limit is one minute.
+/// The longest pause between two attempts. It is longer than the rate limit's window of one minute.
 const MAX_PAUSE: Duration = Duration::from_secs(61);
 
-/// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     /// The segments of the path.
     pub(crate) path: &'a [&'a str],
     pub(crate) query: &'a [(&'a str, &'a str)],
-    /// The version of the updated object, for the header `If-Match`.
+    /// The version of the object to update, for the header `If-Match`.
     pub(crate) over: Option<u64>,
     pub(crate) body: Option<&'a Value>,
 }

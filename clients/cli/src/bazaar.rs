@@ -1,10 +1,10 @@
 //! Reads a facilitator's Bazaar listing (`GET /discovery/resources`, x402 version 2). The parser is strict and has size
 //! limits.
 //!
-//! An item in the listing is untrusted text, because everyone who pays a resource can make a facilitator list the
-//! resource. An imported operation has a URL, a method, parameters and an estimated price, but no payee. Therefore the
-//! operation can't be paid until an operator sets the payee that a probe found. The provider's text is used only as the
-//! label and in the description of parameters.
+//! An item in the listing is untrusted text, because anyone who pays for a resource can make a facilitator list it. An
+//! imported operation has a URL, a method, parameters and an estimated price, but no payee. Therefore the operation
+//! can't be paid until an operator sets the payee that a probe found. The provider's text is used only as the label and
+//! in the description of parameters.
 
 use crate::USER_AGENT;
 use crate::args::Import;
@@ -49,7 +49,7 @@ pub(crate) struct Listing {
     pub(crate) hosts: Vec<Host>,
     pub(crate) pages: u32,
     pub(crate) entries: usize,
-    /// The reason why the listing was not read completely.
+    /// Why the listing was not read completely. `None` if it was.
     pub(crate) stopped: Option<String>,
     pub(crate) refused: Vec<(String, String)>,
 }
@@ -72,8 +72,8 @@ struct ListedOperation {
     params: Value,
 }
 
-/// Returns whether an import may update a service. This is the case if an import created the service and no operator
-/// has changed its source, trust status or curation since.
+/// Returns whether an import may update a service: an import created the service, and since then no operator has
+/// changed its source, trust status or curation.
 pub(crate) fn is_created_by_import(service: &Value) -> bool {
     let is = |name: &str, text: &str| service.get(name).and_then(Value::as_str) == Some(text);
     is("source", SOURCE) && is("trust_status", "discovered") && service.get("curated") == Some(&Value::Bool(false))
@@ -147,7 +147,7 @@ async fn read_pages(import: &Import, listing: &mut Listing, seen: &mut Seen) -> 
             .append_pair("offset", &offset.to_string());
         let (items, total) = match fetch_page(&http, url).await {
             Ok(page) => page,
-            // The pages that were already read are usable. The next import reads the remaining pages.
+            // The pages that were read before the error are used. The next import reads the remaining pages.
             Err(what) if listing.pages > 0 => {
                 listing.stopped = Some(what);
                 break;
@@ -200,7 +200,7 @@ async fn fetch_page(http: &reqwest::Client, url: Url) -> Result<(Vec<Value>, Opt
     }
 }
 
-/// The items that were read so far.
+/// The items that were read before.
 #[derive(Default)]
 struct Seen {
     /// The SHA-256 hash of each item.
@@ -382,7 +382,7 @@ fn is_route(route: &str) -> bool {
 /// Decodes a path repeatedly until no percent-encoding remains.
 fn percent_decode(text: &str) -> String {
     let mut text = text.to_owned();
-    // The loop ends because each round makes the text shorter.
+    // Each round makes the text shorter, so the loop ends.
     loop {
         let decoded = percent_decode_str(&text).decode_utf8_lossy().into_owned();
         if decoded.len() >= text.len() {
@@ -491,8 +491,8 @@ fn slugify(text: &str) -> String {
 }
 
 impl Host {
-    /// Returns the catalog entry to write: the stored service, merged with as many listed operations as fit. An
-    /// operation with a current or scheduled payee stays unchanged, and no operation is removed.
+    /// Returns the catalog entry to write: the stored service, with as many of the listed operations as fit. An
+    /// operation with a current or scheduled payee is not changed, and no operation is removed.
     pub(crate) fn entry(
         &self,
         stored: Option<&Value>,
@@ -629,7 +629,6 @@ mod tests {
         })
     }
 
-    /// The operation has the item's method, endpoint, label and price.
     #[test]
     fn bazaar_items_become_catalog_entries() {
         let (origin, one) = parse_item(&item(), false).unwrap();
@@ -646,7 +645,8 @@ mod tests {
         assert_eq!(one, expected);
     }
 
-    /// The operation's endpoint is the item's route template and not the URL of one call, whichever field has the URL.
+    /// The operation's endpoint is the route template of the item, and not the URL of one call. The URL may be in
+    /// either field.
     #[test]
     fn bazaar_addresses_are_parsed_in_every_published_format() {
         let rows = [

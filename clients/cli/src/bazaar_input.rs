@@ -84,7 +84,7 @@ impl<'a> BazaarInput<'a> {
                 of_query.push((name.clone(), string_schema(Some(value)), false));
             }
         }
-        // Some items describe the path parameters again among the query parameters.
+        // Some items list the path parameters again as query parameters.
         let of_query = of_query.into_iter().filter(|(name, ..)| !path.contains(name));
         all.extend(of_query.map(|(name, schema, required)| (name, add_location(schema, "query"), required)));
         for (name, schema, required) in self.parameters(&HEADERS) {
@@ -224,7 +224,7 @@ fn parameter_from(name: &str, value: &Value) -> Parameter {
             if schema.get("required").is_some_and(Value::is_boolean) {
                 schema.remove("required");
             }
-            // `target` and `in` are keywords of Purser's catalog, so they are not copied.
+            // `target` and `in` have a special meaning in Purser's catalog, so they are not copied.
             schema.retain(|keyword, _| keyword != "target" && keyword != "in");
             (schema, required)
         }

@@ -1,7 +1,7 @@
 //! The operators' commands for the catalog. Each command shows its changes before it writes them.
 //!
-//! Services that are not in the files are not removed. If a service has changed since the command read the service, the
-//! write is rejected because the version differs. An interrupted command can be repeated, because services that are
+//! Services that are not in the files are not removed. If a service was changed after the command read the service, the
+//! write is rejected because the version differs. An interrupted command can be repeated, because services that were
 //! already written have no differences.
 
 use crate::args::{Catalog, Consent, Import};
@@ -206,8 +206,7 @@ async fn write_services(
                     let mut lines = vec![format!("{}: {failure}", wanted.from)];
                     lines.extend(failure.lines().iter().map(|line| format!("{}: {line}", wanted.from)));
                     refused.extend(lines);
-                    // An error that does not depend on the entry would occur again for every service, so the remaining
-                    // entries are not written.
+                    // Any other error would occur for every service, so the remaining entries are not written.
                     if !is_about_the_entry(&failure) {
                         break;
                     }
@@ -256,7 +255,7 @@ async fn export(operator: &Operator, folder: &Path, output: &Output) -> Result<E
         if let (Value::Object(file), Value::Object(entry)) = (&mut file, service_entry(&service)) {
             file.extend(entry);
         }
-        // A slug consists of letters, digits, `-` and `_`.
+        // Only letters, digits, `-` and `_` are valid in a slug.
         let name: String = slug
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
@@ -338,7 +337,7 @@ async fn import(operator: &Operator, import: &Import, output: &Output) -> Result
         let is_taken = |slug: &str| slugs.get(slug).is_some_and(|other| *other != id);
         let entry = host.entry(stored.as_ref(), &import.category, is_taken, &mut listing.refused);
         if let Some(slug) = entry.get("slug").and_then(Value::as_str) {
-            // The hosts `a-b.example` and `a.b.example` would have the same slug.
+            // The hosts `a-b.example` and `a.b.example` have the same slug, so the second host gets another slug.
             slugs.insert(slug.to_owned(), id.clone());
         }
         wanted.push(DesiredService {

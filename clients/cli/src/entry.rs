@@ -46,7 +46,7 @@ const KEPT: [&str; 4] = ["trust_status", "curated", "fetches_target", "payment"]
 /// A difference between two entries in one field.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
-    /// The operation's slug, if the field belongs to an operation, and the field's name.
+    /// The field's name, after the operation's slug if the field belongs to an operation.
     pub(crate) at: String,
     pub(crate) from: Value,
     pub(crate) to: Value,
@@ -77,8 +77,8 @@ pub(crate) fn service_entry(service: &Value) -> Value {
     let operations = service.get("operations").and_then(Value::as_array);
     let operations = operations.into_iter().flatten().map(|operation| {
         let mut entry = of(operation, &OPERATION);
-        // `false` is omitted, because Purser derives the value from the category and the slug. `true` is kept, because
-        // the value protects against fetching other hosts.
+        // `false` is omitted, because Purser derives the same value from the category and the slug. `true` is kept,
+        // because it protects against fetching pages of other hosts.
         if entry.get("fetches_target") == Some(&Value::Bool(false)) {
             entry.remove("fetches_target");
         }
@@ -300,7 +300,7 @@ mod tests {
         differences(service, entry).iter().map(Change::to_string).collect()
     }
 
-    /// An exported entry has no differences from the stored service.
+    /// An exported entry does not differ from the stored service.
     #[test]
     fn catalog_differences_are_listed_by_field() {
         let entry = service(&operation(5));
@@ -331,7 +331,7 @@ mod tests {
         assert!(told(None, &entry).contains(&r#"slug: null -> "a""#.to_owned()));
     }
 
-    /// An entry that would cancel the scheduled change has a difference.
+    /// An entry that would cancel the scheduled change differs from the stored service.
     #[test]
     fn a_pending_price_change_is_not_a_catalog_difference() {
         let entry = service(&operation(5));

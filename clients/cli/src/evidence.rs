@@ -46,7 +46,7 @@ pub(crate) fn store_provider_objects(payment: &PaymentMade, status: StatusCode, 
         }
         write_file(&path, &kept.to_string())
     });
-    // The command continues, because the payment was already made.
+    // The payment was already made, so the command continues.
     if let Err(failure) = written {
         output.print_text(&format!("What the provider signed is not kept: {failure}."));
     }

@@ -61,8 +61,8 @@ impl Journal {
                 Err(TryLockError::WouldBlock) => continue,
                 Err(TryLockError::Error(error)) => return Err(of(error)),
             }
-            // Another command may have removed the file between opening and locking. That command's run is complete,
-            // even if a third command has created the file again.
+            // Another command may have removed the file after it was opened and before it was locked. That command's
+            // purchase is complete, even if a third command has created the file again.
             if !is_at(&opened, &path) {
                 continue;
             }

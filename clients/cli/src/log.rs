@@ -118,7 +118,7 @@ pub(crate) async fn run(command: Log, output: &Output) -> Result<Exit, Failure> 
         let Some(seconds) = watch.every else { return checked };
         match checked {
             Ok(Exit::Done) => {}
-            // The log may be available again in the next round, and the stored checkpoint is unchanged.
+            // The log may be available again in the next round. The stored checkpoint is unchanged.
             Err(failure @ Failure::Words(_)) => output.print_text(&failure.to_string()),
             ended => return ended,
         }
@@ -195,7 +195,7 @@ async fn compare_checkpoints(
     Ok(log.check_consistency(&old, &new).await?.map(|()| checkpoint))
 }
 
-/// Replaces a file atomically, so that an interrupted run leaves the earlier checkpoint.
+/// Replaces a file atomically, so that an interrupted run keeps the earlier checkpoint.
 fn write_checkpoint(path: &Path, note: &str) -> Result<(), Failure> {
     let mut beside = path.to_path_buf().into_os_string();
     beside.push(".new");

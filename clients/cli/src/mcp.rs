@@ -15,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(55);
 pub(crate) async fn serve(purser: Purser) -> Result<Exit, Failure> {
     let client = http_client(concat!("purser-mcp/", env!("CARGO_PKG_VERSION"))).build();
     let client = client.map_err(|error| Failure::Words(format!("the HTTP client can't be made: {error}")))?;
-    // All URLs are allowed, because an agent on this machine can call them anyway.
+    // An agent on this machine can call any URL by itself, so all URLs are allowed.
     let providers = Providers::new(client, |_| true);
     let tools = Tools::new(purser, KeyFrom::Purser, providers, LONGEST);
     let ended = |error: &dyn std::fmt::Display| Failure::Words(format!("the host's side is not MCP: {error}"));

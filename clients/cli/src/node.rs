@@ -1,7 +1,7 @@
 //! A client for a chain node (Ethereum JSON-RPC). The node's URL is never printed, because the URL may contain an API
 //! key.
 //!
-//! This file also has the HTTP connection to other servers that the caller names and that receive no credential.
+//! This file also creates HTTP connections to other servers that the user names and that receive no credential.
 
 use crate::USER_AGENT;
 use crate::bazaar::is_this_machine;

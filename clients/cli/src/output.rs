@@ -35,7 +35,7 @@ impl Output {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
-        // A closed pipe, for example if the reader is `head`, is not an error.
+        // A closed pipe is not an error. The reader may be `head`.
         let _ = writeln!(io::stdout(), "{text}");
     }
 
@@ -126,7 +126,6 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Line breaks and bidirectional controls are also replaced with spaces.
     #[test]
     fn control_characters_of_provider_text_are_replaced() {
         assert_eq!(printable("a\u{1b}[2Jb\nc\u{202e}d"), "a [2Jb c d");

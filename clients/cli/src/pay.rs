@@ -96,7 +96,8 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         let key = IdempotencyKey::from_text(key).map_err(|error| Failure::Words(error.to_string()))?;
         (None, request.key(key))
     } else {
-        // The agent is not part of the file's name. The same run with another agent's key is another payment.
+        // The agent is not part of the file's name, because the agent's key may have been replaced. With the key of
+        // another agent, the same run makes another payment.
         let named = IdempotencyKey::derive("", sent.method.as_str(), &sent.address, &sent.body, 0);
         (Some(Journal::open(&named)?), request)
     };
@@ -121,7 +122,7 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
             let is_over = match &error {
                 PayError::AlreadyPaid(_) => true,
                 PayError::PaymentLapsed { receipt_status, .. } => *receipt_status == ReceiptStatus::Expired,
-                // Nothing was paid now, but the killed command that left the journal file may have paid.
+                // This command paid nothing, but the killed command that left the journal file may have paid.
                 PayError::Request(_)
                 | PayError::Provider(_)
                 | PayError::Terms(_)
@@ -160,8 +161,8 @@ pub(crate) async fn pay(purser: &Purser, pay: Pay, output: &Output) -> Result<Ex
         if let Some(payment) = &paid.payment {
             print_payment(payment, output);
         }
-        // A leftover journal file stays if nothing was paid now, because the response to its payment was not received
-        // yet.
+        // If this command paid nothing, a leftover journal file stays, because the response to that file's payment was
+        // not received yet.
         if let Some(journal) = journal.filter(|journal| journal.is_new || paid.payment.is_some()) {
             journal.close()?;
         }

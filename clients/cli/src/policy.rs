@@ -65,7 +65,7 @@ async fn export(person: &Person, only: &[String], output: &Output) -> Result<Exi
     let mut names = BTreeSet::new();
     for policy in &mut policies {
         if let Selector::Ids(ids) = &policy.agents {
-            // A policy has the name of its first agent. The agent's id is added if two agents have the same name.
+            // A policy is named after its first agent. If two agents have the same name, the agent's id is added.
             let id = ids.first().cloned().unwrap_or_default();
             if !names.insert(policy.name.clone()) {
                 policy.name = format!("{} ({id})", policy.name);
@@ -98,7 +98,6 @@ fn agent_policy(agent: Agent, services: &[Value], rules: &[Value]) -> Policy {
     }
 }
 
-/// An agent that needs updates.
 struct Differing {
     agent: Agent,
     /// The names of the policies that the agent follows.
@@ -211,7 +210,7 @@ async fn read_agent_state(person: &Person, agent: &Agent, policies: &[&Policy]) 
     Ok(State { services, rules })
 }
 
-/// Returns notes about policies without agents and about keys that match no service, because these may be typos.
+/// Returns notes about policies without agents, and about keys that match no service. Both may be typos.
 fn notes(policies: &[Policy], matched: &BTreeSet<(String, String)>) -> Vec<String> {
     let mut notes = Vec::new();
     for policy in policies {

@@ -2,8 +2,8 @@
 //! agents' services, and rules.
 //!
 //! Unknown fields are rejected, so that a typo does not silently remove a limit. The fields of limits and rules are not
-//! checked here, because Purser validates them. Bounds of the whole list of rules are checked here, because Purser
-//! previews each update alone.
+//! checked here, because Purser validates them. Limits on the whole list of rules are checked here, because Purser
+//! previews each update separately.
 
 use crate::rule::{rule_kind, rule_without_usage};
 use purser_domain::Agent;
@@ -112,8 +112,8 @@ impl<'a> Document<'a> {
 
 /// Parses a policy file in YAML or JSON. Returns all validation errors if the file is invalid.
 pub(crate) fn parse(text: &str) -> Result<Vec<Policy>, Vec<String>> {
-    // The parser tries JSON first, because JSON's surrogate-pair escapes are not valid YAML. Both parsers reject
-    // duplicate fields, which a human reader might overlook.
+    // The parser tries JSON first, because surrogate pairs, which JSON uses as escapes, are not valid in YAML. Both
+    // parsers reject duplicate fields, which a user might overlook.
     let document: serde_yaml_ng::Value = serde_json::from_str(text)
         .or_else(|_| serde_yaml_ng::from_str(text))
         .map_err(|error| vec![format!("it is neither YAML nor JSON: {error}")])?;
@@ -336,7 +336,7 @@ policies:
         assert_eq!(research.rules, Some(vec![rule]));
         assert_eq!((&policies[1].agents, &policies[1].rules), (&Selector::All, &None));
 
-        // A serialized file can be parsed again.
+        // A policy file that was written by `export` can be parsed again.
         let document = Document::new(&policies);
         for text in [
             serde_yaml_ng::to_string(&document).unwrap(),

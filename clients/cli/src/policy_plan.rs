@@ -89,7 +89,7 @@ pub(crate) struct Edit {
     pub(crate) preview: Option<Value>,
 }
 
-/// The updates of one agent, and the overrides between the agent's policies.
+/// An agent's updates, and which of the agent's policies override others.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) edits: Vec<Edit>,
@@ -134,7 +134,7 @@ pub(crate) fn service_name(record: &Value) -> &str {
 fn limits_for<'a>(policy: &'a Policy, record: &Value) -> Option<(Vec<&'a Key>, Limits)> {
     let text = |name: &str| record.get(name).and_then(Value::as_str);
     let (mut keys, mut merged) = (Vec::new(), Limits::new());
-    // The keys are in the order of precedence.
+    // The keys are sorted by precedence.
     for (key, limits) in &policy.services {
         let enabled = merged.get("enabled").or_else(|| record.get("enabled"));
         let is_enabled = enabled == Some(&Value::Bool(true));
@@ -332,7 +332,7 @@ fn widens(member: &str, from: &Value, to: &Value) -> bool {
         ("max_per_call_units" | "max_per_day_units" | "require_approval_above_units", from, to) => {
             to.as_u64() > from.as_u64()
         }
-        // `null` means that all operations are enabled, so any list restricts the operations.
+        // `null` enables all operations, so a list can only restrict the operations.
         ("enabled_operations", Value::Null, _) => false,
         ("enabled_operations", Value::Array(from), Value::Array(to)) => !to.iter().all(|one| from.contains(one)),
         ("allowed_domains", Value::Array(from), Value::Array(to)) => {
@@ -420,7 +420,7 @@ mod tests {
         plan(&policies.iter().collect::<Vec<_>>(), state)
     }
 
-    /// Returns the changes as text, each with the policy's name.
+    /// Returns the changes as text, each with the name of the policy.
     fn told(plan: &Plan) -> Vec<String> {
         let edits = plan.edits.iter();
         edits
@@ -462,7 +462,7 @@ mod tests {
         assert_eq!(unknown, ["a: there is no agent id-2", "b: there is no agent x"]);
     }
 
-    /// A disabled service, or a service that the agent never had, matches only by its slug or id.
+    /// A disabled service, and a service that the agent never had, match only by slug or id.
     #[test]
     fn keys_merge_from_general_to_special() {
         let services = "services: {

@@ -33,7 +33,7 @@ pub(crate) fn replay(arguments: &Replay, output: &Output) -> Result<Exit, Failur
     })
 }
 
-/// Returns the result with the same fields as the API's replay.
+/// Returns the result with the fields of the API's replay.
 fn as_json(replayed: &Result<Vec<ReplayDifference>, NoReplay>) -> Value {
     let (outcome, detail, differences) = match replayed {
         Err(why) => ("impossible", Some(why.to_string()), &[][..]),

@@ -112,7 +112,7 @@ fn count_shared_fields(one: &Value, other: &Value) -> usize {
 /// Returns a normalized form of a rule. Equal rules have the same form.
 fn normalize_rule(rule: &Value) -> Value {
     let mut rule = rule_without_usage(rule);
-    // Purser stores an empty list in a vendor allowlist as an absent field.
+    // Purser omits an empty list when it stores a vendor allowlist.
     let is_allowlist = rule_kind(&rule) == "vendor_allowlist";
     if let Value::Object(members) = &mut rule {
         members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
@@ -151,7 +151,7 @@ mod tests {
         json!({"kind": "budget_limit", "limit_units": units, "window_seconds": seconds})
     }
 
-    /// The API's response has additional fields, null fields and other spellings.
+    /// The API's response has additional fields, null fields, and other notations.
     #[test]
     fn equal_rules_are_not_reported_as_differences() {
         let unknown = json!({"kind": "moon_phase", "phase": {"from": 1}, "days": ["mon", "tue"]});
@@ -197,7 +197,7 @@ mod tests {
             told.iter().map(RuleEdit::may_widen).collect::<Vec<_>>(),
             [false, false, true]
         );
-        // Each stored rule matches only one wanted rule.
+        // Each stored rule is matched with only one wanted rule.
         assert_eq!(
             edits(&stored(&[budget(1, 3_600)]), &[budget(1, 3_600), budget(1, 3_600)]).len(),
             1

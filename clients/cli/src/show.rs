@@ -107,7 +107,7 @@ fn detail_lines(service: &ServiceDetail) -> Vec<String> {
 pub(crate) async fn list_enabled(purser: &Purser, output: &Output) -> Result<Exit, Failure> {
     let agent = purser.agent().await?;
     let answer = purser.list_enabled_services(&agent.agent_id).await?;
-    // Rules belong to the agent, so the response for each service has the same rules.
+    // Every service has the same rules in the response, because rules belong to the agent.
     let rules = match answer.services.first() {
         Some(service) => {
             purser

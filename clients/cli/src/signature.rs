@@ -92,7 +92,7 @@ mod tests {
         mac.finalize().into_bytes().to_vec()
     }
 
-    /// The test computes the expected signature step by step, as AWS documents Signature Version 4.
+    /// The test computes the expected signature step by step, as AWS documents it.
     #[test]
     fn requests_are_signed_with_environment_credentials() {
         let url: Url = "https://abc.execute-api.eu-central-1.amazonaws.com/internal/services?changed=true"

@@ -36,7 +36,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Returns whether every agent has a wallet claim.
+/// Returns true if every agent has a wallet claim.
 async fn run(stack: &str) -> Result<bool, Failed> {
     let outputs = aws(&["cloudformation", "describe-stacks", "--stack-name", stack], None)?;
     let (ledger, decisions) = (

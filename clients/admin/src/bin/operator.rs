@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use zeroize::Zeroizing;
 
-/// The change to make.
 enum Change {
     Add,
     Remove,

@@ -1,14 +1,14 @@
 //! Recomputes days of the decision history and its totals from the ledger and the decisions. Run this program after
 //! stream records were lost or could not be read:
 //! ```text
-//! rebuild --stack <name> --from <day> --to <day>                 days in UTC, for example 2026-11-21, both inclusive
-//! rebuild --stack <name> --from <day> --to <day> --names         also replaces former names and labels of agents
-//! rebuild --stack <name> --from <day> --to <day> --statements    only makes decisions without a statement pending again
+//! rebuild --stack <name> --from <day> --to <day> days in UTC, for example 2026-11-21, both inclusive
+//! rebuild --stack <name> --from <day> --to <day> --names also replaces former names and labels of agents
+//! rebuild --stack <name> --from <day> --to <day> --statements only makes decisions without a statement pending again
 //! ```
 //!
 //! The program runs with the caller's permissions, because it gets the account, the region and the credentials from the
-//! `aws` command. The program can run while payments are made. Changes in the last 24 hours are left to the streams. An
-//! interrupted run can be repeated.
+//! `aws` command. The program can run while payments are made. Changes of the last 24 hours are not recomputed, because
+//! the streams will deliver them. An interrupted run can be repeated.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,

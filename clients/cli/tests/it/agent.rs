@@ -1,5 +1,3 @@
-//! Tests of the agents' commands.
-
 use crate::home::Home;
 use axum::body::Body;
 use axum::response::Response;
@@ -28,7 +26,6 @@ async fn agent(world: &World, policy: SpendPolicy) -> TestAgent {
     agent
 }
 
-/// Also tests the commands that read receipts, services and policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pay_command_respects_the_cap_and_awaits_approval() {
     let world = World::start().await;
@@ -71,7 +68,7 @@ async fn the_pay_command_respects_the_cap_and_awaits_approval() {
     }
     assert_eq!(home.run(&["check", &weather]).await.code, 3);
 
-    // A price above the threshold needs an approval. Repeating the command after the approval succeeds.
+    // A price above the threshold requires an approval. After the approval, the same command succeeds.
     let asking = SpendPolicy {
         require_approval_above: units(PRICE - 1),
         ..SpendPolicy::permissive()
@@ -224,12 +221,12 @@ async fn every_failure_has_its_own_exit_code() {
     assert_eq!(world.footprint().await.settlements, 0);
 }
 
-/// Returns a response to a paid call without a payment response header.
+/// Returns a response to a paid call that has no settlement header.
 fn silent(status: u16) -> Response {
     Response::builder().status(status).body(Body::from("{}")).unwrap()
 }
 
-/// Repeating the command after a failure continues the same settlement.
+/// After a failure, the same command continues the same settlement.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unproven_payment_warns_against_paying_again() {
     let world = World::start().await;
@@ -256,7 +253,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
             assert_eq!(told.out, "{}");
             continue;
         }
-        // Prints the error as text. The same command sends the same payment.
+        // The error is also printed as text. The same command sends the same payment.
         relay.answers.lock().unwrap().push(("silent", script));
         let said = home.run(&["pay", &address]).await;
         let hint = format!("may have been taken: do not pay again. `purser receipt {id}`");
@@ -271,8 +268,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
             (0, &json!(id), &json!("confirmed"))
         );
     }
-    // The payment is made before the command finds that it can't write the response. The same command makes no second
-    // payment.
+    // The command pays, and then cannot write the response. The same command makes no second payment.
     let address = format!("{weather}?number=lost");
     let lost = home.run(&["--json", "pay", &address, "-o", "no/such/folder"]).await;
     let json = lost.error_json();
@@ -287,7 +283,7 @@ async fn an_unproven_payment_warns_against_paying_again() {
     );
 }
 
-/// A call that is not in the catalog has no policy and is allowed.
+/// A call to an operation that is not in the catalog is allowed, because no policy applies.
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_calls_are_checked_against_the_policy() {
     let world = World::start().await;
@@ -305,7 +301,7 @@ async fn unpaid_calls_are_checked_against_the_policy() {
         let refused = home.run(&[command, &free]).await;
         assert_eq!((refused.code, refused.out.as_str()), (3, ""), "{refused:?}");
         assert!(refused.err.contains("service_not_enabled"), "{refused:?}");
-        // The call is not in the catalog, so no limits apply.
+        // The call is not in the catalog, so no limit applies.
         assert_eq!(home.run(&[command, &elsewhere]).await.code, 0);
     }
 }
@@ -316,7 +312,7 @@ async fn four_parallel_pay_commands_make_forty_separate_purchases() {
     let agent = agent(&world, SpendPolicy::permissive()).await;
     let home = Home::for_agent(&world, &agent);
     let url = weather(&world);
-    // The processes take different times, so later commands end before earlier commands and start while other commands
+    // The processes take different times, so some commands end before earlier commands, or start while other commands
     // run.
     let worker = async || {
         let mut bought = Vec::new();
@@ -364,7 +360,7 @@ async fn the_pay_command_uses_the_newest_price_after_late_approval() {
     };
     let agent = agent(&world, asking).await;
     let home = Home::for_agent(&world, &agent);
-    // After the wait, the provider no longer accepts the first payment requirements.
+    // After the wait, the provider no longer accepts the payment requirements of the first response.
     let url = format!("{}?offers=vary", weather(&world));
     for arguments in [vec!["pay", &url], vec!["pay", &url, "--wait", "120"]] {
         let escalated = home.run(&["--json", "pay", &url]).await;
@@ -390,7 +386,6 @@ async fn the_pay_command_uses_the_newest_price_after_late_approval() {
     assert_eq!(world.footprint().await.settlements, 2);
 }
 
-/// The output contains the catalog's price.
 #[tokio::test(flavor = "multi_thread")]
 async fn max_over_listed_limits_prices_above_the_catalog() {
     let world = World::start().await;
@@ -399,7 +394,8 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
     let weather = weather(&world);
     let service = home.run(&["--json", "service", "lab-weather"]).await.json();
     let pay_to = service["operations"][0]["payment"]["pay_to"].as_str().unwrap();
-    // This service lists the same call for a tenth of the price. This service applies, because its slug comes first.
+    // This service lists the same operation for a tenth of the price. This service is used, because its slug sorts
+    // first.
     let mut operation = operation_entry("weather.raised", &weather);
     operation["payment"] = payment_entry(PRICE / 10, pay_to);
     operation["max_price_units"] = json!(PRICE);
@@ -429,7 +425,7 @@ async fn max_over_listed_limits_prices_above_the_catalog() {
 async fn a_killed_and_repeated_pay_command_pays_once() {
     let world = World::start().await;
     let weather = weather(&world);
-    // The four steps are: request the payment requirements, authorize, call with the payment, complete.
+    // The four steps are: read the payment requirements, authorize, call with the payment, complete.
     for moment in 0..8 {
         let agent = agent(&world, SpendPolicy::permissive()).await;
         let before = world.footprint().await.settlements;
@@ -451,7 +447,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
                 "{moment}"
             );
         } else {
-            // The provider took the payment, but its response is lost.
+            // The provider accepted the payment, but its response is lost.
             assert_eq!(
                 (repeated.code, &repeated.error_json()["error"]),
                 (5, &json!("already_paid")),
@@ -459,7 +455,7 @@ async fn a_killed_and_repeated_pay_command_pays_once() {
             );
         }
         assert_eq!(world.footprint().await.settlements, before + 1, "moment {moment}");
-        // The purchase is complete, so the same command is a new purchase.
+        // The purchase is complete, so the same command makes a new purchase.
         home.run(&["pay", &weather]).await.done();
         assert_eq!(world.footprint().await.settlements, before + 2, "moment {moment}");
     }

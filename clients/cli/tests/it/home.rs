@@ -12,7 +12,7 @@ pub(crate) const TOKEN: &str = "PURSER_OPERATOR_TOKEN";
 /// The environment variable for a user's session token.
 pub(crate) const SESSION: &str = "PURSER_SESSION_TOKEN";
 
-/// A temporary home directory, which is removed on drop.
+/// A temporary home directory, which is removed when the value is dropped.
 pub(crate) struct Home {
     folder: PathBuf,
     url: String,
@@ -68,7 +68,7 @@ impl Home {
         Self::at(&world.stack.base_url)
     }
 
-    /// Creates a home for a Purser server at this URL. An empty URL is not set in the environment.
+    /// Creates a home for a Purser server at this URL. With an empty URL, the variable is not set.
     pub(crate) fn at(url: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("purser-cli-{}", uuid::Uuid::new_v4()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -149,7 +149,7 @@ impl Home {
                 "the token is told"
             );
         }
-        // The placeholder in the description of the key format is allowed.
+        // The description of the key format contains this placeholder.
         let both = both.replace("gak_sec_<secret>", "");
         for word in ["gak_sec_", "signature", "header_value"] {
             assert!(!both.contains(word), "{word}: {both}");

@@ -148,7 +148,7 @@ async fn imported_services_are_listed_but_cannot_be_paid() {
     buying["original_request"] = json!({"method": "GET", "url": "https://news.example/today"});
     assert_ne!(world.authorize(&agent, &buying).await.status, 200);
 
-    // A change in the Bazaar updates services that no operator has changed, but not operations with a payee.
+    // A change in the Bazaar updates a service that no operator has changed, but not operations with a payee.
     let mut pinned = service.clone();
     let mut entry: Value = [
         "slug",
@@ -215,7 +215,7 @@ async fn imported_services_are_listed_but_cannot_be_paid() {
     let label = read().await["operations"][1]["label"].clone();
     assert_ne!(label, "Taken over by a stranger");
 
-    // Imports a single host, and imports from a file.
+    // The import can be limited to a host, and can read a file.
     let only = import(&["--host", "maps.example", "--dry-run"]).await;
     assert_eq!((&only["hosts"], &only["differences"]), (&json!(1), &json!(0)));
     std::fs::write(
@@ -265,7 +265,7 @@ async fn imported_operations_can_be_called_with_their_parameters() {
         .await;
 
     let mut server = Mcp::start(&Home::for_agent(&world, &agent)).await;
-    // The functions keep the catalog in memory for some seconds.
+    // The functions cache the catalog for some seconds.
     let end = Instant::now() + Duration::from_mins(1);
     let service = loop {
         let service = server.call("get_service", json!({"service": slug})).await;
@@ -308,7 +308,7 @@ async fn imported_operations_can_be_called_with_their_parameters() {
     assert!(request.body.contains("name=\"text\"\r\n\r\nGrüße\r\n--"), "{request:?}");
 }
 
-/// A `purser mcp` process, started as an MCP host starts it.
+/// A `purser mcp` process, as an MCP host starts it.
 struct Mcp {
     _process: Child,
     stdin: ChildStdin,
@@ -359,7 +359,7 @@ impl Mcp {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn imports_from_a_hostile_bazaar_are_limited_in_size() {
-    // The body limit for operators from the template.
+    // The body limit of operators' requests, as in the template.
     let limit = ("BODY_LIMIT_BYTES".to_owned(), "1048576".to_owned());
     let options = Options {
         environment: [limit].into(),
@@ -400,7 +400,7 @@ async fn imports_from_a_hostile_bazaar_are_limited_in_size() {
         assert!(refused.code == 1 && refused.err.contains(why), "{refused:?}");
     }
     assert!(import("http://bazaar.example").await.err.contains("https://"));
-    // A host with more operations than a service can have.
+    // The host has more operations than a service can have.
     let many: Vec<Value> = (0..250)
         .map(|n| {
             item(
@@ -458,7 +458,7 @@ impl Internal {
     }
 }
 
-/// An import of 20,000 items on 200 hosts reads 20 pages and makes 200 writes. A second import only reads.
+/// An import of 20,000 items on 200 hosts reads 20 pages and makes 200 writes. A repeated import makes no writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_imports_make_one_write_per_host() {
     let internal = Internal::default();

@@ -30,7 +30,7 @@ async fn catalog_apply_shows_differences_before_writing_them() {
         "{none}"
     );
 
-    // One service is changed. Another service is new and has no id.
+    // One service is changed, and another service is new and has no id.
     let folder = home.folder().join("all");
     let (weather, newcomer) = (folder.join("lab-weather.json"), folder.join("newcomer.json"));
     let mut entry = read(&weather);
@@ -77,7 +77,7 @@ async fn catalog_apply_shows_differences_before_writing_them() {
     assert_eq!(apply(&["--yes"]).await.json()["differences"], 0, "it is so now");
     assert_eq!(world.service("lab-weather").await.name, "Weather for all");
     assert!(world.service("newcomer").await.operations.is_empty());
-    // A single file can be applied without the others.
+    // A single file can be applied.
     let one = home
         .run(&["--json", "catalog", "apply", "all/newcomer.json", "--yes"])
         .await
@@ -119,7 +119,7 @@ async fn all_validation_errors_of_all_catalog_files_are_reported() {
     let good = read(&weather);
     let before = world.rows_of("CatalogTable").await;
 
-    // If a file is not a valid entry, nothing is written.
+    // If one file is invalid, nothing is written.
     std::fs::write(folder.join("broken.json"), "{").unwrap();
     let mut wrong = good.clone();
     wrong["id"] = json!("7");
@@ -165,7 +165,7 @@ async fn all_validation_errors_of_all_catalog_files_are_reported() {
     assert_eq!(world.service("lab-weather").await.name, "Changed");
 }
 
-/// The token file has mode 600. A file with other permissions is rejected.
+/// The token file has mode 600. A file that others may read is rejected.
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_request_probes_with_a_protected_token() {
     let world = World::start().await;
@@ -209,7 +209,7 @@ async fn operators_request_probes_with_a_protected_token() {
     assert!(!file.exists());
 }
 
-/// Writes a service, or a part of a service, as an operator, with `If-Match: *`.
+/// Writes a service, or a part of it, as an operator, with `If-Match: *`.
 pub(crate) async fn put(world: &World, id: &str, path: &str, body: &Value) -> Value {
     let path = format!("/internal/services/{id}{path}");
     world.operator_edits(Method::PUT, &path, body).await.ok()

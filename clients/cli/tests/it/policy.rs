@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// The path of a template in the documentation.
+/// The path of a policy template in the documentation.
 const SAFE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/policies/safe.yaml");
 
 /// Creates a home with the user's session token in the environment.
@@ -49,8 +49,8 @@ fn budget(units: u64) -> (String, Value) {
     ("budget_limit".to_owned(), json!(units))
 }
 
-/// The template from the documentation restricts every agent. A second run finds no difference, and neither does a run
-/// with the exported result.
+/// The template from the documentation restricts every agent. A second run finds no difference. A run with the exported
+/// policies finds no difference either.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     let world = World::start().await;
@@ -124,7 +124,7 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     }
     assert_eq!(apply(&["--dry-run"]).await.json()["differences"], 0, "it is so now");
 
-    // The two agents are equal, so the export has one policy for both agents.
+    // The two agents have the same limits, so the export has one policy for both.
     for (file, options) in [
         ("now.yaml", vec!["policy", "export"]),
         ("now.json", vec!["--json", "policy", "export"]),
@@ -155,7 +155,8 @@ async fn the_safe_template_is_applied_once_and_exported_unchanged() {
     assert!(unknown.code == 1 && unknown.err.contains("third"), "{unknown:?}");
 }
 
-/// Unit tests cover precedence between keys and policies, and kinds of rules. This test covers the writes to the API.
+/// This test covers the writes to the API. Unit tests cover the kinds of rules, and the precedence of keys and
+/// policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_files_are_applied_up_to_the_first_rejection() {
     let world = World::still().await;
@@ -216,7 +217,7 @@ policies:
     let asks = ("approval_required".to_owned(), Value::Null);
     assert_eq!(rules(&world, &person, &id).await, [asks.clone(), budget(4)]);
 
-    // More than ten minutes after the sign-in, widening updates are rejected.
+    // The sign-in is more than ten minutes old, so widening updates are rejected.
     world.pass(601);
     let text = text
         .replace(
@@ -250,7 +251,7 @@ policies:
     );
     assert_eq!(rules(&world, &person, &id).await, [asks.clone(), budget(4)]);
 
-    // Repeating the command after a new sign-in writes the remaining updates.
+    // After a new sign-in, the same command writes the remaining updates.
     let again = home_of(&world, &world.person(&DEMO_STRANGER));
     std::fs::write(again.folder().join("policies.yaml"), &text).unwrap();
     let rest = apply(&again, &["--yes"]).await.json();
@@ -262,7 +263,7 @@ policies:
     assert_eq!(rules(&world, &person, &id).await, [asks, budget(2)]);
 }
 
-/// The safe starting limits of an agent equal the template in the documentation.
+/// An agent's safe starting limits equal the template in the documentation.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_safe_starting_limits_equal_the_safe_template() {
     let world = World::start().await;
@@ -293,7 +294,7 @@ async fn an_invalid_policy_file_changes_nothing() {
             "there is no agent nobody",
         ),
         ("agents: {all: true}, rule: []", "/policies/0/rule: is no member"),
-        // Purser rejects this rule during the preview, so the valid update before the rule is not written either.
+        // The preview rejects this rule, so the valid update before the rule is not written either.
         (
             "agents: {all: true}, services: {lab-search: {max_per_call_units: 1}}, \
              rules: [{kind: count_limit, count: 0, window_seconds: 3600}]",
@@ -314,7 +315,8 @@ async fn an_invalid_policy_file_changes_nothing() {
     }
     assert_eq!(world.rows_of("LedgerTable").await.changes_since(&before), [""; 0]);
 
-    // Runs without a session, with an invalid session token, and with an agent key instead of a session token.
+    // The command runs without a session token, with an invalid session token, and with an agent key instead of a
+    // session token.
     let (path, body) = (format!("/agents/{id}/keys"), json!({}));
     let key = world.person_edits(&person, Method::POST, &path, &body).await.created();
     let key = key["key"].as_str().unwrap().to_owned();
@@ -338,7 +340,7 @@ async fn an_invalid_policy_file_changes_nothing() {
     }
 }
 
-/// Forwards requests to Purser. Before the first PATCH request, the user updates the same service elsewhere.
+/// Forwards requests to Purser. Before the first PATCH request, the user updates the same service in another way.
 async fn interposed(world: &Arc<World>, person: &Person, id: &str) -> String {
     let (world, person, path) = (
         world.clone(),

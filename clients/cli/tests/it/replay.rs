@@ -30,11 +30,11 @@ async fn published_decisions_can_be_replayed_offline() {
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (0, "same"), "{name}: {answer}");
         assert_eq!(answer["differences"], json!([]));
-        // A changed document does not match the hash in the statement.
+        // The changed document does not match the hash in the statement.
         file["inputs"]["policy"]["max_per_call_units"] = json!(1);
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (7, "impossible"), "{answer}");
-        // The evidence file of an agent has no input documents.
+        // An agent's evidence file has no input documents.
         file["inputs"] = Value::Null;
         let (code, outcome, answer) = replay(&home, &file, &trust).await;
         assert_eq!((code, outcome.as_str()), (7, "impossible"), "{answer}");
@@ -72,7 +72,6 @@ fn evidence(payload: &Value, inputs: &Value) -> (Value, Value) {
     (file, trust)
 }
 
-/// A signed decision that differs from the evaluation is detected.
 #[tokio::test(flavor = "multi_thread")]
 async fn offline_replay_detects_a_wrong_decision() {
     let (home, block) = (Home::at(""), sample("block.json"));
@@ -107,7 +106,7 @@ async fn offline_replay_detects_a_wrong_decision() {
     assert_eq!(answer["differences"][0]["what"], "reason");
     assert_eq!(answer["differences"][0]["replayed"], genuine["reason"]);
 
-    // An unknown field could change the evaluation, so the replay is impossible.
+    // The document has an unknown field, which could change the evaluation, so the replay is impossible.
     let mut later = genuine.clone();
     later["facts"]["later"] = json!(1);
     let (file, trust) = evidence(&with_hash(later), &block["inputs"]);

@@ -57,8 +57,8 @@ fn home() -> Home {
     home
 }
 
-/// Returns Purser's responses about the payment of [`home`] for this URL: the statements, the receipt and the trust
-/// file.
+/// Returns Purser's responses about the payment in [`home`]: the statements, the receipt, and the trust file for this
+/// URL.
 fn answers(url: &str) -> (Value, Value, Value) {
     answers_of("allow", url)
 }
@@ -91,7 +91,7 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     ]);
     let receipt = json!({"settlement_id": SETTLEMENT, "transaction_id": TRANSACTION, "settlement": settlement});
     let sign = |kind, payload: &Value| key.sign(kind, payload.to_string().as_bytes()).unwrap();
-    // Each statement is the only entry of the log at its time.
+    // Each statement is the only entry of a log.
     let stated = |statement: String| {
         let head = Edge::empty().append_entries(&[&statement]).unwrap().head;
         let checkpoint = Checkpoint::new(ORIGIN, head).unwrap().sign_as_note(&log).unwrap();
@@ -117,8 +117,8 @@ fn answers_of(result: &str, url: &str) -> (Value, Value, Value) {
     (statements, read, trust)
 }
 
-/// `evidence` writes a file that `verify` accepts. The file contains the provider's signed objects, and other users
-/// can't read the file.
+/// `verify` accepts the file that `evidence` writes. The file contains the provider's signed objects, and only its
+/// owner can read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_evidence_file_of_a_payment_verifies() {
     let (statements, read, trust) = answers("https://provider.example/weather?city=Oslo");
@@ -166,7 +166,8 @@ async fn the_evidence_file_of_a_payment_verifies() {
         said.starts_with("PART") && said.contains("no node was named") && said.contains(TRANSACTION),
         "{said}"
     );
-    // The output names fields that no statement contains. A field that differs from its statement fails.
+    // The output names the fields that no statement contains. A field that differs from its statement makes the
+    // verification fail.
     assert!(
         said.contains("nothing that is signed: ") && said.contains(" /provider, "),
         "{said}"
@@ -179,7 +180,7 @@ async fn the_evidence_file_of_a_payment_verifies() {
     assert_eq!(code, 6);
     assert!(steps.contains(&"copies: failed".to_owned()), "{steps:?}");
 
-    // The objects that `pay` stored are for another payment. Files on the command line replace them.
+    // The objects that `pay` stored belong to another payment. Files on the command line replace these objects.
     let kept = home.folder().join(".local/state/purser/payments");
     std::fs::create_dir_all(&kept).unwrap();
     let objects = json!({"offers": [of_provider("an offer by the payee")], "receipt": null, "http_status": 500});
@@ -327,7 +328,7 @@ async fn the_verify_command_distinguishes_invalid_from_unreadable_files() {
     assert!(!node.err.contains("key"), "{node:?}");
 }
 
-/// A rejected payment has no receipt, so the decision's statement is the evidence.
+/// A rejected payment has no receipt, so the evidence is the statement of the decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_evidence_file_of_a_decision_verifies() {
     let (mut statements, _, trust) = answers_of("block", "https://provider.example/");
@@ -462,7 +463,7 @@ async fn watching_detects_a_truncated_or_forked_log() {
             note
         );
     }
-    // The tiles do not match the signed root or are missing, or the checkpoint is not signed.
+    // The tiles are missing or do not match the signed root, or the checkpoint is not signed.
     let note = log.put(&entries(900));
     log.0.lock().unwrap().get_mut("tile/0/002").unwrap()[0] ^= 1;
     assert_eq!(watch().await, 6);
@@ -478,12 +479,12 @@ async fn watching_detects_a_truncated_or_forked_log() {
     assert_eq!(watch().await, 7);
 }
 
-/// After a fork, a proof verifies by itself, but is not consistent with a checkpoint from before the fork.
+/// After a fork, a proof still verifies, but is not consistent with a checkpoint from before the fork.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proof_is_compared_with_a_stored_checkpoint() {
     let (home, log) = (home(), ServedLog::default());
     let statement = std::fs::read_to_string(home.folder().join("statement")).unwrap();
-    // The proof in [`home`] is from a log with one entry.
+    // The log in [`home`] has one entry, for which the proof was made.
     let mut all = entries(400);
     all[0] = statement;
     let kept = log.put(&all);

@@ -3,7 +3,7 @@
 use crate::home::{Home, TOKEN};
 use purser_tests::Recorder;
 
-/// No server listens at these addresses, so a received request has come through the proxy.
+/// No server listens at these addresses, so every received request came through the proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_send_a_user_agent_and_use_the_configured_proxy() {
     const PURSER: &str = "http://127.0.0.1:9";
