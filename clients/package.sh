@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds what a release of the clients publishes, each with a CycloneDX bill of materials:
+# Builds the packages that a release of the clients publishes, with CycloneDX bills of materials:
 #
 #   clients/package.sh <folder>
 #
@@ -33,12 +33,13 @@ tar -xzf "$into"/python/*.tar.gz -C "$work"
 (cd clients/typescript && npm sbom --omit dev --package-lock-only --sbom-format cyclonedx) \
   > "$into/sbom/purser-client-npm.cdx.json"
 
-# release.py has written the repository's address, so the checkout differs from its commit.
+# The checkout differs from its commit, because release.py has written the repository's address.
 cargo package --locked --allow-dirty --package purser-client --package purser-domain --package purser-evidence --package purser-mcp --package purser-cli
 cp target/package/purser-{client,domain,evidence,mcp,cli}-*.crate "$into/crates"
-# cargo-cyclonedx describes each member of the workspace, beside its Cargo.toml; only the command line's bill is kept.
+# cargo-cyclonedx writes a bill of materials next to each Cargo.toml of the workspace. Only the command line's bill is
+# kept.
 cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps
-# References to the workspace's own crates hold the path of this checkout.
+# References to the workspace's own crates contain the path of this checkout, which is removed.
 sed "s|$PWD/||g" clients/cli/purser_bin.cdx.json > "$into/sbom/purser-cli.cdx.json"
 cargo metadata --locked --no-deps --format-version 1 |
   "$python" -c 'import json, os, sys; [print(os.path.dirname(package["manifest_path"])) for package in json.load(sys.stdin)["packages"]]' |

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks what the packages of the clients say about themselves, and prepares their release.
+"""Checks the metadata of the clients' packages, and prepares a release.
 
     clients/release.py check                     the metadata, the READMEs and the changelogs agree
     clients/release.py prepare <address> <tag>   writes the repository's address, after checking that the tag can be released
 
-The address of the repository is `repository` in Cargo.toml, and nothing else decides it. The packages of Python and npm
-and all READMEs repeat it, since they are read outside of the repository.
+The repository's address is `repository` in Cargo.toml. The Python and npm packages and all READMEs repeat the address,
+because they are read outside the repository.
 """
 
 import json
@@ -18,12 +18,12 @@ from pathlib import Path
 CRATES = ("clients/rust", "clients/mcp", "clients/cli", "shared/domain", "shared/evidence")
 CLIENTS = (*CRATES, "clients/python", "clients/typescript")
 MANIFESTS = ("Cargo.toml", "clients/python/pyproject.toml", "clients/typescript/package.json")
-# A link of Markdown: its text, then its target.
+# A Markdown link: the text and the target.
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def faults(root: Path) -> list[str]:
-    """Returns what is wrong with the packages, a line for each fault."""
+    """Returns a line for each inconsistency in the packages."""
     found: list[str] = []
 
     def expect(holds: bool, fault: str) -> None:
@@ -63,13 +63,13 @@ def faults(root: Path) -> list[str]:
 
 
 def heading(changelog: str) -> str | None:
-    """Returns the newest version of a changelog, without its date."""
+    """Returns the newest version in a changelog, without the date."""
     first = re.search(r"^## (\S+)", changelog, re.MULTILINE)
     return first[1] if first else None
 
 
 def prepare(root: Path, address: str, tag: str) -> list[str]:
-    """Writes the address wherever the packages repeat it. Returns what hinders the release, and then writes nothing."""
+    """Writes the repository's address into all packages. Returns what prevents the release, and then writes nothing."""
     package = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["package"]
     hindrances = faults(root)
     if not re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", address):

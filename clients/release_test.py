@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Tests release.py on a copy of the files that it reads. Without a test runner: no client's packages are needed."""
+"""Tests release.py on a copy of the files that release.py reads. The test needs neither a test runner nor a client's
+package.
+"""
 
 import shutil
 import tempfile

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Runs the tests of the clients. Each client gets its own local stack, whose stack.json is in $STACK_FOLDER.
+# Runs the tests of the clients. Each client gets its own local stack. The stack's stack.json is in $STACK_FOLDER.
 #
 #   clients/test.sh                 every client with a test.sh
 #   clients/test.sh <client> …      only these: typescript, python, mcp or rust. `rust` tests the Rust client and the
-#                                   command line, which `cargo test` also does; they start their own stacks
+#                                   command line, whose tests start their own stacks (as in `cargo test`)
 #
-# What all packages have in common is checked first (clients/release.py).
+# First, clients/release.py checks the metadata of all packages.
 #
-# STACK is a program to start instead of the stack that is built here.
+# STACK is a program to start instead of building the stack.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source infra/sam/docker.sh # stop_stack
@@ -20,7 +20,7 @@ stack=${STACK:-target/debug/stack}
 
 start() { # start <folder>
   mkdir "$1"
-  # The limit is too high for any test to reach.
+  # The throttle's limit is so high that no test reaches it.
   PORTS=free STACK_FOLDER=$1 THROTTLE_PER_MINUTE=1000000 \
     setsid "$stack" > "$1/stack.log" 2>&1 &
   stack_pid=$!

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests the MCP server with third-party clients: the official SDKs of TypeScript and Python over HTTP and stdio, the
-# conformance suite, and the inspector. The stack's files are in $STACK_FOLDER; clients/test.sh starts it.
+# conformance suite, and the inspector. clients/test.sh starts the stack, whose files are in $STACK_FOLDER.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 infra/setup.sh mcp

@@ -1,5 +1,5 @@
 // Builds the package into `dist`, which is published by `npm run build && npm publish ./dist`. The package.json of this
-// folder is private and lists no files. So nothing can be published without a build, even if npm runs no scripts.
+// folder is private and lists no files, so nothing can be published without a build, even if npm runs no scripts.
 
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ writeJson('dist/package.json', {
       require: { types: './cjs/index.d.ts', default: './cjs/index.js' },
     },
   },
-  // For tools that don't read `exports`.
+  // For tools that do not support `exports`.
   main: './cjs/index.js',
   types: './cjs/index.d.ts',
 });

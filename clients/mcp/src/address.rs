@@ -94,7 +94,7 @@ pub(crate) fn fill_address(operation: &Operation, parameters: &Map<String, Value
     let mut fields = Map::new();
     for (name, value) in rest {
         match parameter_location(&operation.params, &name) {
-            // Hosts with strict schemas send `null` for omitted parameters.
+            // Hosts with strict schemas send `null` for parameters that the model omitted.
             Some("query" | "header") if value.is_null() => {}
             Some("query") => append_query(&mut url, &name, &value)?,
             Some("header") => {
@@ -206,7 +206,7 @@ pub(crate) fn path_parameters(endpoint: &str) -> Vec<String> {
     segments.filter_map(parameter_name).collect()
 }
 
-/// Returns the parameter's name in a path segment `{name}`. The URL parser has percent-encoded the braces.
+/// Returns the parameter's name in a path segment `{name}`, whose braces the URL parser has percent-encoded.
 fn parameter_name(segment: &str) -> Option<String> {
     let name = segment.strip_prefix("%7B")?.strip_suffix("%7D")?;
     Some(name.to_owned())
@@ -271,7 +271,6 @@ mod tests {
         Ok((filled.url.to_string(), body.unwrap_or_default()))
     }
 
-    /// The other parameters go into the query of a GET request or into the body of a POST request.
     #[test]
     fn path_parameters_are_filled_before_query_and_body() {
         let rows = [
@@ -322,8 +321,7 @@ mod tests {
         }
     }
 
-    /// The body has the format that the catalog specifies, and each parameter is in the location that the catalog
-    /// specifies.
+    /// The catalog says which format the body has, and where each parameter goes.
     #[test]
     fn parameters_are_sent_at_the_place_that_the_catalog_names() {
         let call = |body_type: &str, parameters: Value| {

@@ -274,7 +274,7 @@ impl From<ParametersForm> for Parameters {
                 Scalar::Number(number) => Value::Number(number),
                 Scalar::Truth(truth) => Value::Bool(truth),
             };
-            // A repeated name becomes a list of values, as in a query string.
+            // A repeated name gets a list of values, as in a query string.
             match parameters.get_mut(&name) {
                 Some(Value::Array(values)) => values.push(value),
                 Some(first) => *first = Value::Array(vec![first.take(), value]),
@@ -314,7 +314,7 @@ impl TryFrom<UsdText> for Usd {
                 let amount = text.parse::<Usdc>().ok().filter(|_| whole.len() <= MAX_DIGITS);
                 amount.map(Usdc::units)
             }
-            // Extra decimal places are truncated and not rounded, so that a maximum price never increases.
+            // Further decimal places are truncated instead of rounded, so that a maximum price never increases.
             UsdText::Number(number) => scale(&number, PLACES).map(|scaled| scaled.whole),
         };
         let units = units.filter(|units| *units < MAX_AMOUNT);
@@ -557,7 +557,7 @@ inline_schema!(
 mod tests {
     use super::*;
 
-    /// For example, `5.0` and `5e0` are 5, but `5.5` and the string `"5"` are rejected.
+    /// `5.0` and `5e0` are 5. `5.5` and the string `"5"` are rejected.
     #[test]
     fn count_arguments_accept_any_notation_of_whole_numbers() {
         let read = |json: &str| serde_json::from_str::<Count<50>>(json).ok().map(|count| count.0);
@@ -615,8 +615,7 @@ mod tests {
         }
     }
 
-    /// A number with more than six decimals is truncated, so that a limit never increases. A string with more than six
-    /// decimals is rejected.
+    /// A number with more than six decimals is truncated, so that a limit never increases. Such a string is rejected.
     #[test]
     fn amount_arguments_are_parsed_exactly_or_truncated() {
         let read = |json: &str| serde_json::from_str::<Usd>(json).ok().map(|usd| usd.0.units());
@@ -634,7 +633,7 @@ mod tests {
         ] {
             assert_eq!(read(json), Some(units), "{json}");
         }
-        // Extra decimals of a number are truncated, so that a maximum price never increases.
+        // Further decimal places are truncated, so that a maximum price never increases.
         for (json, units) in [
             ("0", 0),
             ("0.0000015", 1),

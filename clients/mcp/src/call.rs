@@ -32,7 +32,6 @@ use uuid::Uuid;
 const FOR_THE_RECEIPT: Duration = Duration::from_secs(5);
 const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json, text/*;q=0.9, */*;q=0.8");
 
-/// The call that the agent requested.
 struct Meant<'a> {
     service: &'a str,
     operation: &'a str,
@@ -86,7 +85,7 @@ pub(crate) async fn check_payment(
     let planned = meant.plan(&purser, providers).await?;
     match planned.check_unpaid(&purser).await {
         Ok(_) => {}
-        // The result of this tool is the decision, so a rejection with checks is a result and not an error.
+        // This tool returns decisions, so a rejection with checks is a result and not an error.
         Err(ApiError::Refused(refusal)) if !refusal.checks.is_empty() => return Ok(planned.block(&refusal)),
         Err(error) => return Err(Failure::from(error).before_payment()),
     }
@@ -309,7 +308,7 @@ impl<'a> Meant<'a> {
             ));
         }
         let target_url = self.target_url.filter(|target| !target.is_empty());
-        // Without this check, the policy could evaluate one page while the operation fetches another page.
+        // If the target were not a parameter, the policy could evaluate one page while the operation fetches another.
         let is_parameter = |target: &str| self.parameters.values().any(|value| value == target);
         if target_url.is_some_and(|target| !is_parameter(target)) {
             return Err(Failure::invalid_arguments(

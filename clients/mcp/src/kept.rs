@@ -49,7 +49,7 @@ pub trait ResponseStore: fmt::Debug + Send + Sync {
         text: &'a str,
     ) -> BoxFuture<'a, Result<ResponseId, ResponsesUnavailable>>;
 
-    /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the response is not in the store.
+    /// Reads at most `bytes` bytes, starting at `offset`. Returns `None` if the store does not have the response.
     fn read_part(
         &self,
         id: ResponseId,

@@ -202,7 +202,7 @@ pub(crate) async fn get_approval(
     let wait = Duration::from_secs(asked.wait_seconds.map_or(0, |seconds| seconds.0).into());
     let verdict = async { Ok::<_, Failure>(PendingApproval::verdict(purser, asked.approval_id.0, wait).await?) };
     let approval = match calls {
-        // Waiting occupies the server like a call to a provider.
+        // A call that waits occupies the server, like a call to a provider.
         Some(calls) if !wait.is_zero() => calls.run_within_limit(None, verdict).await?,
         _ => verdict.await?,
     };

@@ -120,7 +120,7 @@ impl ReceivedBody {
                 answer.rest = Some(Rest::new(Cursor { id, offset: end }, text.len()));
                 end
             } else {
-                // A paid text that cannot be stored is returned up to the maximum size of a result.
+                // A paid text that cannot be stored is returned as far as a result can contain it.
                 let all = if store.is_some() { MaxBytes::MAX } else { max };
                 answer.cut = answer.cut.or((text.len() > all).then_some("too_long"));
                 text.floor_char_boundary(all)
@@ -168,7 +168,7 @@ pub(crate) async fn read_next_part(
         Err(error) => error.valid_up_to(),
     };
     let text = part.bytes.get(..end).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    // A cursor that points into the middle of a character was not issued by this server.
+    // This server issues no cursor that points into a character.
     let text = text.filter(|text| !text.is_empty()).ok_or_else(not_kept)?.to_owned();
     let offset = cursor.offset.saturating_add(end);
     let rest = (offset < part.total).then(|| Rest::new(Cursor { offset, ..cursor }, part.total));
@@ -240,7 +240,7 @@ mod tests {
         let png = b"\x89PNG\r\n\x1a\nrest";
         let rows: [(&str, &[u8], BodyKind, &str, &str); 10] = [
             ("image/png", png, BodyKind::Image, "image", "image/png"),
-            // The bytes determine the type, not the header.
+            // The type is detected from the bytes and not from the header.
             ("image/jpeg", png, BodyKind::Image, "image", "image/png"),
             (
                 "application/octet-stream",
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!((kind, block), (BodyKind::Empty, Value::Null));
     }
 
-    /// Reading all parts returns every byte of a text once, for any part size and any characters.
+    /// Reading all parts returns each byte of a text once, for every part size and all characters.
     #[tokio::test]
     async fn the_parts_of_a_stored_text_add_up_to_the_text() {
         let text: String = "aä漢😀\n".chars().cycle().take(9_000).collect();

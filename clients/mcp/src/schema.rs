@@ -86,7 +86,6 @@ pub(crate) fn alternatives<'a>(schema: &'a Map<String, Value>, name: &str) -> Ve
     }
 }
 
-/// Returns whether a schema allows any string.
 pub(crate) fn is_any_text(schema: &Map<String, Value>) -> bool {
     let is_text = schema.get("type").is_some_and(|kind| kind == "string");
     is_text && !schema.contains_key("pattern") && !schema.contains_key("enum")

@@ -37,7 +37,7 @@ pub(crate) struct CleanText {
 
 /// Removes hidden and control characters from a response body. Line breaks and tabs stay.
 pub(crate) fn clean_body(text: &str) -> CleanText {
-    // The carriage returns of CRLF line breaks do not count as removed characters.
+    // The carriage returns of CRLF line breaks are not counted as removed characters.
     let text = text.replace("\r\n", "\n").replace(SEPARATORS, "\n");
     without_hidden(&text, |c| c == '\t')
 }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Control characters and characters that change the direction of text are also removed or replaced.
+    /// Control characters, and characters that change the direction of text, are removed or replaced.
     #[test]
     fn untrusted_text_is_truncated_and_loses_hidden_characters() {
         assert_eq!(clean_data("a\u{1b}[2J\nb\u{202e}c\u{200b}\u{e0041}d", 99), "a [2J bcd");
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((cleaned.text.as_str(), cleaned.removed), ("a\n\tb\nc", 2));
     }
 
-    /// Texts in many scripts. Their invisible characters are part of the spelling or of an emoji.
+    /// The texts are in many scripts, and their invisible characters belong to words or emoji.
     #[test]
     fn visible_joiners_selectors_and_flags_are_kept_in_texts() {
         for text in [
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// Techniques that hide an instruction from a human reader but not from a model.
+    /// These techniques hide an instruction from users, but not from a model.
     #[test]
     fn characters_that_can_hide_instructions_are_removed_and_counted() {
         let tags = |text: &str| -> String {

@@ -175,7 +175,7 @@ async fn run_tool<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<R
     Ok(CallToolResult::structured(json(&tool(parse(arguments)?).await?)?))
 }
 
-/// Does the same as `run_tool` for a tool whose result contains the body of a provider's response. The result has no
+/// Runs a tool like `run_tool`, but for a result that contains the body of a provider's response. Such a result has no
 /// structured content (see `response.rs`).
 async fn run_tool_with_body<A: DeserializeOwned, R: Serialize, F: Future<Output = Result<WithBody<R>, Failure>>>(
     arguments: Map<String, Value>,
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(minimal().len(), TOOLS.len());
     }
 
-    /// An empty string is rejected, except in arguments that are free text.
+    /// Only arguments that are free text may be empty strings.
     #[test]
     fn optional_arguments_may_be_null() {
         for (name, arguments, reads) in minimal() {

@@ -1,5 +1,5 @@
-// Tests with the programs that hosts are made of: mcp-remote as a bridge, LangChain's adapter, and the schemas as OpenAI's
-// strict mode rewrites them.
+// Tests the server with programs that hosts are built from: mcp-remote as a bridge, LangChain's adapter, and schemas as
+// OpenAI's strict mode rewrites them.
 
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -30,7 +30,7 @@ test('a host behind mcp-remote finds and pays', async () => {
     stderr: 'ignore',
   });
   const client = new Client({ name: 'purser-tests', version: '1' });
-  // Also where an assertion fails: a bridge that is left running keeps the tests from ending.
+  // The client is also closed if an assertion fails, because a running bridge would keep the test process alive.
   after(() => client.close());
   await client.connect(transport);
   assert.equal((await client.listTools()).tools.length, 10);
@@ -53,7 +53,7 @@ test("LangChain's adapter calls every tool, with as few arguments as possible an
   const paid = await call('call_service', { ...WEATHER, idempotency_key: 'first' });
   assert.equal(paid.payment.receipt_status, 'confirmed');
   const { settlement_id } = paid.payment;
-  // The adapter reduces alternatives of which one is an object to that object, so `parameters` is an object there.
+  // If one of several alternatives is an object, the adapter keeps only the object. So `parameters` is an object here.
   const nothing = { parameters: {}, target_url: null, idempotency_key: null, approval_id: null };
   assert.equal((await call('call_service', { ...WEATHER, ...nothing })).cost_usd, '0.01');
   const listed = { ...WEATHER, parameters: { city: 'Lisbon' }, max_usd: 0.05 };
@@ -74,7 +74,7 @@ test("LangChain's adapter calls every tool, with as few arguments as possible an
   assert.equal(await agent.spent(), 2 * PRICE);
 });
 
-// What OpenAI's strict mode does: every property is required, and no object has members that it doesn't name.
+// Rewrites a schema like OpenAI's strict mode: every property is required, and no object has other properties.
 const strict = (schema) => {
   if (schema.anyOf) return { anyOf: schema.anyOf.map(strict) };
   if (schema.type === 'array') return { ...schema, items: strict(schema.items) };

@@ -1,4 +1,5 @@
-// Runs the conformance suite against the function's service with the suite's fixtures, and tests the inspector's CLI.
+// Runs the conformance suite against the function's service with additional tools for the suite, and tests the
+// inspector's command line.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
@@ -12,13 +13,13 @@ import { fileURLToPath } from 'node:url';
 import { newAgent, PURSER, settings, stack } from './world.mjs';
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
-// The suite needs Node 22: the running one, or npm's `node@22`. Its binary package is a direct dependency, because
-// `node@22` would download it in an install script.
+// The suite needs Node 22. If this process has an older version, npm's `node@22` is used. Its binary package is a
+// direct dependency, because `node@22` would download the binary in an install script.
 const [major] = process.versions.node.split('.').map(Number);
 const NODE = major >= 22 ? process.execPath : here(`node_modules/node-linux-${process.arch}/bin/node`);
 const SERVER = process.env.CONFORMANCE ?? here('../../../target/debug/examples/conformance');
 
-// An empty home directory keeps this machine's settings out.
+// With an empty home directory, this machine's settings have no effect.
 const home = mkdtempSync(join(tmpdir(), 'mcp-'));
 after(() => rmSync(home, { recursive: true }));
 

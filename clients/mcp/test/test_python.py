@@ -1,6 +1,6 @@
-"""Tests with the official Python SDK as the host: every tool, over HTTP and stdio, in each of its modes.
+"""Tests every tool with the official Python SDK as the host, over HTTP and stdio, in each mode of the SDK.
 
-The stack is found by $STACK_FOLDER, and the program by $PURSER.
+$STACK_FOLDER has the stack's files, and $PURSER is the program.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ WEATHER = {"service": "lab-weather", "operation": "weather.current", "max_usd": 
 
 
 def new_agent(name):
-    """Creates an agent of the demo owner, with money. Returns its key."""
+    """Creates an agent of the demo owner and funds its wallet. Returns the agent's key."""
     def post(path, body, token=None):
         headers = {"Authorization": f"Bearer {token}", "If-Match": "*"} if token else {}
         request = urllib.request.Request(STACK["base_url"] + path, json.dumps(body).encode(), headers, method="POST")

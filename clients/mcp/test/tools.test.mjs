@@ -1,4 +1,4 @@
-// Tests with the official TypeScript SDK as the host: every tool, over HTTP and stdio, and a host that is killed.
+// Tests every tool with the official TypeScript SDK as the host, over HTTP and stdio. One host is killed.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';

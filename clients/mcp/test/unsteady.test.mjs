@@ -1,5 +1,5 @@
-// Tests with the stack's unsteady providers: offers that vary, lost answers, and a person who takes ten minutes. They move
-// the stack's clock, so no later test may compare it with the machine's.
+// Tests with the stack's unsteady providers: payment requirements that vary, lost responses, and an approval that takes
+// ten minutes. The tests advance the stack's clock, so no later test may compare that clock with the machine's clock.
 
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
@@ -9,7 +9,10 @@ import { host, newAgent, PRICE, stack, WAYS } from './world.mjs';
 
 const SLUG = `unsteady-${crypto.randomUUID().slice(0, 8)}`;
 
-/** The call of one operation. The catalog lists no habits, so the test's own entry takes them as parameters. */
+/**
+ * Returns the arguments of a call. The stack's catalog does not describe the provider's test parameters, so this test
+ * adds an operation that does.
+ */
 const purchase = (version, habits) => ({
   service: SLUG,
   operation: `weather.${version}`,
@@ -80,7 +83,7 @@ for (const way of Object.keys(WAYS)) {
     assert.equal(asked.error, 'approval_required', JSON.stringify(asked));
     const { approval_id } = asked;
     assert.equal((await call('get_approval', { approval_id, wait_seconds: 1 })).status, 'pending');
-    // The offer of the first call is no longer accepted then.
+    // After this time, the provider no longer accepts the payment requirements of the first call.
     await advance(600);
     await agent.approve(approval_id);
     const paid = await call('call_service', { ...args, approval_id });

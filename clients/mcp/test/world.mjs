@@ -1,4 +1,4 @@
-// Both transports of a host: HTTP to the stack, and stdio to the program on this machine.
+// Connects a host over both transports: HTTP to the stack, and stdio to the program on this machine.
 
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ export const PURSER = process.env.PURSER ?? here('../../../target/debug/purser')
 export const PRICE = 10_000;
 export const WEATHER = { service: 'lab-weather', operation: 'weather.current', max_usd: '0.05' };
 
-/** The environment of a host that starts `purser mcp`, without this machine's settings. */
+/** Returns the environment of a host that starts `purser mcp`, without this machine's settings. */
 export const settings = (key) => ({ PURSER_URL: stack.base_url, PURSER_KEY: key });
 
 export const WAYS = {
@@ -27,18 +27,18 @@ export const WAYS = {
   stdio: (key) => new StdioClientTransport({ command: PURSER, args: ['mcp'], env: settings(key), stderr: 'inherit' }),
 };
 
-/** Connects a host with the tools of this agent. `call` returns a tool's answer, or throws its failure. */
+/** Connects a host with the tools of this agent. `call` returns a tool's result, or throws the tool's error. */
 export async function host(way, key) {
   const transport = WAYS[way](key);
   const client = new Client({ name: 'purser-tests', version: '1' });
   await client.connect(transport);
-  // The client validates answers against the output schemas that it has listed.
+  // The client validates results only against output schemas that it has listed.
   const { tools } = await client.listTools();
   const call = async (name, args = {}) => {
     const result = await client.callTool({ name, arguments: args });
     const told = JSON.parse(result.content[0].text);
     if (result.isError) throw Object.assign(new Error(told.message), told);
-    // The provider's text has a block of its own.
+    // The provider's text is in a content block of its own.
     if (!result.structuredContent && result.content[1]?.text) (told.answer ??= {}).text = result.content[1].text;
     return result.structuredContent ?? told;
   };

@@ -1,6 +1,7 @@
-"""An agent of LangChain with a tool that pays for its call.
+"""A LangChain agent with a tool that pays for a call.
 
-PURSER_URL and PURSER_KEY are Purser's address and the agent key. WEATHER_URL is a provider that asks for a payment.
+PURSER_URL and PURSER_KEY are Purser's URL and the agent key. WEATHER_URL is the URL of a provider that requires a
+payment.
 """
 
 import os
@@ -12,7 +13,7 @@ from langchain_core.tools import tool
 
 from purser_client import Purser, PurserTransport, errors
 
-# The run is the job that the agent works on: repeated under the same id, it pays nothing twice.
+# `run` is the id of the agent's job. A job that is repeated with the same id pays for no call twice.
 purser = Purser(run=os.environ.get("RUN", "job-42"), max_amount="0.05")
 http = httpx.Client(transport=PurserTransport(purser))
 
@@ -27,7 +28,7 @@ def current_weather() -> str:
 
 
 def ask(model: str | BaseChatModel, question: str) -> str:
-    """Returns the agent's answer."""
+    """Returns the agent's response."""
     agent = create_agent(model, [current_weather])
     result = agent.invoke({"messages": [{"role": "user", "content": question}]})
     return str(result["messages"][-1].text)

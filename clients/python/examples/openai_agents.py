@@ -1,6 +1,6 @@
-"""An agent of the OpenAI Agents SDK that finds services and pays for them with Purser's MCP tools.
+"""An agent with the OpenAI Agents SDK that finds services and pays for them with Purser's MCP tools.
 
-PURSER_URL and PURSER_KEY are Purser's address and the agent key.
+PURSER_URL and PURSER_KEY are Purser's URL and the agent key.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ INSTRUCTIONS = "Use the tools to buy what the question needs, for at most five c
 
 
 async def ask(model: str | Model, question: str) -> str:
-    """Returns the agent's answer."""
+    """Returns the agent's response."""
     tools = MCPServerStreamableHttp(
         {"url": f"{os.environ['PURSER_URL']}/mcp", "headers": {"Authorization": f"Bearer {os.environ['PURSER_KEY']}"}},
         # A paid call takes at most 25 seconds.

@@ -1,4 +1,4 @@
-"""A buyer for each library, so that one test covers all of them."""
+"""Defines a buyer for each HTTP library, so that one test covers all libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures: the world, once per session; each buyer; and a payer with its own agent and run."""
+"""Fixtures: the world (once per session), the buyers, and a payer with its own agent and run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def buy(request: pytest.FixtureRequest) -> Buyer:
 
 @pytest.fixture(params=[name for name in BUYERS if "x402" not in name])
 def own(request: pytest.FixtureRequest) -> Buyer:
-    """Each buyer except those of the x402 package, which share the relevant code."""
+    """Returns each buyer, except the buyers of the x402 package, which share the tested code."""
     return BUYERS[request.param]
 
 
@@ -42,7 +42,7 @@ def payer(world: World, agent: Agent) -> Callable[..., Purser]:
     run = f"run-{uuid.uuid4()}"
 
     def made(**settings: Any) -> Purser:
-        """Makes the settings of a process of one run."""
+        """Creates the settings of one process of a run."""
         return Purser(**{"url": world.base, "key": agent.key, "run": run, "max_amount": "0.05", **settings})
 
     return made

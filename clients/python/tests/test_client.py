@@ -1,4 +1,4 @@
-"""Tests that need no stack: settings, amounts, keys, terms, ordinals."""
+"""Tests that need no stack: settings, amounts, keys, payment requirements and ordinals."""
 
 from __future__ import annotations
 
@@ -132,15 +132,15 @@ def test_a_held_ordinal_is_given_to_nobody_else() -> None:
     ordinals = Ordinals("job-42")
     keys = [call_key("job-42", CALL, number) for number in range(6)]
     first, second = ordinals.next(CALL), ordinals.next(CALL)
-    # A later call ends while the first one runs.
+    # A later call ends while the first call is still running.
     second.over()
     assert ordinals.next(CALL).key == keys[3]
-    # A call that is released twice releases nothing that another call has taken since.
+    # Releasing a call again does not release an ordinal that another call has reserved since.
     first.failed()
     again = ordinals.next(CALL)
     first.failed()
     assert (again.key, ordinals.next(CALL).key) == (keys[1], keys[4])
-    # Acknowledging the first attempt ends its ordinal for both.
+    # Acknowledging the first attempt marks the ordinal as used for both attempts.
     first.over()
     again.failed()
     assert ordinals.next(CALL).key == keys[5]
@@ -199,7 +199,7 @@ def test_unreadable_terms_are_told(text: bytes) -> None:
 
 
 def test_a_header_is_read_in_every_form_of_base64() -> None:
-    # The text encodes to `+`, `/` and padding.
+    # The base64 form of this text contains `+`, `/` and padding.
     terms = {"x402Version": 2, "accepts": [ENTRY], "error": ">>>>>?????"}
     good = header(json.dumps(terms, ensure_ascii=False).encode())
     assert {"+", "/", "="} <= set(good)

@@ -1,4 +1,4 @@
-"""Tests that the client matches the API's own description, and that its keys are those of every client."""
+"""Tests that the client matches the OpenAPI document, and derives the same keys as all other clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from purser_client.config import Call, call_key
 ROOT = Path(__file__).parents[3]
 DOCUMENT = json.loads((ROOT / "docs/openapi.json").read_text())
 SCHEMAS = DOCUMENT["components"]["schemas"]
-#: The routes by operation id.
+#: Maps operation ids to the client's routes.
 ROUTES = {
     "authorize": routes.authorize,
     "check": routes.check,
@@ -43,12 +43,12 @@ OPERATIONS = {
 }
 
 
-#: Schemas whose fields depend on a kind, and may have new kinds.
+#: Schemas whose fields depend on a kind, to which Purser may add kinds.
 OPEN = {"AgentRule"}
 
 
 def members(name: str) -> tuple[dict[str, Any], set[str]]:
-    """Returns the members of a schema, and the names of the required ones."""
+    """Returns the fields of a schema, and the names of the required fields."""
     properties: dict[str, Any] = {}
     required: set[str] = set()
     for part in SCHEMAS[name].get("allOf", [SCHEMAS[name]]):
@@ -79,7 +79,7 @@ def text_of(schema: dict[str, Any]) -> str:
 
 
 def text_of_type(annotation: Any) -> str:
-    """Writes a Python type in the same form."""
+    """Writes a Python type in the form of `text_of`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is NotRequired:
         return text_of_type(arguments[0])
@@ -186,7 +186,7 @@ def test_keys_are_those_of_every_client() -> None:
     assert len(vectors) > 10
     for vector in vectors:
         body = bytes.fromhex(vector["body_hex"])
-        # The vectors encode any text; `Call.of` would normalise the URL.
+        # The vectors contain arbitrary text, which `Call.of` would normalise.
         call = Call(vector["method"].upper(), vector["url"], Call.of("GET", "", body).body_sha256, bool(body))
         assert call.body_sha256 == vector["body_sha256"]
         assert call_key(vector["run"], call, vector["ordinal"]) == vector["key"], vector["name"]

@@ -1,4 +1,4 @@
-"""Runs the examples with scripted models: the model asks for the paid tool, and answers with what the tool returned."""
+"""Runs the examples with scripted models. A model requests the paid tool, and responds with the tool's result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUESTION = "How is the weather in Lisbon?"
 
 @pytest.fixture(autouse=True)
 def settings(world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that the examples read."""
+    """Sets the environment variables that the examples read."""
     monkeypatch.setenv("PURSER_URL", world.base)
     monkeypatch.setenv("PURSER_KEY", agent.key)
     monkeypatch.setenv("WEATHER_URL", f"{world.v2}/weather")
@@ -44,14 +44,16 @@ def example(name: str) -> Any:
 
 
 def verified(world: World, agent: Agent) -> bool:
-    """Whether the agent paid once, and the transfer was verified."""
+    """Returns whether the agent paid once and the transfer was verified."""
     with PurserClient(world.base, agent.key) as api:
         (receipt,) = api.receipts()["settlements"]
     return agent.transfers() == 1 and receipt["receipt_status"] == "confirmed"
 
 
 class Scripted(FakeMessagesListChatModel):
-    """LangChain's scripted model. It lacks tools, which are bound here, and keeps what the tool returned."""
+    """A scripted model for LangChain. LangChain's own scripted model does not support tools, so this class adds them
+    and stores the tool's result.
+    """
 
     told: list[str] = []
 
@@ -85,7 +87,9 @@ def test_the_langchain_agent_learns_of_a_refusal(agent: Agent) -> None:
 
 
 class ScriptedModel(Model):
-    """A model of the Agents SDK that gives every argument of `call_service`, and answers with what was bought."""
+    """A scripted model for the Agents SDK. The model sets every argument of `call_service`, and responds with the
+    result.
+    """
 
     async def get_response(
         self, system_instructions: str | None, input: Any, model_settings: Any, tools: list[Tool], *_: Any, **__: Any
@@ -99,7 +103,7 @@ class ScriptedModel(Model):
             )
         else:
             functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
-            # The SDK leaves a schema as it is if an object may have members of any name, as `parameters`.
+            # The SDK does not change a schema in which an object may have any fields, such as `parameters`.
             open_schemas = {name for name, tool in functions.items() if not tool.strict_json_schema}
             assert (len(functions), open_schemas) == (10, {"call_service", "check_payment"})
             names = functions["call_service"].params_json_schema["properties"]

@@ -1,4 +1,4 @@
-"""Tests that a process that is killed at any point of a purchase and started again pays once."""
+"""Tests that a process pays once if it is killed at any point of a purchase and started again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from world import Agent, Exchange, World
 
 from purser_client import Purser, errors
 
-#: The steps of a purchase, in order. A process is killed before each step, and after it but before its answer.
+#: The steps of a purchase, in order. The process is killed before each step, and after each step before the response.
 STEPS = ["authorize", "paid", "complete"]
 POINTS = [f"{when} {step}" for step in STEPS for when in ("before", "after")]
 
 
 def purchase(how: str, settings: dict[str, Any], url: str, told: Connection) -> None:
-    """The main function of the process."""
+    """Makes a purchase. This is the main function of the process."""
     try:
         status, _, payment = buyers.BUYERS[how](Purser(**settings), url)
         told.send((status, payment.receipt.status if payment else None))
@@ -33,7 +33,7 @@ def purchase(how: str, settings: dict[str, Any], url: str, told: Connection) -> 
 
 
 class Processes:
-    """Starts and kills the processes of one run. A fork server makes them quick to start."""
+    """Starts and kills the processes of a run. A fork server makes starting fast."""
 
     def __init__(self, world: World, agent: Agent, **settings: object) -> None:
         self._context = multiprocessing.get_context("forkserver")
@@ -45,7 +45,7 @@ class Processes:
         self._settings["url"] = world.between.put(self._purser)
 
     def run(self, how: str, *, kill_at: str | None = None) -> tuple[object, object] | None:
-        """Runs a process and returns its result; None if it was killed."""
+        """Runs a process and returns its result, or None if the process was killed."""
         self.kill_at = kill_at
         told, teller = self._context.Pipe(duplex=False)
         arguments = (how, self._settings, self.url, teller)
@@ -102,7 +102,7 @@ def test_killed_anywhere_and_repeated_it_pays_once(world: World, how: str) -> No
     with ThreadPoolExecutor(len(POINTS)) as pool:
         told = dict(zip(POINTS, pool.map(killed, POINTS), strict=True))
     for point, (answer, paid) in told.items():
-        # The provider's only answer is lost, and the payment is not made again.
+        # The only response of the provider is lost, and the payment is not made again.
         lost = POINTS.index(point) >= POINTS.index("after paid")
         assert answer is not None, point
         assert (answer[0], paid) == ("AlreadyPaid" if lost else 200, 1), point

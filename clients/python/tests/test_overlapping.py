@@ -1,4 +1,4 @@
-"""Tests that overlapping identical calls of one run are purchases of their own."""
+"""Tests that concurrent identical calls of a run are separate purchases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS, CALLS = 4, 40
 def test_four_workers_make_forty_purchases(
     world: World, agent: Agent, payer: Callable[..., Purser], buy: Buyer
 ) -> None:
-    # Later calls end before earlier ones, and calls start while others run.
+    # Some calls end before earlier calls, or start while other calls run.
     delays = itertools.cycle([0.4, 0.0, 0.2, 0.0, 0.1])
 
     def provider(exchange: Exchange) -> None:

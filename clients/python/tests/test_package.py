@@ -1,4 +1,4 @@
-"""Tests of the package as it is published."""
+"""Tests the package as it is published."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_the_wheel_has_package_types_licence_and_changelog_only(tmp_path: Path) 
 
 
 def test_what_is_published_is_installed_and_pays(tmp_path: Path, world: World, agent: Agent) -> None:
-    """The wheel comes from the sdist, so that the sdist is whole. pip gets the dependencies from the registry."""
+    """Builds the wheel from the sdist, which proves that the sdist is complete. pip downloads the dependencies from the
+    registry.
+    """
     with tarfile.open(built(FOLDER, "sdist", tmp_path)) as sdist:
         sdist.extractall(tmp_path, filter="data")
     (source,) = (path.parent for path in tmp_path.glob("*/PKG-INFO"))
@@ -57,7 +59,7 @@ def test_what_is_published_is_installed_and_pays(tmp_path: Path, world: World, a
 
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv/bin/python"
-    # Without this test's own settings of Python.
+    # The environment without this test's settings for Python.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def ran(*command: str) -> str:

@@ -1,4 +1,4 @@
-"""Tests of the complete flow against the real service and the official SDK's providers, with each library."""
+"""Tests the complete flow with each HTTP library, against the real service and the official SDK's providers."""
 
 from __future__ import annotations
 
@@ -155,6 +155,6 @@ def test_a_key_of_the_callers_own_is_one_purchase(world: World, agent: Agent, pa
 
 
 def buy_or_be_told(buy: Buyer, purser: Purser, url: str) -> None:
-    """Makes a purchase that the provider may refuse."""
+    """Makes a purchase that the provider may reject."""
     with contextlib.suppress(errors.PaymentError):
         buy(purser, url)

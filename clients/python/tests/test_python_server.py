@@ -1,4 +1,4 @@
-"""Tests with a provider on the official Python server; the stack's own providers use the TypeScript one."""
+"""Tests with a provider that uses the official Python server. The stack's own providers use the TypeScript server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def server(world: World, facilitator: str) -> Iterator[str]:
     entry = {"scheme": "exact", "network": "eip155:84532", "payTo": world.pay_to, "price": usdc}
     routes: Any = {"GET /weather": {"accepts": entry, "description": "Weather in Porto"}}
     resources = x402ResourceServerSync(HTTPFacilitatorClientSync(FacilitatorConfig(url=facilitator)))
-    # The types of the package's scheme don't match those that the package requires.
+    # The types in the package's scheme do not match the types that the package requires.
     scheme: Any = ExactEvmScheme
     resources.register("eip155:84532", scheme())
     payment_middleware(app, routes, resources)

@@ -1,6 +1,8 @@
-"""Tests with the stack's unsteady providers: offers that vary, lost answers, and a person who takes ten minutes.
+"""Tests with the stack's unsteady providers: payment requirements that vary, lost responses, and an approval that takes
+ten minutes.
 
-The last test moves the stack's clock, so this file is run after those that compare it with the machine's.
+The last test advances the stack's clock, so this file runs after the tests that compare that clock with the machine's
+clock.
 """
 
 from __future__ import annotations
@@ -49,13 +51,14 @@ def test_an_approved_call_is_bought_at_a_newer_offer(world: World, agent: Agent,
 
 def test_a_person_may_take_ten_minutes(world: World, agent: Agent, payer: Payer, buy: Buyer) -> None:
     agent.policy("lab-weather", require_approval_above_units=PRICE - 1)
-    # The first offer is no longer accepted then.
+    # After this time, the provider no longer accepts the first payment requirements.
     purser, url = payer(wait_for_approval=120), f"{world.v2}/weather?offers=vary"
     with ThreadPoolExecutor(1) as worker:
         call = worker.submit(buy, purser, url)
         approval_id = agent.open_approval()
         world.advance(600)
-        # The client measures its wait by the machine's clock, and sends an offer that is a second old.
+        # The client measures the wait with the machine's clock, and still sends payment requirements that are one
+        # second old.
         time.sleep(1.5)
         agent.approve(approval_id)
         status, _, payment = call.result(timeout=60)

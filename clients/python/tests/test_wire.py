@@ -1,6 +1,7 @@
-"""What goes over the wire: names, encodings, charsets, proxies and TLS settings, against a recording server.
+"""Tests the requests on the wire: names, encodings, charsets, proxies and TLS settings, with a server that records
+requests.
 
-No stack is needed: the server has no price, or terms that Purser, which is the same server, refuses to read.
+No stack is needed. The server also acts as Purser: it has no price, or its payment requirements are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from purser_client.x402 import wrap_httpx
 
 TEXT = json.dumps({"text": "Grüße"}, ensure_ascii=False)
 TERMS = json.dumps({"x402Version": 1, "accepts": [{"scheme": "exact", "description": "Grüße"}]}, ensure_ascii=False)
-#: Unpacked, more than any client reads of a 402; packed, a hundred kilobytes.
+#: Decompressed, this is more than a client reads of a 402 response. Compressed, it has a hundred kilobytes.
 BOMB = gzip.compress(b" " * 96 * 1024 * 1024)
 BODIES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "plain": (200, {}, TEXT.encode()),
@@ -38,7 +39,7 @@ BODIES: dict[str, tuple[int, dict[str, str], bytes]] = {
     "402-gzip": (402, {"Content-Encoding": "gzip"}, gzip.compress(TERMS.encode())),
     "402-latin1": (402, {"Content-Type": "application/json; charset=ISO-8859-1"}, TERMS.encode("latin-1")),
     "402-utf16": (402, {"Content-Type": "application/json"}, TERMS.encode("utf-16")),
-    # A byte order mark wins over the header, and is not part of the JSON.
+    # A byte order mark has precedence over the header, and is not part of the JSON.
     "402-mark": (402, {"Content-Type": "application/json; charset=ISO-8859-1"}, TERMS.encode("utf-8-sig")),
     "402-unknown": (402, {"Content-Type": "application/json; charset=no-such"}, TERMS.encode()),
     "402-bomb": (402, {"Content-Encoding": "gzip"}, BOMB),
@@ -46,7 +47,7 @@ BODIES: dict[str, tuple[int, dict[str, str], bytes]] = {
 
 
 class Recorder(ThreadingHTTPServer):
-    """Records requests, and answers what the last part of a path names. It is also a proxy's stand-in."""
+    """Records requests, and gives the response that the last path segment names. The server also acts as a proxy."""
 
     daemon_threads = True
 
@@ -59,7 +60,7 @@ class Recorder(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that rejects a certificate is no news."""
+        """Ignores the error if a client rejects the server's certificate."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -194,7 +195,7 @@ def test_a_given_transport_has_its_own_settings(recorder: Recorder) -> None:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate of localhost, signed by its own key, and the key."""
+    """Returns a self-signed certificate for localhost, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
@@ -205,11 +206,11 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("get", GETTERS)
 def test_the_callers_tls_settings_hold(get: Getter, authority: tuple[Path, Path]) -> None:
-    """By default a provider's certificate is verified. `verify` and `cert` of the caller are used."""
+    """A provider's certificate is verified by default. The caller's settings `verify` and `cert` apply."""
     certificate, key = map(str, authority)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    # The client's certificate is asked for too.
+    # The server also requests a certificate from the client.
     context.load_verify_locations(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
     with Recorder(context) as server:

@@ -1,4 +1,4 @@
-"""Tests of the official package's own features in its flow: choice of the entry, spend controls, hooks."""
+"""Tests the features of the official package in its own flow: selecting an entry, spend controls and hooks."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_entry_that_the_package_chooses_is_the_one_that_is_judged(world: Wor
     client = x402ClientSync()
     client.register_policy(lambda _, offered: [one for one in offered if one.get_amount() == str(2 * PRICE)])
     session = wrap_requests(requests.Session(), client, payer())
-    # The provider refuses the payment, because its real price is lower; but this entry was signed.
+    # The provider rejects the payment because its real price is lower, but this entry was signed.
     with pytest.raises(errors.PaymentNotAccepted) as told:
         session.get(world.provider(provider))
     assert told.value.payment.amount_units == 2 * PRICE

@@ -1,6 +1,7 @@
-"""The environment of the tests: the local stack, new agents, and a server between client and provider or Purser.
+"""The environment of the tests: the local stack, new agents, and a server between the client and the provider or
+Purser.
 
-The stack is a real one (`make run`). Its `stack.json` is in `STACK_FOLDER`.
+The stack is started by `make run`, and its `stack.json` is in `STACK_FOLDER`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 
 @dataclass
 class Exchange:
-    """A request to the server in between."""
+    """A request to the server in between, which the test can answer or forward."""
 
     handler: BaseHTTPRequestHandler
     method: str
@@ -39,11 +40,11 @@ class Exchange:
 
     @property
     def payment(self) -> str | None:
-        """The payment in the request."""
+        """Returns the payment in the request, if any."""
         return self.headers.get("payment-signature") or self.headers.get("x-payment")
 
     def forward(self, base: str, *, path: str | None = None) -> Reply:
-        """Forwards the request to another server, and returns its answer."""
+        """Forwards the request to another server, and returns the server's response."""
         to = urlsplit(base)
         connection = http.client.HTTPConnection(to.hostname or "", to.port, timeout=30)
         headers = {name: value for name, value in self.headers.items() if name not in ("host", "connection")}
@@ -57,7 +58,7 @@ class Exchange:
         return reply
 
     def send(self, reply: Reply) -> None:
-        """Sends an answer."""
+        """Sends a response."""
         self.head(reply.status, [*reply.headers, ("Content-Length", str(len(reply.body)))])
         self.handler.wfile.write(reply.body)
 
@@ -86,7 +87,7 @@ class Exchange:
 
 @dataclass
 class Reply:
-    """An answer."""
+    """A response."""
 
     status: int
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -101,7 +102,7 @@ Behaviour = Callable[[Exchange], None]
 
 
 class Between:
-    """A server of the test with a behaviour for each path: a proxy, or a provider that is not the stack's."""
+    """A server of the test with a behaviour for each path. The server can be a proxy or a provider."""
 
     def __init__(self) -> None:
         behaviours: dict[str, Behaviour] = {}
@@ -201,7 +202,7 @@ class World:
 
     @property
     def owner(self) -> dict[str, str]:
-        """The headers of the demo owner, with a fresh sign-in, for edits of any version."""
+        """Returns the headers of the demo owner: a fresh sign-in, and `If-Match` for any version."""
         token = self.http.post(f"{self.base}/_local/token").json()["token"]
         return {"Authorization": f"Bearer {token}", "If-Match": "*"}
 
@@ -251,26 +252,26 @@ class World:
         return found
 
     def advance(self, seconds: int) -> None:
-        """Moves the clocks of the stack and of the chain."""
+        """Advances the clocks of the stack and of the chain."""
         answer = self.http.post(f"{self.base}/_local/clock", json={"advance_seconds": seconds})
         assert answer.is_success, answer.text
 
     def agent(self, funds: int = FUNDS) -> Agent:
-        """Creates an agent with a key and money."""
+        """Creates an agent with a key and a funded wallet."""
         made = self.person("POST", "/agents", {"name": "A test's agent"})
         key = self.person("POST", f"/agents/{made['agent_id']}/keys", {})["key"]
         body = {"wallet_address": made["wallet_address"], "units": funds}
-        # One at a time, because the chain numbers the transactions of an account.
+        # Agents are funded one at a time, because the chain numbers the transactions of an account.
         with self._funding:
             assert self.http.post(f"{self.base}/_local/fund", json=body).is_success
         return Agent(self, made["agent_id"], key, made["wallet_address"])
 
     def provider(self, behaviour: Behaviour) -> str:
-        """Returns a payable URL with this behaviour."""
+        """Adds a provider with this behaviour, and returns its URL."""
         return self.between.put(behaviour) + "/weather"
 
     def real(self, exchange: Exchange, version: int = 2) -> Reply:
-        """Returns the answer of the official SDK's provider."""
+        """Returns the response of the official SDK's provider."""
         return exchange.forward(self.v2 if version == 2 else self.v1, path="/weather")
 
 

@@ -268,7 +268,7 @@ impl Purser {
     #[must_use]
     pub fn with_key(&self, key: &AgentKey) -> Self {
         Self {
-            // An agent key has only characters that a header allows.
+            // An agent key contains only characters that are valid in a header.
             authorization: key.header(),
             ..self.clone()
         }

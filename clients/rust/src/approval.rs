@@ -51,7 +51,7 @@ impl PendingApproval {
     pub async fn wait(&self, most: Duration) -> Result<WaitResult, ApiError> {
         let approval = Box::new(Self::verdict(&self.purser, self.approval_id, most).await?);
         Ok(match approval.status {
-            // An approval with status `executed` is already paid. Repeating the call with the same key returns the
+            // An approval with the status `executed` was already used. A repeated call with the same key returns the
             // payment.
             ApprovalStatus::Approved | ApprovalStatus::Executed => WaitResult::Approved(approval),
             ApprovalStatus::Rejected => WaitResult::Rejected(approval),
@@ -82,7 +82,7 @@ impl PendingApproval {
             if left.is_zero() || hint > left {
                 return found;
             }
-            // The pause ends at the latest when the time is over, so that the last request is made at the end.
+            // The pause is cut at the end of the wait, so that the last request is made at that time.
             tokio::time::sleep(hint.max(pause.saturating_sub(asked.elapsed()).min(left))).await;
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }

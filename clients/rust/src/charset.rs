@@ -15,7 +15,7 @@ const TEXTS: [&str; 5] = ["text/", "json", "xml", "javascript", "charset="];
 /// is dropped.
 pub fn decode_text(content_type: Option<&str>, body: &[u8], whole: bool) -> Option<String> {
     let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-    // The first bytes of an image or an audio file can look like the byte order mark of UTF-16.
+    // The first bytes of an image or an audio file may look like the byte order mark of UTF-16.
     let is_text = TEXTS.iter().any(|kind| content_type.contains(kind)) || content_type.is_empty();
     let bom = Encoding::for_bom(body).filter(|(encoding, _)| is_text || *encoding == UTF_8);
     let (encoding, mark) = bom.unwrap_or_else(|| {
@@ -85,7 +85,7 @@ mod tests {
                 b"<?xml version='1.0' encoding='latin1'?>\xe9",
                 Some("<?xml version='1.0' encoding='latin1'?>é"),
             ),
-            // A charset declaration counts only in HTML and XML documents.
+            // A declaration of the charset counts only in HTML and XML documents.
             ("text/plain", b"charset=latin1 \xe9", None),
             ("text/plain; charset=no-such", b"ok", Some("ok")),
             ("text/plain; charset=utf-8", b"\xe9", None),

@@ -155,8 +155,8 @@ fn the_client_covers_all_agent_routes_and_fields() {
         "services",
         "settlement_statement",
     ];
-    // Operations that agents do not call through this client: documents, the keys and checkpoints that verify
-    // statements, and the MCP server, which is itself a client.
+    // Operations that this client does not call: documents, keys and checkpoints for verifying statements, and the MCP
+    // server, which is itself a client.
     let others = [
         "document",
         "llms_txt",

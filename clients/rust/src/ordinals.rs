@@ -164,7 +164,6 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// A bought ordinal is never assigned again.
     #[test]
     fn failed_requests_release_their_ordinal_for_the_retry() {
         let ordinals = Ordinals::default();
@@ -201,7 +200,7 @@ mod tests {
         assert_eq!(next().number(), 4);
     }
 
-    /// An attempt cannot reserve an ordinal again while another purchase has reserved the ordinal.
+    /// While another purchase has reserved an ordinal, an attempt cannot reserve it again.
     #[test]
     fn released_ordinals_can_be_retaken_or_spent() {
         let ordinals = Ordinals::default();

@@ -147,7 +147,7 @@ pub struct Refusal {
     pub reason: Option<String>,
     /// The results of all checks.
     pub checks: Vec<Check>,
-    /// The problems of an invalid request.
+    /// The validation errors of an invalid request.
     pub details: Vec<Problem>,
     /// The fields that only some errors have.
     pub context: Context,
@@ -271,7 +271,7 @@ fn advice_for_block(reason: &str) -> &'static str {
     }
 }
 
-/// Returns the slug for an error response of the API gateway, because such responses have no slug.
+/// Returns the advice for an error response of the API gateway, which has no slug.
 const fn advice_for_status(status: u16) -> &'static str {
     match status {
         429 => "too_many_requests",

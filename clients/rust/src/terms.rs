@@ -69,7 +69,7 @@ impl PaymentTerms {
         let text = json.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&json);
         let terms: &RawValue = serde_json::from_slice(text).map_err(|_| TermsError::NotX402)?;
         let outline: Outline<'_> = serde_json::from_str(terms.get()).map_err(|_| TermsError::NotX402)?;
-        // Some encoders write whole numbers as `2.0`.
+        // Some encoders write the number 2 as `2.0`.
         let is_version = versions.contains(&outline.version.to_string().trim_end_matches(".0"));
         let is_object = |offer: &&RawValue| offer.get().starts_with('{');
         if is_version && !outline.accepts.is_empty() && outline.accepts.iter().all(is_object) {
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(provider_receipt(&sent("no base64".to_owned())), None);
     }
 
-    /// Payment requirements are in the header. In version 1, they can also be in the body.
+    /// The payment requirements are in the header, or in version 1 in the body.
     #[test]
     fn payment_requirements_are_returned_exactly_as_received() {
         let of = |version| json!({"x402Version": version, "accepts": [{"scheme": "exact"}], "vendor": {"a": 1}});

@@ -72,7 +72,7 @@ impl fmt::Display for Usdc {
 mod tests {
     use super::*;
 
-    /// The comparison also does not overflow for the largest amounts.
+    /// The comparison does not overflow for the largest amounts.
     #[test]
     fn price_comparison_with_a_percentage_is_exact() {
         let is_over = |asked, listed, percent| Usdc(asked).is_over(Usdc(listed), percent);

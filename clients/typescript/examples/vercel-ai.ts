@@ -1,6 +1,7 @@
-// An agent of the AI SDK with a tool that pays for its call.
+// An agent with the AI SDK that has a tool that pays for a call.
 //
-// PURSER_URL and PURSER_KEY are Purser's address and the agent key. WEATHER_URL is a provider that asks for a payment.
+// PURSER_URL and PURSER_KEY are Purser's URL and the agent key. WEATHER_URL is the URL of a provider that requires a
+// payment.
 
 import { generateText, type LanguageModel, stepCountIs, tool } from 'ai';
 import { Purser, PurserError, wrapFetch } from 'purser-client';
@@ -8,7 +9,7 @@ import { z } from 'zod';
 
 const env = process.env as Record<'WEATHER_URL' | 'MODEL' | 'RUN', string>;
 
-// The run is the job that the agent works on: repeated under the same id, it pays nothing twice.
+// `run` is the id of the agent's job. A job that is repeated with the same id pays for no call twice.
 const pay = wrapFetch(fetch, new Purser({ run: env.RUN, maxAmount: '0.05' }));
 
 const currentWeather = tool({
@@ -24,9 +25,9 @@ const currentWeather = tool({
   },
 });
 
-/** Returns the agent's answer. */
+/** Returns the agent's response. */
 export async function ask(model: LanguageModel, prompt: string): Promise<string> {
-  // A step calls the tool, and the next one answers.
+  // The first step calls the tool, and the second step responds.
   const { text } = await generateText({ model, prompt, tools: { currentWeather }, stopWhen: stepCountIs(5) });
   return text;
 }

@@ -9,7 +9,10 @@ import type * as wire from './wire.js';
 
 /** The `User-Agent` of this package. A test compares the version with package.json. */
 export const USER_AGENT = 'purser-client-typescript/0.1.0';
-/** Only set outside browsers: a browser sends its own `User-Agent`, and another one would need a CORS preflight. */
+/**
+ * Browsers send their own `User-Agent`, and another value would need a CORS preflight, so the header is set only
+ * outside browsers.
+ */
 const NAMED =
   (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node === undefined
     ? {}
@@ -224,7 +227,7 @@ export class Api {
         ...(call.body && { 'Content-Type': 'application/json' }),
       },
       body: call.body ? encode(call.body) : null,
-      // The client follows no redirect, so that the agent key is sent to Purser only. No referrer is sent.
+      // The client follows no redirect, so that the agent key is sent to Purser only. The client sends no referrer.
       redirect: 'manual',
       referrerPolicy: 'no-referrer',
       ...(call.signal && { signal: call.signal }),

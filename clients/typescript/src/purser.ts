@@ -111,7 +111,7 @@ export class Purser {
     this.run = run;
     this.answer = { bytes: maxAnswerBytes, milliseconds: answerTimeoutSeconds * 1000 };
     this.api = new Api(url ?? '', key ?? '', fetch, timeoutSeconds * 1000);
-    // The key is removed from the options, so that printing this object reveals no secret.
+    // The key is removed from the options, so that logging this object does not reveal the key.
     this.#options = { ...options, key: '' };
   }
 

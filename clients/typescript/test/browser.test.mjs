@@ -1,4 +1,4 @@
-// Tests the package in Chromium, without Node, if there is a browser.
+// Tests the package in Chromium without Node, if a browser is installed.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -33,7 +33,7 @@ test('pays in a browser', { timeout: TIMEOUT_MS, skip: whyNot() }, async () => {
   });
   pages.listen(0, '127.0.0.1');
   await once(pages, 'listening');
-  // Web security is disabled, because neither Purser nor the stack's providers allow other origins.
+  // Web security is disabled, because neither Purser nor the stack's providers allow requests from other origins.
   const { chromium } = driver('playwright-core');
   const browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-web-security'] });
   try {

@@ -1,5 +1,5 @@
 // Tests that routes and types match docs/openapi.json, that the package has its documented contents, and that the types
-// fit the official client.
+// are compatible with the official client.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -15,16 +15,18 @@ const here = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
 const document = JSON.parse(readFileSync(here('../../docs/openapi.json'), 'utf8'));
 const schemas = document.components.schemas;
 
-/** Schemas that the client defines elsewhere: under another name, or inline. */
+/** Schemas that the client defines under another name or inline. */
 const RENAMED = { Error: 'ErrorBody' };
 const INLINE = ['ProviderProof'];
-/** Schemas whose fields depend on a kind, and may have new kinds. The client has their common fields. */
+/**
+ * Schemas whose fields depend on a kind, to which Purser may add kinds. The client has the fields that all kinds share.
+ */
 const OPEN = ['AgentRule'];
 
-/** Operations that an agent does not call through this client: documents, and what verifies statements. */
+/** Operations that this client does not call: documents, and keys and checkpoints for verifying statements. */
 const OTHERS = ['document', 'llms_txt', 'log_checkpoint', 'log_trust', 'mcp', 'skill', 'statement_keys'];
 
-/** The operations that need the agent key or no key. */
+/** The operations that need an agent key, or no key. */
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods)
     .filter(([, { security = [{ agentKey: [] }] }]) => security.some((one) => 'agentKey' in one))
@@ -122,7 +124,7 @@ test('every route answers', async () => {
   await assert.rejects(api.approval('../me'), ({ slug }) => slug === 'not_found');
 });
 
-/** Compiles lines of TypeScript as a file beside `src`, with the package's own settings. Fails with tsc's output. */
+/** Compiles lines of TypeScript as a file next to `src`, with the package's settings. Fails with the output of tsc. */
 function compile(lines) {
   const folder = mkdtempSync(here('.types-'));
   try {
@@ -143,12 +145,12 @@ function compile(lines) {
   }
 }
 
-/** Returns whether a schema is not an object and so is written inline. */
+/** Returns whether a schema is not an object and therefore is written inline. */
 function isPlain(schema) {
   return schema.enum !== undefined || (schema.type === 'string' && !schema.properties);
 }
 
-/** Returns the members of an object's schema, including those of its parts. */
+/** Returns the fields of an object's schema, including the fields from `allOf`. */
 function membersOf(schema) {
   const parts = flatten(schema);
   const required = parts.flatMap((part) => part.required ?? []);

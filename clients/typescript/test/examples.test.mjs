@@ -1,5 +1,5 @@
-// Compiles the example strictly, and runs it with a scripted model of the AI SDK, of the last version for Node 20: the model
-// asks for the paid tool, and answers with what the tool returned.
+// Compiles the example with strict settings, and runs it with a scripted model of the AI SDK (the last version for Node
+// 20). The model requests the paid tool, and responds with the tool's result.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -24,14 +24,14 @@ before(() => {
   for (const name of ['ai', 'zod', '@types']) symlinkSync(path(`node_modules/${name}`), join(folder, 'node_modules', name));
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
   symlinkSync(path('examples/vercel-ai.ts'), join(folder, 'vercel-ai.ts'));
-  // The library's own types are not checked.
+  // The types inside the library are not checked.
   const options = ['--strict', '--skipLibCheck', '--preserveSymlinks', '--target', 'es2022', '--module', 'nodenext'];
   const tsc = [path('node_modules/typescript/bin/tsc'), ...options, '--types', 'node', 'vercel-ai.ts'];
   execFileSync(process.execPath, tsc, { cwd: folder, stdio: ['ignore', 'inherit', 'inherit'] });
 });
 after(() => rmSync(folder, { recursive: true }));
 
-/** Runs the example for an agent. Returns its answer, and what the tool returned. */
+/** Runs the example for an agent. Returns the agent's response and the tool's result. */
 async function run(agent) {
   const env = { PURSER_URL: stack.base_url, PURSER_KEY: agent.key, WEATHER_URL: `${v2}/weather`, RUN: newRun() };
   Object.assign(process.env, env);
@@ -43,7 +43,7 @@ async function run(agent) {
       { content: [{ type: 'text', text: 'Cloudy.' }], finishReason: { unified: 'stop' }, usage, warnings: [] },
     ],
   });
-  // A query makes each import a module of its own, with its own run.
+  // With a query in the path, each import loads the module again, with another run.
   const { ask } = await import(`${pathToFileURL(join(folder, 'vercel-ai.js'))}?run=${env.RUN}`);
   const answer = await ask(model, 'How is the weather in Lisbon?');
   const { content } = model.doGenerateCalls.at(-1).prompt.at(-1);

@@ -1,4 +1,4 @@
-// Tests that a run that is killed at any point and repeated under the same id pays once.
+// Tests that a run pays once if it is killed at any point and repeated with the same id.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -16,7 +16,7 @@ describe('a run that is killed', { timeout: TIMEOUT_MS }, () => {
     agent = await newAgent('victim');
   });
 
-  /** Runs a process. Resolves with its output and its exit. */
+  /** Runs a process. Resolves with the process's output and exit code. */
   const runVictim = (run, url, flow, die = '') =>
     new Promise((resolve) => {
       const env = {
@@ -33,7 +33,7 @@ describe('a run that is killed', { timeout: TIMEOUT_MS }, () => {
       );
     });
 
-  /** The steps at which the run is killed, and the result of the second run: the answer, or `AlreadyPaid`. */
+  /** The steps at which the run is killed, each with the result of the second run: the response, or `AlreadyPaid`. */
   const steps = [
     ['ask:after:1', 200],
     ['authorize:before:1', 200],

@@ -1,4 +1,4 @@
-// Tests that overlapping identical calls of one run are purchases of their own.
+// Tests that concurrent identical calls of a run are separate purchases.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -9,7 +9,7 @@ import { paymentOf, Purser, registerPurser, wrapFetch } from '../dist/index.js';
 import { newAgent, newRun, stack, v2 } from './stack.mjs';
 
 const [WORKERS, CALLS, TIMEOUT_MS] = [4, 40, 100_000];
-/** The delays of the paid answers: later calls end before earlier ones, and calls start while others run. */
+/** The delays of the responses to paid calls. Some calls end before earlier calls, or start while other calls run. */
 const DELAYS_MS = [400, 0, 200, 0, 100];
 
 const PAYERS = {

@@ -1,4 +1,4 @@
-// Tests of the package as it is published.
+// Tests the package as it is published.
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -45,13 +45,13 @@ test('what is published is installed and pays', async () => {
 });
 
 test('without its build nothing can be published', () => {
-  // An unreachable registry, in case the package were not private.
+  // The registry is unreachable, in case the package is published by mistake.
   const nowhere = ['--registry=http://127.0.0.1:9', '--//127.0.0.1:9/:_authToken=x', '--fetch-retries=0'];
   const publish = ['publish', '--ignore-scripts', '--loglevel=error', ...nowhere];
   const told = spawnSync('npm', publish, { cwd: FOLDER, encoding: 'utf8' });
   assert.notEqual(told.status, 0);
   assert.match(told.stderr, /EPRIVATE/);
-  // Without a build, `npm publish ./dist` has nothing to read.
+  // Without a build, `npm publish ./dist` finds no package.
   const empty = mkdtempSync(join(tmpdir(), 'purser-package-'));
   assert.notEqual(spawnSync('npm', pack('./dist'), { cwd: empty }).status, 0);
   rmSync(empty, { recursive: true });

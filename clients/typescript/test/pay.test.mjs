@@ -1,4 +1,5 @@
-// Tests the complete flow against the stack's official x402 servers: pay, be refused, wait for a person, prove.
+// Tests the complete flow against the stack's official x402 servers: a payment, a rejection, an approval, and the
+// completion.
 
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -122,7 +123,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     assert.ok(escalation instanceof ApprovalRequired, String(escalation));
     assert.equal(escalation.slug, 'approval_required');
     assert.equal((await escalation.approval.status()).status, 'pending');
-    // Repeating the call creates no second approval.
+    // A repeated call creates no second approval.
     await assert.rejects(pay(`${v2}/premium`), (error) => error.approvalId === escalation.approvalId);
 
     const waiting = escalation.approval.wait(20);
@@ -139,7 +140,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     assert.equal((await purser.api.receipt(settlementId)).receipt_status, 'confirmed');
     assert.equal(await agent.spent(), 12_010_000);
 
-    // The same run in a new process: it asks for no new approval.
+    // The same run in a new process does not request another approval.
     const again = wrapFetch(fetch, new Purser({ url: stack.base_url, key: agent.key, run, maxAmount: '15' }));
     await assert.rejects(again(`${v2}/premium`), AlreadyPaid);
     assert.equal(await agent.spent(), 12_010_000);
@@ -154,7 +155,7 @@ describe('a fetch that pays', { timeout: TIMEOUT_MS }, () => {
     await agent.approve(escalations[0].approvalId);
     assert.equal((await escalations[0].retry()).status, 200);
     await assert.rejects(escalations[1].retry(), ({ slug }) => slug === 'idempotent_replay');
-    // An approval pays for one purchase: the next call needs a new approval.
+    // An approval is used by one purchase. The next call requires another approval.
     await assert.rejects(
       pay(`${v2}/weather`),
       (error) => error instanceof ApprovalRequired && error.approvalId !== escalations[0].approvalId,

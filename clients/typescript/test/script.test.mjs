@@ -1,4 +1,4 @@
-// Tests with a scripted Purser, for answers that are hard to produce with the real one.
+// Tests with a scripted Purser, for responses that the real Purser rarely sends.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -34,8 +34,8 @@ const escalated = refused(402, 'approval_required', { approval_id: 'a' });
 const approval = (status) => ({ status: 200, body: { status } });
 
 /**
- * Returns a paying fetch over a script, and the requests that were made. Each path answers in order and repeats its
- * last answer.
+ * Returns a paying `fetch` with scripted responses, and the requests that were made. Each path returns its responses in
+ * order and then repeats the last response.
  */
 function scripted(script, options = {}) {
   const asked = [];
@@ -130,7 +130,7 @@ test('an approval is polled no sooner than Purser says, and the call goes on wit
   const approvals = [approval('pending'), refused(429, 'too_many_requests', { retry_after: 2 }), approval('approved')];
   const { pay, named } = scripted({ authorize: [escalated, paid], approvals }, { waitForApproval: 10 });
   assert.equal((await pay()).status, 200);
-  // The client retries temporary failures, and respects the hint.
+  // The client retries after a temporary failure, and waits as long as Purser asks.
   const [first, second, third] = named('approvals').map(({ at }) => at);
   assert.ok(second - first >= 1_000 && third - second >= 2_000, `${second - first} ${third - second}`);
   assert.deepEqual(
@@ -174,7 +174,7 @@ test('nothing that completing meets loses the answer', async () => {
       : new Response(OFFER, { status: 402 });
   for (const [answer, status, retryAfter] of [
     [refused(503, 'onchain_settlement_not_verified', { retryable: true, retry_after: 7 }), 'pending', 7],
-    // The status does not matter.
+    // The status does not change the result.
     [refused(422, 'onchain_settlement_not_verified', { retryable: true, retry_after: 3 }), 'pending', 3],
     [refused(422, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
     [refused(503, 'onchain_settlement_not_verified', { retryable: false }), 'unproven'],
@@ -199,7 +199,7 @@ test('nothing that completing meets loses the answer', async () => {
   }
 });
 
-/** A v1 provider that takes a payment and sends no header with its answer. */
+/** An x402 version 1 provider that accepts a payment and sends no settlement header. */
 const silent = (status) => async ({ headers }) =>
   headers.has('X-PAYMENT') ? new Response('goods', { status }) : new Response(OFFER, { status: 402 });
 
@@ -248,7 +248,7 @@ test('a receipt that stays open is unproven when the time ends', async () => {
   const started = Date.now();
   assert.equal((await payment.confirm(2.5)).status, 'unproven');
   assert.ok(Date.now() - started >= 2_400 && Date.now() - started < 4_000);
-  // At once, after a pause, and at the end.
+  // The receipt is read immediately, after a pause, and at the end.
   assert.equal(named('settlements').length, 3);
 });
 

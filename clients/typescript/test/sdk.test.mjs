@@ -1,4 +1,4 @@
-// Tests the unmodified official client with Purser registered.
+// Tests the official client, unmodified, with Purser registered.
 
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
@@ -16,7 +16,7 @@ describe('the official client', { timeout: TIMEOUT_MS }, () => {
     agent = await newAgent('official client');
   });
 
-  /** Returns the official flow, and the paid requests that were sent. */
+  /** Returns a `fetch` of the official client, and the paid requests that were sent. */
   function official({ run = newRun(), maxAmount = '1' } = {}) {
     const purser = new Purser({ url: stack.base_url, key: agent.key, run, maxAmount });
     const client = new x402Client();
@@ -40,7 +40,7 @@ describe('the official client', { timeout: TIMEOUT_MS }, () => {
       assert.deepEqual(await response.json(), WEATHER);
       assert.equal(paymentOf(response).receipt.status, 'confirmed');
       assert.equal((await agent.spent()) - spent, 10_000);
-      // The sent payment is Purser's, without the mark by which the scheme finds the call.
+      // The payment on the wire is Purser's payment, without the id by which the scheme finds the call.
       assert.equal(sent.length, 1);
       assert.doesNotMatch(JSON.stringify(sent), /purserCall/);
     });
@@ -106,7 +106,7 @@ describe('the official client', { timeout: TIMEOUT_MS }, () => {
   test('of several entries the one that the client chose is paid', async () => {
     const spent = await agent.spent();
     const purser = new Purser({ url: stack.base_url, key: agent.key, run: newRun(), maxAmount: '1' });
-    // Purser itself would choose the cheaper entry.
+    // Purser alone would select the cheaper entry.
     const client = new x402Client((_, accepts) => accepts[1]);
     const several = async (request) => {
       const response = await fetch(request);

@@ -1,11 +1,11 @@
-// The running stack: creates agents, acts as their owner, and reads the chain.
+// The running stack. Creates agents, acts as the agents' owner, and reads the chain.
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export const stack = JSON.parse(readFileSync(join(process.env.STACK_FOLDER ?? '../../.local', 'stack.json'), 'utf8'));
 
-/** The initial balance of an agent's wallet, in micro-units. */
+/** The initial balance of an agent's wallet, in micro-USDC. */
 export const FUNDS = 100_000_000;
 
 async function call(method, path, body, headers) {
@@ -33,7 +33,7 @@ export async function newAgent(name) {
     id: agent.agent_id,
     key,
     wallet: agent.wallet_address,
-    /** The amount that has left the wallet on chain, in micro-units. */
+    /** The amount that left the wallet on chain, in micro-USDC. */
     spent: async () => FUNDS - (await balanceOf(agent.wallet_address)),
     limit: (service, policy) => owner('PATCH', `/agents/${agent.agent_id}/services/${service}`, policy),
     approve: (id, note) => owner('POST', `/agents/${agent.agent_id}/approvals/${id}/approve`, { note }),
@@ -61,10 +61,10 @@ export async function openApproval(agentId) {
   }
 }
 
-/** Moves the clocks of the stack and of the chain. */
+/** Advances the clocks of the stack and of the chain. */
 export const advance = (seconds) => call('POST', '/_local/clock', { advance_seconds: seconds });
 
-/** The addresses of the stack's official x402 servers, v2 and v1. */
+/** The URLs of the stack's official x402 servers, version 2 and version 1. */
 export const v2 = stack.provider_url;
 export const v1 = await call('GET', '/services/lab-weather-v1').then(({ website }) => website.replace(/\/$/, ''));
 

@@ -1,4 +1,4 @@
-// Compiles callers of the package with each module resolution, and the snippets of README.md.
+// Compiles programs that use the package with each module resolution, and the snippets in README.md.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -12,7 +12,7 @@ import { promisify } from 'node:util';
 const path = (relative) => fileURLToPath(new URL(`../${relative}`, import.meta.url));
 const run = promisify(execFile);
 
-// The strictest settings that a caller may have.
+// The strictest settings that a user of the package may have.
 const STRICT = ['--noEmit', '--strict', '--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess'];
 const PLAIN = ['--target', 'es2022', '--lib', 'es2022', '--types', 'node'];
 const BROWSER = ['--target', 'es2022', '--lib', 'es2022,dom,dom.iterable', '--types', ''];
@@ -66,7 +66,7 @@ test("README.md's snippets compile, strictly", async () => {
   const snippets = [...readFileSync(path('README.md'), 'utf8').matchAll(/^```ts\n(.*?)^```/gms)].map(([, text]) => text);
   assert.ok(snippets.length >= 3);
   const text = snippets.join('\n');
-  // The types of the official client are not checked.
+  // The types inside the official client are not checked.
   const options = ['--module', 'nodenext', '--skipLibCheck'];
   assert.equal(await check(SEVEN, 'readme.mts', text, [...options, ...PLAIN]), '');
   assert.match(await check(SEVEN, 'wrong.mts', `${text}\nresponse.nothing;`, [...options, ...PLAIN]), /TS2339/);

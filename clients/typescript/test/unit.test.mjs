@@ -1,4 +1,4 @@
-// Tests that need no stack: keys, amounts, configuration, and the advice for refusals.
+// Tests that need no stack: keys, amounts, configuration, and the advice for error responses.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -40,23 +40,23 @@ test('a held ordinal is given to nobody else', () => {
   const ordinals = new Ordinals();
   const next = () => ordinals.take('a');
   const [first, second] = [next(), next()];
-  // A later call ends while the first one runs.
+  // A later call ends while the first call is still running.
   second.spend();
   assert.equal(next().number, 3);
-  // A call that is released twice releases nothing that another call has taken since.
+  // Releasing a call again does not release an ordinal that another call has reserved since.
   first.release();
   const again = next();
   first.release();
   assert.deepEqual([again.number, next().number], [1, 4]);
-  // Nor does it take back what another call holds.
+  // The released call cannot reserve the ordinal again while another call has reserved it.
   assert.equal(first.retake(), undefined);
   again.release();
   const retaken = first.retake();
   assert.deepEqual([retaken.number, next().number], [1, 5]);
-  // Two attempts of one purchase share its ordinal until both have ended.
+  // Two attempts of one purchase share an ordinal until both have ended.
   first.retake().release();
   assert.equal(next().number, 6);
-  // Acknowledging the first attempt ends its ordinal for both.
+  // Acknowledging the first attempt spends the ordinal for both attempts.
   first.spend();
   retaken.release();
   assert.deepEqual([first.retake().number, next().number], [1, 7]);
@@ -215,7 +215,7 @@ test('there is a word of advice for every refusal that an agent can meet, and fo
   assert.deepEqual(Object.keys(ADVICE).sort(), documented.filter((slug) => !ofOthers.includes(slug)).sort());
   const adviceOf = (error, reason) =>
     new Refusal(403, { error, message: '', ...(reason && { decision: { reason } }) }).todo;
-  // A row has the reasons with the same advice.
+  // A row lists the reasons that have the same advice.
   const rows = read('../../docs/errors.md').matchAll(/^\| (`[^|]+`) \| [^|]+\|$/gm);
   const reasons = [...rows].flatMap(([, cell]) => [...cell.matchAll(/`(\w+)[:`]/g)].map(([, reason]) => reason));
   assert.ok(reasons.includes('budget_limit') && reasons.includes('agent_frozen'));

@@ -1,5 +1,6 @@
-// Tests with the stack's unsteady providers: offers that vary, lost answers, and a person who takes ten minutes. They move
-// the stack's clock, so this file is run after those that compare it with the machine's.
+// Tests with the stack's unsteady providers: payment requirements that vary, lost responses, and an approval that takes
+// ten minutes. The tests advance the stack's clock, so this file runs after the tests that compare that clock with the
+// machine's clock.
 
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
@@ -11,7 +12,7 @@ import { advance, newAgent, newRun, openApproval, stack, v1, v2, WEATHER } from 
 
 const TIMEOUT_MS = 100_000;
 
-/** The ways to pay, each with the options of a call for the whole run. */
+/** The ways to pay. Each has the options of a call as options of the whole run. */
 const PAYERS = {
   'a fetch that pays': (purser) => wrapFetch(fetch, purser),
   'the official client': (purser) => {
@@ -59,7 +60,8 @@ for (const [what, payer] of Object.entries(PAYERS)) {
     });
 
     test('a person may take ten minutes', async () => {
-      // The first offer is no longer accepted then, neither by a call that waits nor by `retry`.
+      // After this time, the provider no longer accepts the first payment requirements, neither from a call that waits
+      // nor from `retry`.
       const url = `${v2}/weather?offers=vary`;
       const waiting = await prepared({ require_approval_above_units: 0 }, { waitForApproval: 120 });
       const asking = await prepared({ require_approval_above_units: 0 });
@@ -67,7 +69,8 @@ for (const [what, payer] of Object.entries(PAYERS)) {
       const escalation = await asking.pay(url).catch((error) => error);
       const open = await openApproval(waiting.agent.id);
       await advance(600);
-      // The client measures its wait by the machine's clock, and sends an offer that is a second old.
+      // The client measures the wait with the machine's clock, and still sends payment requirements that are one second
+      // old.
       await new Promise((resolve) => setTimeout(resolve, 1_500));
       await waiting.agent.approve(open);
       await asking.agent.approve(escalation.approvalId);

@@ -1,4 +1,4 @@
-// A run of an agent that makes one purchase and is killed at a step: `<call>:<before|after>:<number of that call>`.
+// A run of an agent that makes one purchase and is killed at a step: `<call>:<before|after>:<number of the call>`.
 
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 
@@ -7,7 +7,10 @@ import { AlreadyPaid, paymentOf, Purser, registerPurser, wrapFetch } from '../di
 const { PURSER_URL, PURSER_KEY, RUN, URL: url, FLOW, DIE } = process.env;
 
 const seen = {};
-/** Kills the process before a request is sent, or after its answer was received but before anyone has seen it. */
+/**
+ * Kills the process before a request is sent, or after the response was received and before the client sees the
+ * response.
+ */
 const deadly = (nameOf) => async (request) => {
   const name = nameOf(request);
   seen[name] = (seen[name] ?? 0) + 1;
@@ -16,7 +19,7 @@ const deadly = (nameOf) => async (request) => {
   };
   die('before');
   const response = await fetch(request);
-  // Wait for the complete answer.
+  // Waits for the complete response.
   const body = await response.arrayBuffer();
   die('after');
   return new Response(body, response);

@@ -1,5 +1,5 @@
-// What goes over the wire: the client's name, encodings, charsets and redirects, against a recording server. No stack is
-// needed: the server says nothing that is Purser's.
+// Tests the requests on the wire: the client's name, encodings, charsets and redirects, with a server that records
+// requests. No stack is needed, because the server does not act as Purser.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -63,7 +63,7 @@ test('calls of Purser have the name and version of the package', async () => {
 for (const encoding of ['gzip', 'deflate', 'br']) {
   test(`a body in ${encoding} is decoded`, async () => {
     assert.equal(await (await fetchPaid(encoding)).text(), TEXT);
-    // Node accepts br over TLS only, and decodes it in any case.
+    // Node requests br only over TLS, but always decodes br.
     assert.match(requests.at(-1).headers['accept-encoding'], /gzip, deflate/);
   });
 }

@@ -184,7 +184,8 @@ class Purchase:
             self._ordinals.end(self, self._call, self._number, over=True)
 
     def failed(self) -> None:
-        """Marks the purchase as failed. The next identical call continues the purchase and does not pay twice."""
+        """Marks the purchase as failed, so that the next identical call continues the purchase and does not pay twice.
+        """
         if self._ordinals is not None and self._call is not None:
             self._ordinals.end(self, self._call, self._number, over=False)
 
@@ -198,8 +199,8 @@ class Ordinals:
     def __init__(self, run: str) -> None:
         self._run = run
         self._lock = threading.Lock()
-        # For each call: the number up to which all purchases have ended, and a map from higher ordinals to the purchase
-        # that has reserved the ordinal. The value is None if that purchase has ended.
+        # For each call: the number up to which all purchases have ended, and a map from each higher ordinal to the
+        # purchase that has reserved it, or to None if that purchase has ended.
         self._numbers: dict[Call, tuple[int, dict[int, Purchase | None]]] = {}
 
     def next(self, call: Call) -> Purchase:

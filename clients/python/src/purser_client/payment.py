@@ -227,7 +227,7 @@ def _authorized(body: AuthorizeBody, wait: float) -> Steps[Answer[Authorized]]:
     except ApprovalUsed:
         pass
     except ApprovalRequired as required:
-        # The approval may be decided already, for example if the run was stopped while it waited.
+        # The approval may already be decided, for example if the run was stopped while it waited.
         began = time.monotonic()
         try:
             found = yield from waited(required.approval_id, wait)
