@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/mcp/agents/me", operation_id = "me",
     responses(
-        (status = 200, body = AgentInfo, description = "The key is active and belongs to this agent.",
+        (status = 200, body = AgentInfo, description = "The agent of the key. The key is active.",
         links(
             ("services" = (operation_id = "services", parameters(("agentId" = "$response.body#/agent_id")))),
             ("receipts" = (operation_id = "receipts", parameters(("agentId" = "$response.body#/agent_id")))),

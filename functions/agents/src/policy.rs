@@ -14,11 +14,11 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/agents/{agentId}/services/{serviceId}/policy", operation_id = "policy",
     params(
-        ("agentId" = String, Path, description = "The caller's own ID."),
-        ("serviceId" = String, Path, description = "Slug or UUID."),
+        ("agentId" = String, Path, description = "The ID of the agent that makes the call."),
+        ("serviceId" = String, Path, description = "The service's slug or UUID."),
     ),
     responses(
-        (status = 200, body = PolicyAnswer, description = "The record, even if the service is disabled, with its current use."),
+        (status = 200, body = PolicyAnswer, description = "The service with its policy and current spending, even if the service is disabled."),
         errors::NotFound,
     )
 )]

@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// Returns the services that are enabled for the agent, each with its policy.
 #[utoipa::path(
     get, path = "/mcp/agents/{agentId}/services", operation_id = "services",
-    params(("agentId" = String, Path, description = "The caller's own ID.")),
+    params(("agentId" = String, Path, description = "The ID of the agent that makes the call.")),
     responses(
-        (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including those that can't be paid now. A key for some services sees only those."),
+        (status = 200, body = EnabledServiceList, description = "Every service that is enabled for the agent, including services that can't be paid now. A key that is limited to some services gets only these services."),
         errors::NotFound,
     )
 )]

@@ -15,8 +15,8 @@ static DOCUMENT: LazyLock<Cacheable> = LazyLock::new(|| Cacheable::new(include_s
 #[utoipa::path(
     get, path = "/openapi.json", operation_id = "document",
     responses(
-        (status = 200, body = Object, description = "The document."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 200, body = Object, description = "The OpenAPI document."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
     )
 )]
 pub(crate) async fn read_openapi_document(headers: HeaderMap) -> Response {

@@ -21,7 +21,7 @@ static SKILL: LazyLock<Cacheable> =
     get, path = "/llms.txt", operation_id = "llms_txt",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "Markdown, in the format of llmstxt.org."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
     )
 )]
 pub(crate) async fn read_llms_txt(headers: HeaderMap) -> Response {
@@ -33,7 +33,7 @@ pub(crate) async fn read_llms_txt(headers: HeaderMap) -> Response {
     get, path = "/SKILL.md", operation_id = "skill",
     responses(
         (status = 200, body = String, content_type = "text/markdown", description = "An agent skill (agentskills.io)."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
     )
 )]
 pub(crate) async fn read_agent_guide(headers: HeaderMap) -> Response {

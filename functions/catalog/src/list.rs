@@ -21,14 +21,14 @@ const MAX_LIMIT: u32 = 500;
 #[utoipa::path(
     get, path = "/services", operation_id = "list_services",
     params(
-        ("category" = inline(Option<CategoryName>), Query, description = "Only this category."),
-        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only services of this trust status. Default: all but disabled. `slug` also finds a disabled service."),
-        ("slug" = Option<String>, Query, description = "Only the service of this slug."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "Default 100."),
+        ("category" = inline(Option<CategoryName>), Query, description = "Only services in this category."),
+        ("trust_status" = inline(Option<TrustStatusName>), Query, description = "Only services with this trust status. By default, all services except disabled services. `slug` also finds a disabled service."),
+        ("slug" = Option<String>, Query, description = "Only the service with this slug."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "The maximum number of items. The default is 100."),
     ),
     responses(
-        (status = 200, body = ServiceList<'static>, description = "Sorted by slug. Every caller gets the same list."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 200, body = ServiceList<'static>, description = "The services, sorted by slug."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
         errors::TemporarilyUnavailable,
     )
 )]

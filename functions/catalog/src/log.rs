@@ -19,7 +19,7 @@ const NOTE: &str = "text/plain; charset=utf-8";
     get, path = "/.well-known/jwks.json", operation_id = "statement_keys", tag = "evidence",
     responses(
         (status = 200, body = Object, description = "A JSON Web Key Set (RFC 7517)."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
@@ -39,8 +39,8 @@ pub(crate) async fn read_statement_keys(
 #[utoipa::path(
     get, path = "/log/trust", operation_id = "log_trust", tag = "evidence",
     responses(
-        (status = 200, body = Object, description = "`jwks`; `logs`, each a `vkey` of the log and its `origin`, the current one first; `witnesses`, if there are any. Keep your own copy."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 200, body = Object, description = "The keys of statements (`jwks`), the keys of the log (`logs`, each with `vkey` and `origin`, current key first), and `witnesses`, if there are any. Keep your own copy."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]
@@ -60,8 +60,8 @@ pub(crate) async fn read_log_trust(
 #[utoipa::path(
     get, path = "/log/checkpoint", operation_id = "log_checkpoint", tag = "evidence",
     responses(
-        (status = 200, body = String, content_type = "text/plain", description = "A signed note (c2sp.org/tlog-checkpoint)."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 200, body = String, content_type = "text/plain", description = "The checkpoint, as a signed note (c2sp.org/tlog-checkpoint)."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
         errors::NotFound, errors::TemporarilyUnavailable,
     )
 )]

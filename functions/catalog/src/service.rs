@@ -12,10 +12,10 @@ use std::sync::Arc;
 /// Read one service.
 #[utoipa::path(
     get, path = "/services/{serviceId}", operation_id = "read_service",
-    params(("serviceId" = String, Path, description = "Slug or UUID.")),
+    params(("serviceId" = String, Path, description = "The service's slug or UUID.")),
     responses(
-        (status = 200, body = ServiceDetail<'static>, description = "The service and its operations, even if it is disabled."),
-        (status = 304, description = "Not modified: `If-None-Match` holds the current `ETag`."),
+        (status = 200, body = ServiceDetail<'static>, description = "The service with its operations, even if the service is disabled."),
+        (status = 304, description = "Not modified, because `If-None-Match` has the current `ETag`."),
         errors::ServiceNotFound, errors::TemporarilyUnavailable,
     )
 )]

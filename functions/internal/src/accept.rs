@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/operations/{operationId}/accept-change",
     params(
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read. It identifies the change that is accepted, so `*` is refused."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the service. `*` is rejected, because the version identifies the change to accept."),
     ),
     responses(
         (status = 200, body = InternalService, description = "The updated service."),

@@ -13,12 +13,12 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/internal/audit-log", operation_id = "list_internal_audit_log",
     params(
-        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "The ID of an owner: lists the owner's actions, and those of operators and reconciliation on the owner's resources. Without it: the operators' actions."),
-        ("outflows" = Option<bool>, Query, description = "Only transfers out of wallets that no settlement explains: all of them, or the owner's."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier answer."),
+        ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "An owner's ID, to list the owner's actions, and actions of operators and of reconciliation on the owner's agents. If absent, the list has the operators' actions."),
+        ("outflows" = Option<bool>, Query, description = "Only transfers out of wallets without a matching settlement: all such transfers, or the owner's if `person_id` is present."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = AuditList, description = "Newest first."))
+    responses((status = 200, body = AuditList, description = "A page of the list, newest first."))
 )]
 pub(crate) async fn list_internal_audit_log(
     State(operators): State<Arc<Operators>>,

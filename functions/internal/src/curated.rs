@@ -21,7 +21,7 @@ purser_api::body! {
 #[utoipa::path(
     put, path = "/internal/services/{serviceId}/curated", operation_id = "curated",
     responses(
-        (status = 200, body = InternalService, description = "The updated service. Agents that had it enabled keep their policies; while it is not curated, they receive `service_not_found`."),
+        (status = 200, body = InternalService, description = "The updated service. Agents keep their policies for the service. While the service is not curated, authorize returns `service_not_found`."),
     )
 )]
 pub(crate) async fn set_curated(

@@ -247,7 +247,7 @@ fn log_freeze_change(operator: &Operator, change: &FreezeChange, is_request: boo
 /// List all operator freezes.
 #[utoipa::path(
     get, path = "/internal/freezes", operation_id = "list_freezes",
-    responses((status = 200, body = FreezeList, description = "Every freeze by an operator that is in force."))
+    responses((status = 200, body = FreezeList, description = "All active operator freezes."))
 )]
 pub(crate) async fn list_freezes(
     State(operators): State<Arc<Operators>>,
@@ -262,7 +262,7 @@ pub(crate) async fn list_freezes(
 #[utoipa::path(
     put, path = "/internal/freezes/agents/{agentId}", operation_id = "freeze_agent",
     responses(
-        (status = 200, body = FreezeList, description = "The freezes in force, the new one included."),
+        (status = 200, body = FreezeList, description = "The active freezes, including the new freeze."),
         errors::TooManyFreezes,
     )
 )]
@@ -280,7 +280,7 @@ pub(crate) async fn freeze_agent(
 /// End an agent's freeze.
 #[utoipa::path(
     delete, path = "/internal/freezes/agents/{agentId}", operation_id = "unfreeze_agent",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
+    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
 )]
 pub(crate) async fn unfreeze_agent(
     State(operators): State<Arc<Operators>>,
@@ -294,7 +294,7 @@ pub(crate) async fn unfreeze_agent(
 #[utoipa::path(
     put, path = "/internal/freezes/owners/{person}", operation_id = "freeze_owner",
     responses(
-        (status = 200, body = FreezeList, description = "The freezes in force, the new one included."),
+        (status = 200, body = FreezeList, description = "The active freezes, including the new freeze."),
         errors::TooManyFreezes,
     )
 )]
@@ -312,7 +312,7 @@ pub(crate) async fn freeze_owner(
 /// End an owner's freeze.
 #[utoipa::path(
     delete, path = "/internal/freezes/owners/{person}", operation_id = "unfreeze_owner",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
+    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
 )]
 pub(crate) async fn unfreeze_owner(
     State(operators): State<Arc<Operators>>,
@@ -325,7 +325,7 @@ pub(crate) async fn unfreeze_owner(
 /// Freeze the whole deployment, so that all agents' payments are blocked.
 #[utoipa::path(
     put, path = "/internal/freezes/deployment", operation_id = "freeze_deployment",
-    responses((status = 200, body = FreezeList, description = "The freezes in force, the new one included."))
+    responses((status = 200, body = FreezeList, description = "The active freezes, including the new freeze."))
 )]
 pub(crate) async fn freeze_deployment(
     State(operators): State<Arc<Operators>>,
@@ -340,7 +340,7 @@ pub(crate) async fn freeze_deployment(
 /// End the deployment's freeze.
 #[utoipa::path(
     delete, path = "/internal/freezes/deployment", operation_id = "unfreeze_deployment",
-    responses((status = 200, body = FreezeList, description = "The freezes that are still in force."))
+    responses((status = 200, body = FreezeList, description = "The freezes that are still active."))
 )]
 pub(crate) async fn unfreeze_deployment(
     State(operators): State<Arc<Operators>>,

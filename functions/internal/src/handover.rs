@@ -58,7 +58,7 @@ pub(crate) struct TakenBack {
 /// and pending approvals.
 #[utoipa::path(
     put, path = "/internal/agents/{agentId}/handover", operation_id = "offer_agent",
-    responses((status = 200, body = HandoverView, description = "Offered."))
+    responses((status = 200, body = HandoverView, description = "The offer."))
 )]
 pub(crate) async fn handle_agent_offer(
     State(operators): State<Arc<Operators>>,
@@ -83,7 +83,7 @@ pub(crate) async fn handle_agent_offer(
 /// Withdraw an agent's offer that has not been accepted.
 #[utoipa::path(
     delete, path = "/internal/agents/{agentId}/handover", operation_id = "take_offer_back",
-    responses((status = 200, body = TakenBack, description = "The agent is not offered."))
+    responses((status = 200, body = TakenBack, description = "The offer was withdrawn."))
 )]
 pub(crate) async fn handle_offer_withdrawal(
     State(operators): State<Arc<Operators>>,

@@ -13,10 +13,10 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/internal/services", operation_id = "list_internal_services",
     params(
-        ("changed" = Option<bool>, Query, description = "true: only services whose providers ask for a payment that differs from the catalog. false: only the other services."),
+        ("changed" = Option<bool>, Query, description = "If true, only services whose provider asks for a different payment than the catalog has. If false, only the other services."),
     ),
     responses(
-        (status = 200, body = InternalServiceList, description = "By slug, including disabled and uncurated services."),
+        (status = 200, body = InternalServiceList, description = "All services, sorted by slug, including disabled and uncurated services."),
     )
 )]
 pub(crate) async fn list_internal_services(

@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/probe", operation_id = "probe",
     responses(
-        (status = 202, body = InternalService, description = "Accepted. The next run, within about a minute, probes every operation. A disabled service is probed once it is no longer disabled."),
+        (status = 202, body = InternalService, description = "The service. Within about a minute, the next run probes all of its operations. A disabled service is probed once it is no longer disabled."),
     )
 )]
 pub(crate) async fn handle_probe_request(

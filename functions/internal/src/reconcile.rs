@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Request the reconciliation of a settlement with the chain.
 #[utoipa::path(
     post, path = "/internal/agents/{agentId}/settlements/{settlementId}/reconcile", operation_id = "reconcile",
-    responses((status = 202, body = MarkedSettlement, description = "Accepted. The next run, within about a minute, checks it first."))
+    responses((status = 202, body = MarkedSettlement, description = "The settlement. Within about a minute, the next run reconciles this settlement first."))
 )]
 pub(crate) async fn handle_reconcile_request(
     State(operators): State<Arc<Operators>>,

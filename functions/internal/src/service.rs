@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Read one service, with its probe results.
 #[utoipa::path(
     get, path = "/internal/services/{serviceId}", operation_id = "read_internal_service",
-    responses((status = 200, body = InternalService, description = "The entry as of now, its version as `ETag`."))
+    responses((status = 200, body = InternalService, description = "The service, with its version as `ETag`."))
 )]
 pub(crate) async fn read_internal_service(
     State(operators): State<Arc<Operators>>,

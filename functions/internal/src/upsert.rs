@@ -22,8 +22,8 @@ use std::sync::Arc;
         ("serviceId" = uuid::Uuid, Path, description = "The service's UUID. For a new service, any unused UUID."),
     ),
     responses(
-        (status = 200, body = InternalService, description = "Replaced, or already identical."),
-        (status = 201, body = InternalService, description = "Created."),
+        (status = 200, body = InternalService, description = "The service was replaced, or was already identical."),
+        (status = 201, body = InternalService, description = "The service was created."),
         errors::SlugTaken, errors::VersionRequired,
     )
 )]

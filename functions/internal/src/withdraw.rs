@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/internal/services/{serviceId}/operations/{operationId}/withdraw-change",
     params(
-        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the entry as read. It identifies the change that is withdrawn, so `*` is refused."),
+        ("If-Match" = inline(VersionTag), Header, description = "The `ETag` of the service. `*` is rejected, because the version identifies the change to withdraw."),
     ),
     responses((status = 200, body = InternalService, description = "The updated service."))
 )]

@@ -122,10 +122,10 @@ fn provider_client(allowed: AllowedHosts) -> reqwest::Result<Providers> {
     responses(
         errors::InvalidAgentKey, errors::InvalidAuthorizationHeader, errors::TooManyRequests,
         errors::TemporarilyUnavailable,
-        (status = 200, description = "The JSON-RPC answer.", content_type = "application/json"),
+        (status = 200, description = "The JSON-RPC response.", content_type = "application/json"),
         (status = 202, description = "The notification was accepted."),
         (status = 400, description = "A JSON-RPC error: the body is not JSON (-32700) or not a JSON-RPC message (-32600), or a header that the protocol version requires is missing."),
-        (status = 403, description = "`cross_site_request`: it comes from a page of a browser; `key_not_allowed`.", body = ErrorBody),
+        (status = 403, description = "`cross_site_request` if a web page sent the request, or `key_not_allowed`.", body = ErrorBody),
         (status = 404, description = "A JSON-RPC error: the method is unknown, from version 2026-07-28 on."),
         (status = 406, description = "`not_acceptable`: `Accept` excludes application/json.", body = ErrorBody),
         (status = 415, description = "`unsupported_media_type`: `Content-Type` must be application/json.", body = ErrorBody),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/x402/check", operation_id = "check",
     responses(
-        (status = 200, body = CheckAnswer, description = "The outcome at this time. Authorize re-evaluates and is authoritative."),
+        (status = 200, body = CheckAnswer, description = "The result at this time. Authorize evaluates the payment again, and can have another result."),
         errors::IdempotencyKeyReused, errors::IdempotentReplay, errors::NotFound, errors::ServiceNotFound,
     )
 )]

@@ -23,7 +23,7 @@ use std::sync::Arc;
     post, path = "/x402/settlements/{settlementId}/complete", operation_id = "complete",
     params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
     responses(
-        (status = 200, body = Completed, description = "Confirmed, by this request or an earlier one."),
+        (status = 200, body = Completed, description = "The confirmed settlement. This request or an earlier request confirmed it."),
         errors::NotFound, errors::SettlementTransactionAlreadyUsed, errors::ProviderProofRequired,
         errors::SettlementTransactionHashRequired, errors::OnchainSettlementNotVerified, errors::ChainUnavailable,
     )

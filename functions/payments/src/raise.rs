@@ -26,7 +26,7 @@ const RETRY_AFTER: u64 = 60;
 #[utoipa::path(
     post, path = "/x402/raises", operation_id = "raise",
     responses(
-        (status = 200, body = ApprovalView, description = "The request, by this call or an earlier one."),
+        (status = 200, body = ApprovalView, description = "The approval request, which this call or an earlier call created."),
         errors::PolicyBlocked, errors::NotFound,
     )
 )]

@@ -18,11 +18,11 @@ const MAX_LIMIT: u32 = 100;
 #[utoipa::path(
     get, path = "/agents/{agentId}/settlements", operation_id = "receipts",
     params(
-        ("agentId" = String, Path, description = "The caller's own ID."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
+        ("agentId" = String, Path, description = "The ID of the agent that makes the call."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
     ),
     responses(
-        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`. A key that is limited to some services gets only the receipts of these services among the newest 1,000."),
+        (status = 200, body = SettlementList, description = "The receipts, newest `authorized_at` first. A key that is limited to some services gets the receipts of these services among the newest 1,000 receipts."),
         errors::NotFound,
     )
 )]

@@ -93,7 +93,7 @@ pub(crate) struct ServiceReference(pub(crate) String);
 
 impl PathId for ServiceReference {
     const PARAMETER: &'static str = "serviceId";
-    const DESCRIPTION: &'static str = "Slug or UUID.";
+    const DESCRIPTION: &'static str = "The service's slug or UUID.";
     const IS_UUID: bool = false;
 
     fn parse_id(text: &str) -> Option<Self> {

@@ -169,14 +169,14 @@ impl People {
     get, path = "/agents", operation_id = "list_agents",
     params(
         ("q" = Option<String>, Query, max_length = 100, description = "Only agents whose name or id contains this text."),
-        ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, `key=value`, or with any label of this key."),
-        ("status" = Option<String>, Query, pattern = "^(active|frozen)$", description = "Only agents in this state."),
+        ("label" = Option<String>, Query, pattern = "^[a-z][a-z0-9_.-]{0,29}(=[^\\x00-\\x1f\\x7f-\\x9f]{1,60})?$", description = "Only agents with this label, as `key=value`, or as `key` for any value."),
+        ("status" = Option<String>, Query, pattern = "^(active|frozen)$", description = "Only agents with this status."),
         ("template" = Option<String>, Query, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "Only agents that follow this policy template."),
-        ("archived" = Option<bool>, Query, description = "`true`: only archived agents. By default, only others."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 100."),
-        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+        ("archived" = Option<bool>, Query, description = "If true, only archived agents. By default, only agents that are not archived."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 100."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = AgentList, description = "Oldest first."))
+    responses((status = 200, body = AgentList, description = "A page of the list, oldest first."))
 )]
 pub(crate) async fn list_agents(
     State(people): State<Arc<People>>,
@@ -211,7 +211,7 @@ pub(crate) async fn list_agents(
 #[utoipa::path(
     post, path = "/agents", operation_id = "create_agent",
     responses(
-        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version.")),
+        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
             links(
                 ("read" = (operation_id = "read_agent", parameters(("agentId" = "$response.body#/agent_id")))),
                 ("edit" = (operation_id = "edit_agent", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
@@ -237,7 +237,7 @@ pub(crate) async fn create_agent(
 #[utoipa::path(
     get, path = "/agents/{agentId}", operation_id = "read_agent",
     responses(
-        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_agent(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -247,9 +247,9 @@ pub(crate) async fn read_agent(State(people): State<Arc<People>>, owned: OwnedAg
 /// Rename, label, freeze, unfreeze, archive or restore an agent.
 #[utoipa::path(
     patch, path = "/agents/{agentId}", operation_id = "edit_agent",
-    params(("agentId" = String, Path, description = "An agent that you own.")),
+    params(("agentId" = String, Path, description = "The ID of an agent that you own.")),
     responses(
-        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]

@@ -318,12 +318,12 @@ impl OutcomeView {
 #[utoipa::path(
     get, path = "/approvals", operation_id = "list_approvals",
     params(
-        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals in this state."),
-        ("agent_id" = Option<uuid::Uuid>, Query, description = "An agent that you own."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+        ("status" = Option<String>, Query, pattern = "^(pending|approved|rejected|expired|executed)$", description = "Only approvals with this status."),
+        ("agent_id" = Option<uuid::Uuid>, Query, description = "The ID of an agent that you own."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = ApprovalList, description = "Newest first."), errors::NotFound)
+    responses((status = 200, body = ApprovalList, description = "A page of the list, newest first."), errors::NotFound)
 )]
 pub(crate) async fn list_approvals(
     State(people): State<Arc<People>>,
@@ -364,7 +364,7 @@ fn status_names() -> String {
 /// Read an approval.
 #[utoipa::path(
     get, path = "/agents/{agentId}/approvals/{approvalId}", operation_id = "read_approval",
-    responses((status = 200, body = ApprovalView, description = "Its state."))
+    responses((status = 200, body = ApprovalView, description = "The approval."))
 )]
 pub(crate) async fn read_approval(
     State(people): State<Arc<People>>,
@@ -385,7 +385,7 @@ pub(crate) async fn read_approval(
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
     responses(
-        (status = 200, body = ApprovalView, description = "Approved."),
+        (status = 200, body = ApprovalView, description = "The approval, with the status `approved`."),
         errors::RecentSignInRequired, errors::ApprovalNotPending,
     )
 )]
@@ -400,7 +400,7 @@ pub(crate) async fn approve_request(
 /// Reject an approval request, so that the payment is not made.
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/reject", operation_id = "reject",
-    responses((status = 200, body = ApprovalView, description = "Rejected."), errors::ApprovalNotPending)
+    responses((status = 200, body = ApprovalView, description = "The approval, with the status `rejected`."), errors::ApprovalNotPending)
 )]
 pub(crate) async fn reject_request(
     people: State<Arc<People>>,
@@ -415,7 +415,7 @@ pub(crate) async fn reject_request(
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/withdraw", operation_id = "withdraw_approval",
     responses(
-        (status = 200, body = ApprovalView, description = "Withdrawn; its status is `rejected`."),
+        (status = 200, body = ApprovalView, description = "The approval, with the status `rejected`."),
         errors::ApprovalNotPending,
     )
 )]
@@ -440,7 +440,7 @@ pub(crate) async fn withdraw_approval(
 /// you must approve each of them with `POST /agents/{agentId}/approvals/{approvalId}/approve`.
 #[utoipa::path(
     post, path = "/approvals/bulk", operation_id = "decide_approvals",
-    responses((status = 200, body = OutcomeList, description = "The outcome of each."), errors::RecentSignInRequired)
+    responses((status = 200, body = OutcomeList, description = "The outcome for each approval."), errors::RecentSignInRequired)
 )]
 pub(crate) async fn decide_approvals(
     State(people): State<Arc<People>>,

@@ -27,11 +27,11 @@ const BETWEEN_READS: Duration = Duration::from_secs(1);
 #[utoipa::path(
     get, path = "/approvals/{id}", operation_id = "approval", tag = "payments",
     params(
-        ("id" = String, Path, description = "The `approval_id` of an escalation."),
-        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "Long polling: the answer is sent when the approval is no longer `pending`, or after this many seconds. While too many requests wait, the answer is sent at once; pause before the next request. Default: 0."),
+        ("id" = String, Path, description = "The `approval_id` in a response of authorize."),
+        ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "The response is sent when the approval is no longer `pending`, or after this number of seconds (long polling). While too many requests wait, the response is sent at once, so pause before the next request. The default is 0."),
     ),
     responses(
-        (status = 200, body = ApprovalView, description = "The approval's state. Once it is approved, repeat the call with `approval_id`."),
+        (status = 200, body = ApprovalView, description = "The approval. Once its status is `approved`, repeat the payment request with `approval_id`."),
         errors::NotFound,
     )
 )]

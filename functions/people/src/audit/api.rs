@@ -17,10 +17,10 @@ use std::sync::Arc;
 #[utoipa::path(
     get, path = "/audit-log", operation_id = "list_audit_log",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = AuditList, description = "Newest first."))
+    responses((status = 200, body = AuditList, description = "A page of the list, newest first."))
 )]
 pub(crate) async fn list_audit_log(
     State(people): State<Arc<People>>,

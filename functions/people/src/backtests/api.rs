@@ -306,12 +306,12 @@ pub(crate) struct BacktestListView {
 #[utoipa::path(
     post, path = "/backtests", operation_id = "start_backtest",
     params(
-        ("estimate" = Option<bool>, Query, description = "If true, nothing is started, and the answer says what the backtest would read."),
+        ("estimate" = Option<bool>, Query, description = "If true, no backtest is started, and the response estimates how many decisions it would read."),
     ),
     responses(
-        (status = 202, body = BacktestView, description = "The backtest, which was started.",
+        (status = 202, body = BacktestView, description = "The started backtest.",
             links(("read" = (operation_id = "read_backtest", parameters(("backtestId" = "$response.body#/backtest_id")))))),
-        (status = 200, body = EstimateView, description = "What the backtest would read."),
+        (status = 200, body = EstimateView, description = "How many decisions the backtest would read. No backtest was started."),
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
@@ -343,7 +343,7 @@ pub(crate) async fn start_backtest(
 /// List your newest backtests.
 #[utoipa::path(
     get, path = "/backtests", operation_id = "list_backtests",
-    responses((status = 200, body = BacktestListView, description = "The newest 25."))
+    responses((status = 200, body = BacktestListView, description = "Your newest backtests, at most 25."))
 )]
 pub(crate) async fn list_backtests(
     State(people): State<Arc<People>>,

@@ -131,7 +131,7 @@ impl DecisionRow {
 #[utoipa::path(
     get, path = "/agents/{agentId}/decisions/{transactionId}", operation_id = "read_decision",
     params(
-        ("agentId" = String, Path, description = "An agent that you owned at the decision."),
+        ("agentId" = String, Path, description = "The ID of an agent that you owned at the time of the decision."),
         ("transactionId" = String, Path, description = "The decision's `transaction_id`."),
     ),
     responses((status = 200, body = DecisionView, description = "The decision."), errors::NotFound)
@@ -277,7 +277,7 @@ struct DifferenceView {
 /// The replay uses the amounts that the recorded checks contain. It does not recompute `retry_at`.
 #[utoipa::path(
     post, path = "/decisions/{transactionId}/replay", operation_id = "replay_decision",
-    responses((status = 200, body = ReplayView, description = "Whether today's evaluation decides the same."))
+    responses((status = 200, body = ReplayView, description = "Whether the evaluation leads to the same decision."))
 )]
 pub(crate) async fn replay_decision(
     State(people): State<Arc<People>>,

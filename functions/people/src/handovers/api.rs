@@ -53,7 +53,7 @@ pub(crate) struct OfferList {
 /// List the agents that operators offer to you.
 #[utoipa::path(
     get, path = "/handovers", operation_id = "list_handovers",
-    responses((status = 200, body = OfferList, description = "The offers that can be accepted now."))
+    responses((status = 200, body = OfferList, description = "The offers that you can accept."))
 )]
 pub(crate) async fn list_handovers(
     State(people): State<Arc<People>>,
@@ -73,9 +73,9 @@ pub(crate) async fn list_handovers(
 /// approvals from then on.
 #[utoipa::path(
     post, path = "/handovers/{agentId}/accept", operation_id = "accept_handover",
-    params(("agentId" = String, Path, description = "An agent that is offered to you by an operator.")),
+    params(("agentId" = String, Path, description = "The ID of an agent that an operator offers to you.")),
     responses(
-        (status = 200, body = AgentView, description = "Your agent.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = AgentView, description = "The agent, which now belongs to you.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]

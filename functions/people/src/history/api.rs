@@ -186,11 +186,11 @@ pub(crate) struct RestoredView {
 #[utoipa::path(
     get, path = "/agents/{agentId}/services/{serviceId}/versions", operation_id = "list_policy_versions",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
-        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier response."),
+        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version to compare each version with. By default, each version is compared with the previous version."),
     ),
-    responses((status = 200, body = PolicyVersionList, description = "Newest first."))
+    responses((status = 200, body = PolicyVersionList, description = "A page of the list, newest first."))
 )]
 pub(crate) async fn list_policy_versions(
     State(people): State<Arc<People>>,
@@ -228,7 +228,7 @@ pub(crate) async fn list_policy_versions(
     post, path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
     operation_id = "restore_policy_version",
     responses(
-        (status = 200, body = crate::services::api::ServiceView, description = "The updated record.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = crate::services::api::ServiceView, description = "The service with the updated policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -256,11 +256,11 @@ pub(crate) async fn restore_policy_version(
 #[utoipa::path(
     get, path = "/agents/{agentId}/versions", operation_id = "list_agent_versions",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier answer."),
-        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version from which the differences are told; without it, the one before each."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The `next_cursor` of an earlier response."),
+        ("compared_with" = Option<String>, Query, pattern = "^[1-9][0-9]{0,18}$", description = "The version to compare each version with. By default, each version is compared with the previous version."),
     ),
-    responses((status = 200, body = RulesVersionList, description = "Newest first."))
+    responses((status = 200, body = RulesVersionList, description = "A page of the list, newest first."))
 )]
 pub(crate) async fn list_agent_versions(
     State(people): State<Arc<People>>,
@@ -286,7 +286,7 @@ pub(crate) async fn list_agent_versions(
 #[utoipa::path(
     post, path = "/agents/{agentId}/versions/{version}/rules/{ruleId}/restore", operation_id = "restore_rule_version",
     responses(
-        (status = 200, body = RestoredView, description = "The rule is in force.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RestoredView, description = "The rule was restored.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]

@@ -90,12 +90,12 @@ pub(crate) struct JournalParameters {
     get, path = "/decisions", operation_id = "list_decisions",
     params(
         ("result" = Option<String>, Query, pattern = "^(allow|block|escalate|take_back|payout)$", description = "Only decisions with this result."),
-        ("reason" = Option<String>, Query, description = "Only refusals with this `error` or `reason`."),
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("reason" = Option<String>, Query, description = "Only denied payments with this `error` or `reason`."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
     responses(
-        (status = 200, body = DecisionList, description = "Newest first."),
+        (status = 200, body = DecisionList, description = "A page of the list, newest first."),
         errors::NotFound, errors::ServiceNotFound,
     )
 )]
@@ -121,11 +121,11 @@ pub(crate) async fn list_decisions(
 #[utoipa::path(
     get, path = "/settlements", operation_id = "list_settlements",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
     responses(
-        (status = 200, body = SettlementList, description = "Newest first by `authorized_at`."),
+        (status = 200, body = SettlementList, description = "A page of settlements, newest `authorized_at` first."),
         errors::NotFound, errors::ServiceNotFound,
     )
 )]

@@ -224,7 +224,7 @@ fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
 #[utoipa::path(
     get, path = "/agents/{agentId}/keys", operation_id = "list_keys",
     responses(
-        (status = 200, body = KeyList, description = "Newest first.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = KeyList, description = "A page of the list, newest first.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn list_keys(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -247,7 +247,7 @@ pub(crate) async fn list_keys(State(people): State<Arc<People>>, owned: OwnedAge
 #[utoipa::path(
     post, path = "/agents/{agentId}/keys", operation_id = "create_key",
     responses(
-        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version.")),
+        (status = 201, body = NewKeyView, description = "The key.", headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
             links(
                 ("rotate" = (operation_id = "rotate_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
                 ("revoke" = (operation_id = "revoke_key", parameters(("agentId" = "$response.body#/agent_id"), ("keyId" = "$response.body#/key_id"), ("If-Match" = "$response.header.ETag")))),
@@ -277,7 +277,7 @@ pub(crate) async fn create_key(
 #[utoipa::path(
     post, path = "/agents/{agentId}/keys/{keyId}/rotate", operation_id = "rotate_key",
     responses(
-        (status = 201, body = RotationView, description = "The new key, and the end of the old one.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 201, body = RotationView, description = "The new key, and the old key with the time at which it ends.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -307,7 +307,7 @@ pub(crate) async fn rotate_key(
 #[utoipa::path(
     delete, path = "/agents/{agentId}/keys/{keyId}", operation_id = "revoke_key",
     responses(
-        (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RevokedKeyView, description = "The revoked key.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn revoke_key(

@@ -204,7 +204,7 @@ pub(crate) fn parse_settings_update(body: &Value) -> purser_domain::Result<Notif
 #[utoipa::path(
     get, path = "/notices", operation_id = "read_notices",
     responses(
-        (status = 200, body = NoticesView, description = "Your notice settings.", headers(("ETag" = String, description = "Their version."))),
+        (status = 200, body = NoticesView, description = "Your notification settings.", headers(("ETag" = String, description = "The version of the settings, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_notification_settings(
@@ -221,7 +221,7 @@ pub(crate) async fn read_notification_settings(
 #[utoipa::path(
     put, path = "/notices", operation_id = "replace_notices",
     responses(
-        (status = 200, body = NoticesView, description = "Your updated notice settings.", headers(("ETag" = String, description = "Their version."))),
+        (status = 200, body = NoticesView, description = "Your updated notification settings.", headers(("ETag" = String, description = "The version of the settings, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -244,7 +244,7 @@ pub(crate) async fn replace_notification_settings(
 #[utoipa::path(
     post, path = "/notices/test", operation_id = "test_notices",
     responses(
-        (status = 202, body = SentTest, description = "The notice arrives within seconds, or some minutes after the previous one."),
+        (status = 202, body = SentTest, description = "The notification was queued. It is sent within seconds, or some minutes after the previous notification."),
     )
 )]
 pub(crate) async fn test_notifications(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {

@@ -109,7 +109,7 @@ pub(crate) struct PayoutView {
 /// Read an agent's withdrawal address.
 #[utoipa::path(
     get, path = "/agents/{agentId}/payout-address", operation_id = "read_payout_address",
-    responses((status = 200, body = PayoutAddressView, description = "The address."))
+    responses((status = 200, body = PayoutAddressView, description = "The withdrawal address."))
 )]
 pub(crate) async fn read_withdrawal_address(
     State(people): State<Arc<People>>,
@@ -125,7 +125,7 @@ pub(crate) async fn read_withdrawal_address(
 #[utoipa::path(
     put, path = "/agents/{agentId}/payout-address", operation_id = "name_payout_address",
     responses(
-        (status = 200, body = PayoutAddressView, description = "The address, and the time from which it can be used."),
+        (status = 200, body = PayoutAddressView, description = "The withdrawal address, with the time from which withdrawals are possible."),
         errors::RecentSignInRequired, errors::PayoutRefused,
     )
 )]
@@ -143,7 +143,7 @@ pub(crate) async fn set_withdrawal_address(
 /// Remove the withdrawal address immediately.
 #[utoipa::path(
     delete, path = "/agents/{agentId}/payout-address", operation_id = "remove_payout_address",
-    responses((status = 200, body = PayoutAddressView, description = "The agent has no payout address."))
+    responses((status = 200, body = PayoutAddressView, description = "The withdrawal address was removed."))
 )]
 pub(crate) async fn remove_withdrawal_address(
     State(people): State<Arc<People>>,
@@ -158,8 +158,8 @@ pub(crate) async fn remove_withdrawal_address(
 #[utoipa::path(
     post, path = "/agents/{agentId}/payouts", operation_id = "pay_out",
     responses(
-        (status = 201, body = PayoutView, description = "The payout is reserved, signed and submitted."),
-        (status = 200, body = PayoutView, description = "The payout of an earlier request with this key. The header `Idempotent-Replayed` is `true`."),
+        (status = 201, body = PayoutView, description = "The withdrawal was reserved, signed and submitted."),
+        (status = 200, body = PayoutView, description = "The withdrawal of an earlier request with the same `idempotency_key`. The header `Idempotent-Replayed` is `true`."),
         errors::RecentSignInRequired, errors::PayoutRefused, errors::IdempotencyKeyReused,
     )
 )]

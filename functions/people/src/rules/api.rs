@@ -433,7 +433,7 @@ pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule,
 #[utoipa::path(
     get, path = "/agents/{agentId}/rules", operation_id = "list_rules",
     responses(
-        (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RuleList, description = "The rules.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -452,12 +452,12 @@ pub(crate) async fn list_rules(State(people): State<Arc<People>>, owned: OwnedAg
 #[utoipa::path(
     post, path = "/agents/{agentId}/rules", operation_id = "add_rule",
     responses(
-        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version.")),
+        (status = 201, body = WrittenRule, description = "The rule.", headers(("ETag" = String, description = "The agent's version, for `If-Match`.")),
             links(
                 ("replace" = (operation_id = "replace_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
                 ("remove" = (operation_id = "remove_rule", parameters(("agentId" = "$response.body#/agent_id"), ("ruleId" = "$response.body#/rule_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        (status = 200, body = PreviewView, description = "The preview."),
+        (status = 200, body = PreviewView, description = "The preview of the update."),
     )
 )]
 pub(crate) async fn add_rule(
@@ -484,7 +484,7 @@ pub(crate) async fn add_rule(
 #[utoipa::path(
     put, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "replace_rule",
     responses(
-        (status = 200, body = RuleOrPreview, description = "The updated rule, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RuleOrPreview, description = "The updated rule, or the preview of the update.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -514,7 +514,7 @@ pub(crate) async fn replace_rule(
 #[utoipa::path(
     delete, path = "/agents/{agentId}/rules/{ruleId}", operation_id = "remove_rule",
     responses(
-        (status = 200, body = RemovedOrPreview, description = "The rule is removed, or the preview.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = RemovedOrPreview, description = "The removed rule, or the preview of the update.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]

@@ -72,10 +72,10 @@ pub(crate) struct ResultsView {
 #[utoipa::path(
     get, path = "/search", operation_id = "search",
     params(
-        ("q" = Option<String>, Query, max_length = 100, description = "The text to search for. Without it nothing is found."),
+        ("q" = Option<String>, Query, max_length = 100, description = "The text to search for. If absent, the result is empty."),
     ),
     responses(
-        (status = 200, body = ResultsView, description = "What belongs to you. Payments appear a few seconds after they are made."),
+        (status = 200, body = ResultsView, description = "The search results. A payment can be found a few seconds after it is made."),
     )
 )]
 pub(crate) async fn search(

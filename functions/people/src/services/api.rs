@@ -400,7 +400,7 @@ pub(crate) fn parse_limits(body: &Value) -> Result<PolicyUpdate> {
 /// limits for a service at the same time, those limits are kept.
 #[utoipa::path(
     patch, path = "/agents/{agentId}/services", operation_id = "limit_unlimited_services",
-    responses((status = 200, body = LimitedList, description = "The services that have these limits now."))
+    responses((status = 200, body = LimitedList, description = "The services that got the limits."))
 )]
 pub(crate) async fn limit_unlimited_services(
     State(people): State<Arc<People>>,
@@ -424,7 +424,7 @@ pub(crate) async fn limit_unlimited_services(
 #[utoipa::path(
     get, path = "/agents/{agentId}/services", operation_id = "list_agent_services",
     responses(
-        (status = 200, body = ServiceList, description = "Every service that was ever enabled, including disabled ones."),
+        (status = 200, body = ServiceList, description = "Every service that was ever enabled for the agent, including disabled services."),
     )
 )]
 pub(crate) async fn list_agent_services(
@@ -452,12 +452,12 @@ pub(crate) async fn list_agent_services(
 #[utoipa::path(
     post, path = "/agents/{agentId}/services", operation_id = "enable_service",
     responses(
-        (status = 201, body = ServiceView, description = "The new record.", headers(("ETag" = String, description = "Its version.")),
+        (status = 201, body = ServiceView, description = "The enabled service with its policy.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
             links(
                 ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
                 ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        (status = 200, body = ServiceOrPreview, description = "The record, with the new policy, or the preview.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The service with the new policy, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
@@ -492,7 +492,7 @@ pub(crate) async fn enable_service(
 #[utoipa::path(
     get, path = "/agents/{agentId}/services/{serviceId}", operation_id = "read_agent_service",
     responses(
-        (status = 200, body = ServiceView, description = "The record, even if the service is disabled.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceView, description = "The service with its policy, even if the service is disabled.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_agent_service(
@@ -513,7 +513,7 @@ pub(crate) async fn read_agent_service(
 #[utoipa::path(
     patch, path = "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service",
     responses(
-        (status = 200, body = ServiceOrPreview, description = "The updated record, or the preview.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The updated service, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
@@ -546,7 +546,7 @@ pub(crate) async fn update_agent_service(
 #[utoipa::path(
     delete, path = "/agents/{agentId}/services/{serviceId}", operation_id = "disable_service",
     responses(
-        (status = 200, body = ServiceOrPreview, description = "The disabled record, or the preview.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ServiceOrPreview, description = "The disabled service, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn disable_service(

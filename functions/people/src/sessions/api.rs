@@ -115,7 +115,7 @@ pub(crate) async fn end_session(
 /// All sessions, including the current session, and all ID tokens from before this request are rejected.
 #[utoipa::path(
     delete, path = "/sessions", operation_id = "end_sessions",
-    responses((status = 200, body = EndedView, description = "The sessions have ended."))
+    responses((status = 200, body = EndedView, description = "The number of ended sessions."))
 )]
 pub(crate) async fn end_sessions(
     State(people): State<Arc<People>>,

@@ -120,8 +120,8 @@ impl SettlementView {
 #[utoipa::path(
     get, path = "/agents/{agentId}/settlements/{settlementId}", operation_id = "read_settlement",
     params(
-        ("agentId" = String, Path, description = "An agent that you owned when the payment was authorized."),
-        ("settlementId" = String, Path, description = "The settlement id."),
+        ("agentId" = String, Path, description = "The ID of an agent that you owned when the payment was authorized."),
+        ("settlementId" = String, Path, description = "The settlement's ID."),
     ),
     responses((status = 200, body = SettlementView, description = "The settlement."), errors::NotFound)
 )]

@@ -127,7 +127,7 @@ pub(crate) struct RemovedView {
 #[utoipa::path(
     get, path = "/agents/{agentId}/shadow", operation_id = "read_shadow",
     responses(
-        (status = 200, body = ShadowView, description = "The shadow.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -140,7 +140,7 @@ pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedA
 #[utoipa::path(
     put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
     responses(
-        (status = 200, body = ShadowView, description = "The shadow.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::ServiceNotFound,
     )
 )]
@@ -160,7 +160,7 @@ pub(crate) async fn attach_shadow(
 /// Remove an agent's shadow policy.
 #[utoipa::path(
     delete, path = "/agents/{agentId}/shadow", operation_id = "remove_shadow",
-    responses((status = 200, body = RemovedView, description = "The shadow is removed."))
+    responses((status = 200, body = RemovedView, description = "The shadow policy was removed."))
 )]
 pub(crate) async fn remove_shadow(
     State(people): State<Arc<People>>,
@@ -178,7 +178,7 @@ pub(crate) async fn remove_shadow(
 #[utoipa::path(
     post, path = "/agents/{agentId}/shadow/promote", operation_id = "promote_shadow",
     responses(
-        (status = 200, body = PromotedView, description = "The limits are in force.", headers(("ETag" = String, description = "The agent's version."))),
+        (status = 200, body = PromotedView, description = "The limits were applied.", headers(("ETag" = String, description = "The agent's version, for `If-Match`."))),
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]

@@ -454,7 +454,7 @@ impl AppliedRow {
 /// List your policy templates.
 #[utoipa::path(
     get, path = "/policy-templates", operation_id = "list_policy_templates",
-    responses((status = 200, body = TemplateListView, description = "By name, at most 50."))
+    responses((status = 200, body = TemplateListView, description = "All of your policy templates, sorted by name. You can have at most 50."))
 )]
 pub(crate) async fn list_templates(
     State(people): State<Arc<People>>,
@@ -467,7 +467,7 @@ pub(crate) async fn list_templates(
 #[utoipa::path(
     get, path = "/policy-templates/{templateName}", operation_id = "read_policy_template",
     responses(
-        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_template(
@@ -490,8 +490,8 @@ pub(crate) async fn read_template(
         ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*`; `\"0\"` for none. An existing template requires it; without it, the template is created."),
     ),
     responses(
-        (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "Its version."))),
-        (status = 200, body = TemplateView, description = "The edited template.", headers(("ETag" = String, description = "Its version."))),
+        (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = TemplateView, description = "The updated template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::VersionRequired,
     )
 )]
@@ -523,7 +523,7 @@ pub(crate) async fn put_template(
 /// The agents that follow the template keep their limits.
 #[utoipa::path(
     delete, path = "/policy-templates/{templateName}", operation_id = "remove_policy_template",
-    responses((status = 200, body = RemovedTemplate, description = "The template is removed."))
+    responses((status = 200, body = RemovedTemplate, description = "The template was removed."))
 )]
 pub(crate) async fn remove_template(
     State(people): State<Arc<People>>,
@@ -546,10 +546,10 @@ pub(crate) async fn remove_template(
 #[utoipa::path(
     get, path = "/policy-templates/{templateName}/agents", operation_id = "list_template_agents",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 25, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier answer."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 25, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^0[0-2][0-9a-f]{46}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = FollowersView, description = "Oldest first."))
+    responses((status = 200, body = FollowersView, description = "A page of the list, oldest first."))
 )]
 pub(crate) async fn list_template_agents(
     State(people): State<Arc<People>>,

@@ -127,12 +127,12 @@ pub(crate) struct UsageView {
 #[utoipa::path(
     get, path = "/usage", operation_id = "read_usage",
     params(
-        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range is 30 days long."),
-        ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first. Default: today."),
-        ("by" = Option<String>, Query, pattern = "^(day|agent|service|label|reason)$", description = "The dimension of the rows. Default: `day`. `reason` counts refusals only."),
+        ("from" = Option<String>, Query, format = Date, description = "The first day, in UTC. By default, the range has 30 days."),
+        ("to" = Option<String>, Query, format = Date, description = "The last day, in UTC, at most 30 days after the first day. The default is today."),
+        ("by" = Option<String>, Query, pattern = "^(day|agent|service|label|reason)$", description = "What each row stands for. The default is `day`. With `reason`, only denied payments count."),
     ),
     responses(
-        (status = 200, body = UsageView, description = "Each payment counts on the day of its decision. Payouts are not counted."),
+        (status = 200, body = UsageView, description = "The sums. A payment counts on the day of its decision. Withdrawals do not count."),
     )
 )]
 pub(crate) async fn read_usage(

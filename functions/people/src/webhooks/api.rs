@@ -316,7 +316,7 @@ pub(crate) fn parse_webhook_settings(body: &Value) -> purser_domain::Result<Webh
 /// List your webhooks.
 #[utoipa::path(
     get, path = "/webhooks", operation_id = "list_webhooks",
-    responses((status = 200, body = WebhookList, description = "The oldest first."))
+    responses((status = 200, body = WebhookList, description = "Your webhooks, oldest first."))
 )]
 pub(crate) async fn list_webhooks(
     State(people): State<Arc<People>>,
@@ -335,7 +335,7 @@ pub(crate) async fn list_webhooks(
 #[utoipa::path(
     post, path = "/webhooks", operation_id = "create_webhook",
     responses(
-        (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "Its version.")),
+        (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
             links(
                 ("read" = (operation_id = "read_webhook", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("replace" = (operation_id = "replace_webhook", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
@@ -361,7 +361,7 @@ pub(crate) async fn create_webhook(
 #[utoipa::path(
     get, path = "/webhooks/{webhookId}", operation_id = "read_webhook",
     responses(
-        (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
     )
 )]
 pub(crate) async fn read_webhook(
@@ -380,7 +380,7 @@ pub(crate) async fn read_webhook(
 #[utoipa::path(
     put, path = "/webhooks/{webhookId}", operation_id = "replace_webhook",
     responses(
-        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -406,7 +406,7 @@ pub(crate) async fn replace_webhook(
 /// Pending deliveries are not made.
 #[utoipa::path(
     delete, path = "/webhooks/{webhookId}", operation_id = "remove_webhook",
-    responses((status = 200, body = RemovedWebhook, description = "The webhook is removed."))
+    responses((status = 200, body = RemovedWebhook, description = "The webhook was removed."))
 )]
 pub(crate) async fn remove_webhook(
     State(people): State<Arc<People>>,
@@ -429,7 +429,7 @@ pub(crate) async fn remove_webhook(
 #[utoipa::path(
     post, path = "/webhooks/{webhookId}/rotate", operation_id = "rotate_webhook_secret",
     responses(
-        (status = 200, body = NewWebhookView, description = "The webhook, and its new secret.", headers(("ETag" = String, description = "Its version."))),
+        (status = 200, body = NewWebhookView, description = "The webhook and the new secret.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -465,10 +465,10 @@ pub(crate) async fn test_webhook(
 #[utoipa::path(
     get, path = "/webhooks/{webhookId}/deliveries", operation_id = "list_webhook_deliveries",
     params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "Default 25."),
-        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier answer."),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
+        ("cursor" = Option<String>, Query, pattern = "^[0-9a-f]{32}$", description = "The `next_cursor` of an earlier response."),
     ),
-    responses((status = 200, body = DeliveryList, description = "The deliveries, newest event first."))
+    responses((status = 200, body = DeliveryList, description = "The webhook's deliveries, newest event first."))
 )]
 pub(crate) async fn list_webhook_deliveries(
     State(people): State<Arc<People>>,
