@@ -282,7 +282,7 @@ impl Inner {
         PendingBatch { shard, facts }.write_batch(&statements.objects).await
     }
 
-    /// Makes changes that were set aside pending again, and returns their number.
+    /// Moves the changes that were set aside back to the pending changes, and returns how many.
     pub(crate) async fn requeue_quarantined_changes(&self) -> Result<usize> {
         match &self.statements {
             Some(statements) => purser_log::requeue_quarantined(&statements.objects, self.clock.now()).await,

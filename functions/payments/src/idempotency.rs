@@ -251,6 +251,7 @@ fn require_purchase(settlement: &Settlement) -> Result<&Purchase> {
     purchase.ok_or_else(|| Error::internal("replaying a settlement", "it is a payout"))
 }
 
+/// Returns the error for a used approval, or `None` if no payment has used the approval.
 pub(crate) fn used_approval_error(approval: &Approval) -> Option<ErrorKind> {
     approval.settlement_id().map(|settlement| ErrorKind::IdempotentReplay {
         approval: approval.id,

@@ -128,6 +128,7 @@ impl Inner {
         Ok(wallets)
     }
 
+    /// Returns the outflows that belong to no settlement, or `None` if time ran out.
     async fn find_unexplained_outflows(
         self: &Arc<Self>,
         wallets: &BTreeMap<Address, AgentId>,

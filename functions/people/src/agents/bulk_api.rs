@@ -18,6 +18,7 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::field! {
+    /// An agent's id.
     pub(crate) struct BulkAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})

@@ -24,7 +24,7 @@ pub(crate) struct OfferView {
     reason: String,
     #[schema(format = DateTime)]
     offered_at: String,
-    /// The time at which the offer ends.
+    /// The time at which the offer expires.
     #[schema(format = DateTime)]
     ends_at: String,
 }

@@ -54,11 +54,11 @@ pub(crate) struct SettlementList {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "the parameters are parsed by `JournalFilter::from_query`")]
 pub(crate) struct JournalParameters {
-    /// An agent that you own.
+    /// The ID of an agent that you own.
     agent_id: Option<Uuid>,
     /// Only payments by agents whose name contains this text.
     agent: Option<String>,
-    /// Only agents with this label, `key=value`, or with any label of this key.
+    /// Only agents with this label, as `key=value`, or as `key` for any value.
     #[param(pattern = r"^[a-z][a-z0-9_.-]{0,29}(=[^\x00-\x1f\x7f-\x9f]{1,60})?$")]
     label: Option<String>,
     /// Only payments whose settlement is in this state.

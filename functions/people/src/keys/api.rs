@@ -221,6 +221,7 @@ fn new_key_view(issued: IssuedKey, now: Timestamp) -> NewKeyView {
     }
 }
 
+/// List an agent's keys.
 #[utoipa::path(
     get, path = "/agents/{agentId}/keys", operation_id = "list_keys",
     responses(

@@ -83,6 +83,7 @@ struct PaymentChange {
     /// decided yet.
     #[schema(format = DateTime)]
     from: String,
+    /// The address of the new payee.
     pay_to: String,
     amount_units: u64,
     /// The new maximum price per call. Null if calls can't be paid after the change.

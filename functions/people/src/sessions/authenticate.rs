@@ -12,7 +12,7 @@ use purser_domain::{Duration, ErrorKind, RequestSource, Result, Session, Session
 use purser_store::{AuthenticatedCaller, DecisionInputs, DecisionKeys, Reader, Throttle};
 use tracing::{info, warn};
 
-/// The precision of the time of a session's last use. A write for each request would cost too much.
+/// The interval in which a session's last use is recorded, because a write for each request would cost too much.
 const PRECISION: Duration = Duration::from_secs_u32(60);
 /// The number of additional requests per minute that a user may send to stop agents and sessions: freezes, archives,
 /// and ends of sessions. So other requests, even with a stolen session, cannot prevent the user from stopping an agent

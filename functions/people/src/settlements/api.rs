@@ -74,6 +74,7 @@ pub(crate) struct SettlementView {
 }
 
 impl SettlementView {
+    /// Builds the view of a decision in the decision history. Returns `None` if the decision has no settlement.
     pub(crate) fn from_entry(entry: &HistoryEntry) -> Option<Self> {
         let payment = entry.payment.as_ref()?;
         let (tx_hash, settled_at) = match &payment.state {

@@ -241,6 +241,7 @@ impl Listed for HookKind {
 }
 
 purser_api::field! {
+    /// An agent's id.
     pub(crate) struct HookAgent(AgentId):
     |value| value.as_str().and_then(AgentId::parse).ok_or_else(|| "must be a UUID".to_owned()),
     json!({"type": "string", "format": "uuid"})
