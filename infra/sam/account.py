@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Asks an account, before anything is made in it, whether an environment can be deployed.
+"""Checks, before anything is created in an account, whether an environment can be deployed.
 
     infra/sam/account.py [--plan] [<environment of samconfig.toml>]
 
-`make deploy` runs it first. It says what to request or to remove. What the credentials may not ask is named and skipped.
---plan: another role will execute the change set and write the secrets (infra/deployer.yaml), so the caller's role is not compared.
-Exit status: 0, nothing known would fail; 1, something would; 2, wrong use or no credentials.
+`make deploy` runs this program first. The program prints what to request or to remove. Checks that the credentials do
+not permit are reported and skipped. --plan: another role will execute the change set and write the secrets
+(infra/deployer.yaml), so the caller's role is not compared. Exit status: 0, nothing known would fail; 1, something
+would; 2, wrong use or no credentials.
 """
 
 import json
@@ -23,14 +24,14 @@ from translate import translated
 from values import Environment, Wrong
 
 LIMITS = Path(__file__).parent / "limits.py"
-# The executions that Lambda leaves to functions without a share (API reference, PutFunctionConcurrency).
+# The concurrent executions that Lambda reserves for functions without a share (API reference, PutFunctionConcurrency).
 UNRESERVED = 100
 # The resource policy to which AWS adds each log group that a service writes, and its limits (CloudWatch Logs user guide, "Logs sent
 # to CloudWatch Logs", and API reference, PutResourcePolicy).
 LOG_DELIVERY, LOG_POLICIES, LOG_POLICY_LENGTH = "AWSLogDeliveryWrite20150319", 10, 5_120
 DENIED = re.compile("AccessDenied|NotAuthorized|UnauthorizedOperation|OptInRequired|SubscriptionRequired")
 
-# Where a stack has ended that `sam deploy` can't go on from.
+# States of a stack from which `sam deploy` cannot continue.
 STUCK = {
     "ROLLBACK_COMPLETE": "its first deployment failed",
     "ROLLBACK_FAILED": "its first deployment failed, and so did the cleaning up",
@@ -41,7 +42,7 @@ STUCK = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be deployed."""
+    """The planned deployment."""
 
     environment: Environment
     session: object
@@ -53,21 +54,21 @@ class Plan:
         return self.environment.parameters
 
     def client(self, service):
-        # A service that does not answer must not hold up a deployment.
+        # A service that does not respond must not hold up a deployment.
         config = Config(connect_timeout=5, read_timeout=20, retries={"mode": "standard", "max_attempts": 3})
         return self.session.client(service, config=config)
 
 
 class Stop(str):
-    """What makes the deployment fail."""
+    """A reason why the deployment would fail."""
 
 
 class Note(str):
-    """What is to be known."""
+    """A remark that does not stop the deployment."""
 
 
 def writer(plan):
-    """The caller, compared with who may write the secrets."""
+    """Checks whether the caller may write the secrets."""
     arn = plan.client("sts").get_caller_identity()["Arn"]
     own, named = role_of(plan, arn), plan.parameters["SecretsWriterArn"]
     if not named:
@@ -87,7 +88,9 @@ def writer(plan):
 
 
 def role_of(plan, arn):
-    """The ARN of who calls, as policies see it: a session's is its role's, with the path. None where IAM does not say."""
+    """Returns the caller's ARN as policies see it. For a session this is the role's ARN, with the path. Returns None if
+    IAM does not tell.
+    """
     session = re.fullmatch(r"arn:[^:]+:sts::\d+:assumed-role/([^/]+)/.+", arn)
     if not session:
         return arn
@@ -98,7 +101,7 @@ def role_of(plan, arn):
 
 
 def concurrency(plan):
-    """Lambda's concurrent executions."""
+    """Checks the quota of Lambda's concurrent executions."""
     limit = plan.client("lambda").get_account_settings()["AccountLimit"]
     total, free, share = limit["ConcurrentExecutions"], limit["UnreservedConcurrentExecutions"], plan.needs["lambda_reserved"]
     request = (
@@ -121,14 +124,14 @@ def concurrency(plan):
 
 
 def own_shares(plan):
-    """What the functions of the deployed stack reserve, which an update gives back."""
+    """Returns the concurrency that the deployed stack's functions reserve, which an update can use again."""
     functions = plan.client("lambda")
     shares = [functions.get_function_concurrency(FunctionName=name) for name in own(plan, "AWS::Lambda::Function")]
     return sum(share.get("ReservedConcurrentExecutions", 0) for share in shares)
 
 
 def own(plan, kind):
-    """The names of the deployed stack's resources of a type."""
+    """Returns the names of the deployed stack's resources of a type."""
     if not plan.stack:
         return []
     pages = plan.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=plan.environment.stack)
@@ -137,7 +140,7 @@ def own(plan, kind):
 
 
 def access_log(plan):
-    """The resource policies of CloudWatch Logs, one of which lets API Gateway write the access log."""
+    """Checks the resource policies of CloudWatch Logs, one of which lets API Gateway write the access log."""
     pages = plan.client("logs").get_paginator("describe_resource_policies").paginate()
     policies = {each["policyName"]: each["policyDocument"] for page in pages for each in page["resourcePolicies"]}
     document = policies.get(LOG_DELIVERY)
@@ -155,7 +158,7 @@ def access_log(plan):
 
 
 def mail(plan):
-    """SES: the sender, and the sandbox."""
+    """Checks the sender in SES, and whether SES is in the sandbox."""
     sender = plan.parameters["NoticesSender"]
     if not sender:
         return
@@ -183,7 +186,7 @@ def is_verified(ses, name):
 
 
 def keys(plan):
-    """KMS: room for a key for each agent."""
+    """Checks whether KMS has room for a key for each agent."""
     if plan.parameters["Custody"] != "kms":
         return
     quota = plan.client("service-quotas").get_service_quota(ServiceCode="kms", QuotaCode="L-C2F1777E")["Quota"]["Value"]
@@ -191,7 +194,7 @@ def keys(plan):
 
 
 def signatures(plan):
-    """KMS: signatures a second, where a key in KMS signs."""
+    """Checks the number of signatures per second, if a KMS key signs."""
     a_payment = 2 * bool(plan.parameters["StatementsKeyArn"]) + (plan.parameters["Custody"] == "kms")
     if not a_payment:
         return
@@ -205,7 +208,7 @@ def signatures(plan):
 
 
 def roles(plan):
-    """IAM's roles."""
+    """Checks the quota of IAM roles."""
     summary = plan.client("iam").get_account_summary()["SummaryMap"]
     free, needed = summary["RolesQuota"] - summary["Roles"], plan.needs.get("iam_roles", 0)
     if free < needed and (free := free + len(own(plan, "AWS::IAM::Role"))) < needed:
@@ -213,7 +216,7 @@ def roles(plan):
 
 
 def schedules(plan):
-    """EventBridge Scheduler's quota."""
+    """Checks the quota of EventBridge Scheduler."""
     quotas = plan.client("service-quotas").get_paginator("list_service_quotas").paginate(ServiceCode="scheduler")
     needed = plan.needs.get("scheduler_schedules", 0)
     for page in quotas:
@@ -223,7 +226,7 @@ def schedules(plan):
 
 
 def former_schedules(plan):
-    """Schedules with fixed names, which an older version of the template left."""
+    """Finds schedules with fixed names that an older version of the template left."""
     names = re.compile(r"(Probe|Reconcile|Events|Webhooks)Function(EveryMinute|EveryHour|(Second|Third|Fourth)Part)")
     pages = plan.client("scheduler").get_paginator("list_schedules").paginate(GroupName="default")
     found = sorted(each["Name"] for page in pages for each in page["Schedules"] if names.fullmatch(each["Name"]))
@@ -235,7 +238,7 @@ def former_schedules(plan):
 
 
 def certificate(plan):
-    """ACM: the certificate of the domain."""
+    """Checks the domain's certificate in ACM."""
     arn = plan.parameters["CertificateArn"]
     if not plan.parameters["DomainName"]:
         return
@@ -248,7 +251,7 @@ def certificate(plan):
 
 
 def former_try(plan):
-    """What an earlier deployment has left: of this stack, and of the one in which SAM keeps its bucket."""
+    """Finds what an earlier deployment left: of this stack, and of the stack in which SAM keeps its bucket."""
     name = plan.environment.stack
     for stack, present in [(name, plan.stack), ("aws-sam-cli-managed-default", living(plan.session, "aws-sam-cli-managed-default"))]:
         status = (present or {}).get("StackStatus", "")
@@ -264,7 +267,7 @@ def former_try(plan):
 
 
 def left_over(plan):
-    """What deleted stacks of this name have left."""
+    """Finds what deleted stacks with this name left."""
     resources = kept(plan.session, plan.environment.stack, translated(**plan.parameters))
     if resources:
         counts = {}

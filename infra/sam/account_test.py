@@ -1,4 +1,4 @@
-"""What account.py reports of an account, by responses of AWS that no emulator here gives."""
+"""Tests account.py with responses of AWS that the emulator does not give."""
 
 import json
 import unittest
@@ -13,7 +13,7 @@ DEPLOYED = {"StackStatus": "UPDATE_COMPLETE"}
 
 
 class Session:
-    """Clients that return these responses, an operation's in order, and reject every other request."""
+    """Clients that return these responses, in order for each operation, and reject every other request."""
 
     region_name = "eu-west-1"
 
@@ -54,7 +54,7 @@ class Account(unittest.TestCase):
         return [("list_stack_resources", {"StackResourceSummaries": rows})]
 
     def concurrency(self, free, own):
-        """What is reported of 1,000 executions for shares of 421, where the functions of the stack, if any, reserve `own`."""
+        """Returns the report for 1,000 executions and shares of 421, if the stack's functions reserve `own`."""
         limit = {"ConcurrentExecutions": 1_000, "UnreservedConcurrentExecutions": free}
         shares = [("get_function_concurrency", {"ReservedConcurrentExecutions": share} if share else {}) for share in own or ()]
         responses = {

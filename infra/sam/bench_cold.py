@@ -44,7 +44,7 @@ from samcli.yamlhelper import yaml_parse
 
 ROOT = emulate.ROOT
 BUILD = ROOT / ".aws-sam" / "build"
-# The first call of each function: what its callers do most.
+# The first call of each function, which is its most common call.
 EVENTS = {
     "CatalogFunction": "catalog/list-services",
     "PaymentsFunction": "payments/authorize",
@@ -59,18 +59,19 @@ EVENTS = {
     "WebhooksFunction": "webhooks/what-happened",
     "McpFunction": "mcp/list-tools",
 }
-# Bytes of gzip, as a deployment package is sent. Payments has KMS's client too, for either custody.
+# Limits in bytes of gzip, which is how a deployment package is sent. Payments also contains KMS's client, for either
+# custody.
 LIMITS = {"PaymentsFunction": 4_500_000, "CatalogFunction": 3_000_000}
-# A first authorization, in boots of a hello-world with one TLS call.
+# The limit of a first authorization, as a multiple of a hello-world's boot with one TLS call.
 LIMIT_OF_FIRST = 3
-# The path on Amazon Linux, and the one on Debian.
+# The paths on Amazon Linux and on Debian.
 AUTHORITIES = ["/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/certs/ca-certificates.crt"]
 FIGURES = ROOT / "target" / "bench" / "cold.jsonl"
 PATIENCE = 30
 
 
 class Runtime:
-    """The Runtime API for one process: hands out one event, and keeps what came and when."""
+    """The Runtime API for one process. It hands out one event, and records what the process sends and when."""
 
     def __init__(self, event):
         runtime = self
@@ -84,7 +85,7 @@ class Runtime:
 
             def do_GET(self):
                 if runtime.asked.is_set():
-                    # One call is enough; whoever asks again waits for the end.
+                    # One call is enough. A process that asks again waits for the end.
                     runtime.closed.wait()
                     return
                 runtime.asked_at = time.perf_counter()
@@ -112,9 +113,10 @@ class Runtime:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        # A function that is ended during a request breaks the connection.
+        # A function that is ended during a request closes the connection.
         self.server.handle_error = lambda *_: None
-        # It looks twenty times a second whether it shall end: half a second, its own pace, would be most of a run.
+        # The server checks twenty times a second whether it should stop. The default of half a second would dominate a
+        # run.
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
 
     def close(self):
@@ -146,7 +148,7 @@ def main():
         try:
             stacks = {custody: started.enter_context(contextlib.closing(Stack(custody))) for custody in CUSTODIES}
             starts = {name: [] for name in ("hello", "hello-tls", *functions, *PAYMENTS)}
-            # In turns, so that what else this machine does meets them all alike.
+            # The functions take turns, so that other work on this machine affects all of them alike.
             for turn in range(max(arguments.runs, arguments.compared) + 1):
                 for name in starts if turn <= arguments.runs else ("hello-tls", *OVER_TLS):
                     function = "PaymentsFunction" if name in PAYMENTS else name
@@ -161,7 +163,7 @@ def main():
         except Failed as failed:
             print(f"bench-cold: {failed}", file=sys.stderr)
             return 1
-    # The first of each finds a cold disk, which tells nothing of Lambda's.
+    # The first run of each function is dropped, because a cold disk says nothing about Lambda.
     rows = {name: measured(bootstraps[name], starts[name][1:]) for name in starts}
     table(rows)
     late = write(rows)
@@ -173,14 +175,14 @@ def main():
     return 1 if grown or late else 0
 
 
-# Who has the wallets' keys, and payments as it starts then; once more with TLS between it and AWS.
+# The custodies with which payments is started, and once more with TLS between payments and AWS.
 CUSTODIES = ("seed", "kms")
 OVER_TLS = ("payments over TLS", "payments over TLS, keys in KMS")
 PAYMENTS = {OVER_TLS[0]: "seed", "payments, keys in KMS": "kms", OVER_TLS[1]: "kms"}
 
 
 class Stack:
-    """A local stack with that custody, what it says of itself, and somebody who speaks TLS in front of its AWS."""
+    """A local stack with this custody, its stack file, and a TLS proxy in front of its AWS."""
 
     def __init__(self, custody):
         self.folder = tempfile.TemporaryDirectory()
@@ -200,12 +202,12 @@ class Stack:
 
 
 class Tls:
-    """Speaks TLS in front of these addresses, with a certificate that `trust` makes a function believe."""
+    """A TLS proxy in front of these addresses. With `trust`, a function accepts its certificate."""
 
     def __init__(self, folder, upstreams):
         certificate, key = folder / "tls.pem", folder / "tls.key"
         make_certificate(certificate, key)
-        # Beside the authorities of the system, which a function has to read as well.
+        # The certificate is added to the system's authorities, because a function must read these too.
         authorities = [Path(path).read_text() for path in AUTHORITIES if Path(path).exists()][:1]
         bundle = folder / "authorities.pem"
         bundle.write_text("".join([*authorities, certificate.read_text()]))
@@ -222,7 +224,7 @@ class Tls:
 
 
 def make_certificate(certificate, key):
-    """A certificate for 127.0.0.1 that signs itself."""
+    """Creates a self-signed certificate for 127.0.0.1."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench-cold")])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -246,12 +248,12 @@ def make_certificate(certificate, key):
 
 
 class Failed(Exception):
-    """A function did not start, or its first call failed."""
+    """The error if a function did not start or its first call failed."""
 
 
 def build():
     subprocess.run([ROOT / "infra/sam/build.sh", "--full"], check=True)
-    # As build.sh has SAM do it for the others.
+    # The same environment with which build.sh lets SAM build the other functions.
     environment = {
         **os.environ,
         "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
@@ -278,9 +280,9 @@ def start_stack(folder, custody):
     environment = {**os.environ, "PORTS": "free", "STACK_FOLDER": str(folder), "CUSTODY": custody}
     stack = subprocess.Popen([ROOT / "target/load/stack"], env=environment, stdout=log, stderr=log)
     for _ in range(240):
-        # The last of its files.
+        # The stack writes this file last.
         if (folder / "stack.json").exists():
-            # Its own schedule probes and reconciles at once; what that does is not measured.
+            # The stack's own schedule probes and reconciles at once, which must not be measured.
             time.sleep(3)
             return stack
         if stack.poll() is not None:
@@ -301,7 +303,7 @@ def event_of(function, stack):
     for name, value in fields.items():
         text = text.replace("{{%s}}" % name, value)
     event = json.loads(text)
-    # A payment of its own for every start.
+    # Each start makes its own payment.
     if function == "PaymentsFunction":
         event["body"] = json.dumps({**json.loads(event["body"]), "idempotency_key": str(uuid.uuid4())})
     return json.dumps(event).encode()
@@ -310,7 +312,7 @@ def event_of(function, stack):
 def measured(bootstrap, starts):
     middle = {name: statistics.median(start[name] for start in starts) for name in starts[0]}
     data = bootstrap.read_bytes()
-    # Level 6, as `zip` does it.
+    # Level 6, the default of `zip`.
     return {"binary": len(data), "gzip": len(gzip.compress(data, 6)), **middle}
 
 
@@ -344,15 +346,15 @@ def start(bootstrap, variables, event):
             raise Failed(f"{name} answered {answer}")
         held = Path(f"/proc/{process.pid}/status").read_text().split("VmHWM:")[1].split()[0]
         process.kill()
-        # The time until then: exactly, where /proc counts in hundredths of a second. (Of memory it tells what we
-        # held when the process was made of us.)
+        # The CPU time until then, more exactly than in /proc, which counts hundredths of a second. (The memory in
+        # `used` is the memory of this process when it created the child.)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         return {
             "boot": (runtime.asked_at - began) * 1000,
             "first": (runtime.answered_at - runtime.asked_at) * 1000,
             "cpu": (used.ru_utime + used.ru_stime) * 1000,
-            # In kilobytes of 1024.
+            # In kilobytes of 1,024 bytes.
             "memory": int(held) * 1024,
         }
     finally:
@@ -377,7 +379,7 @@ def table(rows):
 
 
 def write(rows):
-    """Writes the figures for `make bench`; answers what is later than it may be, if anything."""
+    """Writes the figures for `make bench`. Returns the functions that exceed their limit, if any."""
     lines = []
     for name, row in rows.items():
         line = {"group": "starts", "name": name.removesuffix("Function").lower(), **row}
@@ -397,7 +399,7 @@ def write(rows):
             "reference_ns": round(floor * 1e6),
             "ratio": round(ratio, 3),
         }
-        # With KMS there is one more to connect to.
+        # With KMS there is one more service to connect to.
         if PAYMENTS[name] == "seed":
             line["limit"] = LIMIT_OF_FIRST
             late += [f"{name} takes {ratio:.2f} x, more than {LIMIT_OF_FIRST} x"] if ratio > LIMIT_OF_FIRST else []

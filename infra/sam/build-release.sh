@@ -7,9 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 folder=${1:?a folder}
 shift
-# A release can be built again. deploy/*.toml is in no commit.
+# A release must be reproducible from its commit. deploy/*.toml is not part of any commit.
 [[ -z $(git status --porcelain) ]] || { echo "build-release: the tree has changes that are in no commit" >&2; exit 1; }
-# An earlier build's files would get checksums too.
+# Files of an earlier build would get checksums too.
 [[ -z $(ls -A "$folder" 2>/dev/null) ]] || { echo "build-release: $folder is not empty" >&2; exit 1; }
 infra/setup.sh sam deny cyclonedx
 # Skipping the check, without access to RustSec's database, is explicit.
@@ -31,7 +31,7 @@ for architecture in "$@"; do
   built=.aws-sam/programs-$architecture
   rm -rf "$built"
   rustup target add "$target"
-  # zig links both against the C library that Lambda has.
+  # zig links both architectures against Lambda's version of the C library.
   cargo-lambda lambda build --release --locked "--${architecture/_/-}" --lambda-dir "$built" "${programs[@]/#/--bin=}"
   infra/sbom.sh "$target"
   cp target/sbom/*.cdx.json "$built"

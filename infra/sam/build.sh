@@ -18,10 +18,10 @@ mode=${1:---quick}
 architecture=x86_64 into=.aws-sam/build
 case $mode in
   --quick)
-    # Fat LTO and one codegen unit optimise the whole of each function once more, on one core, to make it small and
-    # quick to start; a check needs neither. Level 1 spares most of the optimiser and keeps signing fast enough for
-    # tests. Settings that change behaviour stay as shipped: overflow checks, unwinding, no debug assertions. Cargo puts
-    # these variables above Cargo.toml; cargo-lambda sets only keys that Cargo.toml leaves out.
+    # Fat LTO and one codegen unit optimize each function as a whole, on one core, to make it small and quick to start.
+    # A check needs neither. Level 1 skips most optimizations, but signing stays fast enough for tests. Settings that
+    # change behaviour are the same as in a release: overflow checks, unwinding, no debug assertions. Cargo prefers
+    # these variables to Cargo.toml, and cargo-lambda sets only keys that Cargo.toml omits.
     export CARGO_PROFILE_RELEASE_LTO=off
     export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
     export CARGO_PROFILE_RELEASE_OPT_LEVEL=${CARGO_PROFILE_RELEASE_OPT_LEVEL:-1}
@@ -39,24 +39,25 @@ esac
 # SAM looks for cargo and cargo-lambda on PATH.
 export PATH="$PWD/.venv/bin:$PATH"
 
-# Whatever the caller's profile is, nothing here may reach an account.
+# Whatever the caller's profile is, this script must not reach an account.
 unset AWS_PROFILE AWS_DEFAULT_PROFILE
 export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local AWS_DEFAULT_REGION=us-east-1
 export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 
-# --locked, because SAM has no way to say it.
+# SAM has no option for --locked.
 export CARGO_LAMBDA_COMPILER_EXTRA_ARGS=--locked
 # The host's own linker instead of zig, where the architecture is the host's.
 [[ $architecture == arm64 ]] || export CARGO_LAMBDA_COMPILER=cargo
 
 sam build --no-cached --template-file template.yaml --build-dir "$into" --parameter-overrides "Architecture=$architecture"
 
-# SAM fails when a build fails; these are the things that it does not look at.
+# SAM fails if a build fails, but does not check the following.
 functions=$(grep -c 'Type: AWS::Serverless::Function$' template.yaml)
 built=0
 for bootstrap in "$into"/*/bootstrap; do
   [[ -x $bootstrap ]] || { echo "build: $bootstrap is not executable" >&2; exit 1; }
-  # Linked against the host's C library; Amazon Linux 2023 has glibc 2.34 and would not start anything newer.
+  # The program is linked against the host's C library. Amazon Linux 2023 has glibc 2.34, and can't start a program that
+  # needs a newer version.
   needs=$(grep -aoE 'GLIBC_2\.[0-9]+' "$bootstrap" | sort -Vu | tail -n 1 || true)
   if [[ $(printf '%s\n' GLIBC_2.34 "$needs" | sort -V | tail -n 1) != GLIBC_2.34 ]]; then
     echo "build: $bootstrap needs $needs, Lambda has GLIBC_2.34" >&2

@@ -1,11 +1,12 @@
-"""Compares what the functions called over the whole suite with what their roles allow, in both directions.
+"""Compares the AWS calls that the functions made during all tests with the permissions of their roles, in both
+directions.
 
     infra/sam/calls.py <file>
 
-The file is what the tests wrote, where PURSER_RECORD named it (infra/local/src/iam_recorder.rs). A call that no permission
-allows would fail in the cloud. A permission that no call used is one too many, or misses its test; so is one that allows
-a write anywhere and was only used in transactions. Logs and keys are not called by functions, so they follow from the
-rest: template_test.py has them.
+The tests write the file if PURSER_RECORD names it (infra/local/src/iam_recorder.rs). A call that no permission allows
+would fail in the cloud. A permission that no call used is either unnecessary, or a test is missing. The same is true of
+a permission that allows a write anywhere but was only used in transactions. Permissions for logs and keys are tested in
+template_test.py, because functions do not call these services directly.
 
 Exit status: 0, calls and roles agree; 1, they do not; 2, there is nothing to compare.
 """
@@ -19,18 +20,18 @@ from translate import translated
 
 WRITES = {"dynamodb:DeleteItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
 
-# Lambda's calls in a function's name for the mappings of streams and queues.
+# The calls that Lambda makes in a function's name for stream and queue mappings.
 OF_MAPPINGS = {
     "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams",
     "sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage",
 }
-# And where it sets aside what a stream's mapping gave up.
+# Where Lambda puts the records that a stream's mapping gave up.
 BY_MAPPINGS = {("sqs:SendMessage", "EventsUntold")}
 
-# Parameters without which a role lacks a right: to send mail, and to ask for what operators do in the browser.
+# Parameters that give a role additional permissions: to send mail, and to request operators' actions from the browser.
 GIVEN = {"NoticesSender": "purser@example.test", "BrowserOperators": "ada=" + "a" * 64}
 
-# The tables whose rows are added and never changed.
+# The tables whose rows are only added and never changed.
 ONLY_ADDED = ("AuditTable", "DecisionsTable")
 
 
@@ -59,7 +60,7 @@ def main():
 
 
 def compare(function, permissions, calls):
-    """What is wrong between a role and its function's calls."""
+    """Returns the differences between a role and the function's calls."""
     problems = []
     if not calls:
         problems.append(f"{function}: {'called' if calls else 'never called'} AWS")
@@ -69,7 +70,7 @@ def compare(function, permissions, calls):
         if call["resource"] in ONLY_ADDED and call["action"] == "dynamodb:PutItem" and not call["only_if_new"]:
             problems.append(f"{function} could overwrite a row: {told(call)}")
     for permission in permissions:
-        # The local stack keeps the log of statements in a folder.
+        # The local stack keeps the statement log in a folder, so these calls are not recorded.
         if permission.action.split(":")[0] in ("logs", "kms", "s3") or permission.action in OF_MAPPINGS:
             continue
         if (permission.action, permission.resource) in BY_MAPPINGS:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes, shows and executes the change set of an environment, with the changes of the nested stack.
+"""Creates, shows and executes the change set of an environment, including the nested stack's changes.
 
     infra/sam/changeset.py create <environment> <packaged template>    prints the ARN; nothing, if nothing changes
     infra/sam/changeset.py execute <environment> <ARN>
     infra/sam/changeset.py confirm <environment> <ARN>                 asks first, where samconfig.toml says so
 
-`create` writes the changes as Markdown to stderr and to .aws-sam/changes.md. It fails where a resource with data would be
-replaced or removed: CloudFormation would keep it, and the service would go on with an empty one. `execute` waits for the end.
-Exit status: 0; 1, rejected or failed; 2, wrong use.
+`create` writes the changes as Markdown to stderr and to .aws-sam/changes.md. It fails where a resource with data would
+be replaced or removed: CloudFormation would keep it, and the service would go on with an empty one. `execute` waits for
+the end. Exit status: 0; 1, rejected or failed; 2, wrong use.
 """
 
 import re
@@ -42,7 +42,8 @@ def create(environment, session, packaged):
         arn = make_change_set(cloudformation, request | {"IncludeNestedStacks": True})
         changes = changes_of(cloudformation, arn)
     except Wrong as wrong:
-        # AWS computes a nested stack's changes with values that it does not know yet, so this can fail where the deployment works.
+        # AWS computes a nested stack's changes before all values are known, so this can fail although the deployment
+        # would work.
         print(f"changeset: the nested stack's changes can't be shown: {wrong}", file=sys.stderr)
         arn = make_change_set(cloudformation, request)
         changes = changes_of(cloudformation, arn)
@@ -62,7 +63,7 @@ def create(environment, session, packaged):
 
 
 def upload(session, packaged, parsed):
-    """Puts the template where `sam package` has put the functions' code, and returns its URL."""
+    """Uploads the template to the bucket of the functions' code, and returns its URL."""
     code = next(each["Properties"]["CodeUri"] for each in parsed["Resources"].values() if each["Type"] == "AWS::Serverless::Function")
     bucket, key = code.removeprefix("s3://").split("/", 1)
     key = f"{key}.template"
@@ -86,7 +87,7 @@ def make_change_set(cloudformation, request):
 
 
 def changes_of(cloudformation, arn, stack=""):
-    """Returns the changes of a change set and of its nested ones, each with the path of its stack."""
+    """Returns the changes of a change set and of the nested change sets, each with the path of its stack."""
     found, more = [], {}
     while arn:
         page = cloudformation.describe_change_set(ChangeSetName=arn, **more)
@@ -100,7 +101,7 @@ def changes_of(cloudformation, arn, stack=""):
 
 
 def loses_data(change, resources):
-    """Whether a change puts an empty resource in the place of one with data, or takes that away."""
+    """Returns whether a change replaces a resource with data by an empty resource, or removes it."""
     if not is_kept({"Type": change["ResourceType"], **resources.get(change["LogicalResourceId"], {"DeletionPolicy": "Retain"})}):
         return False
     return change["Action"] == "Remove" or change.get("Replacement") == "True"

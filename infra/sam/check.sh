@@ -21,7 +21,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [[ -x .venv/bin/sam && -x .venv/bin/cfn-lint && -d infra/sam/iam/node_modules ]] \
   || { echo "check: no SAM or IAM simulator; run infra/setup.sh" >&2; exit 2; }
 
-# Whatever the caller's profile is, nothing here may reach an account.
+# Whatever the caller's profile is, this script must not reach an account.
 unset AWS_PROFILE AWS_DEFAULT_PROFILE
 export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local
 export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
@@ -39,7 +39,7 @@ if [[ ${1:-} != --quick ]]; then
 fi
 if [[ ${1:-} == --checkov ]]; then exit; fi
 
-# SAM does not look into a nested template.
+# SAM does not check a nested template.
 for template in template.yaml infra/monitoring.generated.yaml; do
   .venv/bin/sam validate --region us-east-1 --template-file "$template"
   .venv/bin/sam validate --lint --region us-east-1 --template-file "$template"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints what a stack costs in us-east-1, and which limits it has. docs/costs.txt is the output without parameters.
+"""Prints the costs and the limits of a stack in us-east-1. docs/costs.txt is the output without parameters.
 
     .venv/bin/python infra/sam/costs.py [--parameter Name=value]…
 
-The counts of a payment are the limits that tests assert, read from their source. Windows, shards, memory and numbers of
-resources come from the template. What is assumed, durations and bytes, is in ASSUMED.
+The counts per payment are the limits that tests assert, and are read from the tests. Windows, shards, memory and
+numbers of resources come from the template. Durations and sizes are assumptions, in ASSUMED.
 """
 
 import argparse
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MONTH = 730 * 3_600
 PAYMENTS = 1_000_000
 
-# Dollars, us-east-1 and arm64 (AWS's price pages of each service, 2026-11).
+# Prices in dollars for us-east-1 and arm64 (AWS's price pages, 2026-11).
 PRICE = {
     name: Fraction(dollars) / per
     for name, dollars, per in [
@@ -33,11 +33,12 @@ PRICE = {
     ]
 }  # fmt: skip
 
-# Seconds of a run, what a million payments leave, and read units.
+# Seconds per run, what a million payments leave, and read units.
 ASSUMED = {
     "authorize": Fraction("0.1"), "complete": Fraction("0.2"), "changes": Fraction("0.06"), "history": Fraction("0.15"),
     "message": Fraction("0.05"), "log GB": Fraction("3.8"), "stored GB": Fraction("2.5"), "KMS requests": 100_000,
-    # The agent, the service and the policy of a decision (shared/store/src/usage/versions.rs), which the test's payments lack.
+    # The agent, the service and the policy of a decision (shared/store/src/usage/versions.rs), which the payments of
+    # the test do not have.
     "inputs": 3,
 }  # fmt: skip
 
@@ -53,19 +54,19 @@ def found(path, pattern):
 
 
 def number(text):
-    """A whole number as Rust writes it: `9 + 1`, `1_000`."""
+    """Parses a whole number as Rust writes it: `9 + 1`, `1_000`."""
     return sum(int(part.replace("_", "")) for part in text.split("+"))
 
 
 def counts():
-    """What one payment takes, by the limits that tests assert."""
+    """Returns the counts per payment, from the limits that tests assert."""
     counted = {"events": 2}  # Authorized and confirmed (docs/events.md).
     for name in ("ALLOW", "COMPLETE"):
         read, write = found("tests/src/costs.rs", rf"const {name}: Budget = budget\(\s*([\d +_]+),\s*([\d +_]+),").groups()
         counted[name.lower()] = {"read": number(read), "write": number(write)}
     for name in ("HISTORY", "STATEMENTS", "DAILY_CHECK"):
         units = found("functions/events/tests/costs.rs", rf"const {name}: Units = Units \{{\s*read: ([\d_]+),\s*write: ([\d_]+),?\s*\}};")
-        # Tenths.
+        # The constants are in tenths.
         counted[name.lower()] = {"read": Fraction(number(units[1]), 10), "write": Fraction(number(units[2]), 10)}
     for name in ("SIGNATURES", "OBJECTS_OF_A_MINUTE", "CHECK_CALLS"):
         counted[name.lower()] = number(found("functions/events/tests/costs.rs", rf"const {name}: usize = ([\d_]+);")[1])
@@ -81,12 +82,12 @@ def counts():
 
 
 def fixed(stack):
-    """The rows of a month at rest: item, arithmetic, dollars."""
+    """Returns the rows of an idle month: item, arithmetic, dollars."""
     alarms = stack.of_type("AWS::CloudWatch::Alarm").values()
     metrics = sum(max(1, sum("MetricStat" in each for each in alarm.get("Metrics", []))) for alarm in alarms)
     counted = needs(stack)
     polled = sum("ScalingConfig" in one for _, one in mappings(stack))
-    # Five pollers of each queue wait 20 s.
+    # Each queue has five pollers, which wait 20 s per request.
     polls = polled * 15 * MONTH // 60
     return [
         ("alarms", f"{len(alarms)} alarms over {metrics} metrics", metrics * PRICE["alarm metric"]),
@@ -100,14 +101,18 @@ def fixed(stack):
 
 
 def log_runs(stack, is_reserved=True):
-    """How many runs archive and check the log each minute; without `ReserveConcurrency` only those that are always on."""
+    """Returns how many runs archive and check the log each minute. Without `ReserveConcurrency`, only the runs that are
+    always on.
+    """
     schedules = stack.of_type("AWS::Scheduler::Schedule").values()
     runs = [one for one in schedules if one["Target"].get("Input") in ('{"job": "archive"}', '{"job": "check"}')]
     return sum(is_reserved or one.get("State") != "DISABLED" for one in runs)
 
 
 def idle_log_row(stack):
-    """What these runs cost if no entry is due: each reads an object, and one of them six more and two lists."""
+    """Returns the row for these runs if no entry is due: each run reads an object, and one of them reads six more
+    objects and two lists.
+    """
     minutes, runs = MONTH // 60, log_runs(stack, is_reserved=False)
     memory = stack.of_type("AWS::Lambda::Function")["EventsFunction"]["MemorySize"]
     words = f"{runs} {'run' if runs == 1 else 'runs'} a minute × 0.05 s, {runs + 6} objects got, 2 lists"
@@ -120,7 +125,9 @@ def millions(amount):
 
 
 def runs(records, mapping):
-    """The runs that this many records start in a month, evenly spread: each run waits its window for others of its lane."""
+    """Returns how many runs this many records start in a month, if evenly spread. Each run waits for the window for
+    more records of its lane.
+    """
     lanes = SHARDS * mapping.get("ParallelizationFactor", 1)
     rate = Fraction(records, MONTH)
     return records / (1 + rate / lanes * mapping.get("MaximumBatchingWindowInSeconds", 0))
@@ -147,7 +154,9 @@ def with_inputs(units):
 
 
 def million(stack):
-    """The rows of a million allowed payments, evenly spread over a month and completed once: item, arithmetic, dollars."""
+    """Returns the rows of a million allowed payments, evenly spread over a month and completed once: item, arithmetic,
+    dollars.
+    """
     counted = counts()
     ledger = stack.attribute("LedgerTable", "StreamArn")
     streams = [one for _, one in mappings(stack) if one["EventSourceArn"] == ledger]
@@ -187,7 +196,7 @@ def million(stack):
 
 
 def more():
-    """What parameters add to a million payments."""
+    """Returns what parameters add to the costs of a million payments."""
     signatures = counts()["signatures"]
     return [
         ("`StatementsKeyArn`", measure(signatures, "signatures"), signatures * PAYMENTS * PRICE["signature"]),
@@ -196,16 +205,16 @@ def more():
 
 
 def leaves():
-    """The bytes of a payment's decision statement and receipt in the published sample."""
+    """Returns the bytes of a payment's decision statement and receipt in the published sample."""
     sample = json.loads((ROOT / "docs/evidence/sample/receipt.json").read_text())
     return tuple(len(sample[part]["statement"]) for part in ("decision", "receipt"))
 
 
 def evidence():
-    """What a million payments take in the log, by the published sample and by counted calls."""
+    """Returns the log's costs for a million payments, from the published sample and from counted calls."""
     counted = counts()
     decision, receipt = leaves()
-    # In a bundle each has its length, in a tile its hash.
+    # A bundle has the length of each leaf, and a tile its hash.
     leaf = 2 + 32
     rows = [
         ("bytes of a decision statement and a receipt (published sample)", f"{decision:,} and {receipt:,}"),
@@ -220,24 +229,26 @@ def evidence():
     return ["| A million payments | |", "|---|---|", *(f"| {what} | {much} |" for what, much in rows)]
 
 
-# Seconds of an S3 request, and the statements of a second.
+# Seconds of an S3 request, and the number of statements per second.
 REQUEST, STATEMENTS = Fraction("0.03"), 2_000
 
 
 def commit():
-    """The statements of the largest commit, and how many a second the log commits while S3 alone takes time."""
+    """Returns the number of statements in the largest commit, and how many the log commits per second if only S3 takes
+    time.
+    """
     shift = found("shared/log/src/append.rs", r"const MAX_BYTES: usize = 8 << (\d+);")[1]
     largest = 2 * (8 << int(shift)) // sum(leaves())
     return largest, int(largest / (counts()["requests_of_a_run"] * REQUEST))
 
 
 def throughput(stack):
-    """What 1,000 payments a second, which are 2,000 statements, take from the log and the daily check."""
+    """Returns the load of the log and the daily check at 1,000 payments a second, which are 2,000 statements."""
     counted = counts()
     largest, rate = commit()
     runs, function = log_runs(stack), stack.of_type("AWS::Lambda::Function")["EventsFunction"]
     seconds = function["Timeout"] - int(found("functions/events/src/statements.rs", r"const LAST: Duration = Duration::from_secs\((\d+)\);")[1])
-    # Of each statement, if the runs share all.
+    # The time per statement if all runs share the work.
     time = Fraction(runs * seconds, 60) / STATEMENTS * 1_000
     calls = STATEMENTS * counted["check_calls"] / 2
     units = STATEMENTS * with_inputs(counted["daily_check"])["read"] / 2
@@ -261,7 +272,7 @@ def throughput(stack):
 
 
 def capacity():
-    """Rows: what, what a payment takes, what a second has, payments a second."""
+    """Returns the rows of the capacity table: resource, use per payment, capacity per second, payments per second."""
     counted = counts()
     parts = counted["partitions"]
     ledger = sum(units for kind, units in parts.items() if not kind.startswith("index"))
@@ -308,7 +319,7 @@ def table(title, rows, with_total=True):
 
 
 def sections(stack):
-    """The tables, each as lines of Markdown."""
+    """Returns the tables, each as lines of Markdown."""
     columns = ["| Limit | A payment takes | A second has | Payments a second |", "|---|---|---|---|"]
     return [
         columns + [f"| {' | '.join(row)} |" for row in capacity()],

@@ -1,4 +1,4 @@
-"""That the pages have the costs and the limits that costs.py computes, from the counts that tests assert."""
+"""Tests that the pages have the costs and limits that costs.py computes from the counts that tests assert."""
 
 import re
 import unittest
@@ -47,7 +47,7 @@ class Costs(unittest.TestCase):
             self.assertIn(f"${costs.total(costs.million(self.stack))} for a million payments", text)
 
     def test_a_run_waits_its_window_for_others_of_its_lane(self):
-        # One record a second to each of four lanes, and a window of five seconds: six in a run.
+        # Four lanes get a record per second each, and the window is five seconds, so a run has six records.
         mapping = {"MaximumBatchingWindowInSeconds": 5}
         self.assertEqual(costs.runs(4 * costs.MONTH, mapping), costs.Fraction(4 * costs.MONTH, 6))
         self.assertEqual(costs.runs(10, {}), 10)

@@ -8,7 +8,7 @@
 # files are built here, which takes a Rust toolchain.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-# With --plan the output is the ARN of the change set alone.
+# With --plan, only the ARN of the change set is printed to standard output.
 exec 3>&1 >&2
 
 plan=()
@@ -18,7 +18,7 @@ infra/setup.sh sam
 export PATH="$PWD/.venv/bin:$PATH"
 export SAM_CLI_TELEMETRY=0
 mkdir -p .aws-sam
-# Before a build, which takes minutes, and before anything is made in the account.
+# The values are checked before a build, which takes minutes, and before anything is created in the account.
 infra/sam/values.py "$environment" > /dev/null
 infra/sam/account.py "${plan[@]}" "$environment"
 

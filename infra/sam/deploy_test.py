@@ -52,7 +52,7 @@ def translation(*parameters):
 
 
 def all_translated(**parameters):
-    """It takes seconds, and is asked for often."""
+    """Translates the templates. The result is cached, because translating takes seconds."""
     return json.loads(translation(*parameters.items()))
 
 
@@ -60,12 +60,12 @@ def translated(**parameters):
     return all_translated(**parameters)[TEMPLATE.name]
 
 
-# Where these programs ask for it too.
+# These programs also translate templates.
 account.translated = kept.translated = translated
 
 
 def environment(values="", name="dev", stack=None):
-    """An environment of samconfig.toml with these values of its own, and this name of its stack."""
+    """Returns an environment of samconfig.toml with these values, and this stack name."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for file in ("samconfig.toml", "template.yaml"):
@@ -89,7 +89,7 @@ def write_previous(folder):
 
 
 def add_second_mapping(template):
-    """Maps a stream to a function twice, after everything that is kept is made."""
+    """Maps a stream to a function a second time, after all resources that are kept are created."""
     resources = template["Resources"]
     source = {"Fn::GetAtt": ["LedgerTable", "StreamArn"]}
     resources["SecondMapping"] = {
@@ -118,7 +118,7 @@ class Values(unittest.TestCase):
         self.assertEqual(read, given.parameters)
         self.assertEqual(given.parameters["ThrottlePerMinute"], "60")
         self.assertEqual(given.parameters["LogRetentionDays"], "7", "of samconfig.toml")
-        # A value that was taken out of the file is back at its default.
+        # A value that was removed from the file has its default again.
         self.assertEqual(environment().parameters["AlarmEmail"], "")
 
     def test_wrong_values_are_refused_by_name(self):
@@ -143,10 +143,10 @@ class Values(unittest.TestCase):
             text = json.dumps(template["Resources"][name])
             for other in sorted(template["Resources"].keys() - names):
                 self.assertNotRegex(text, rf'"{other}"|"{other}\.|\$\{{{other}[.}}]', f"{name} refers to {other}")
-        # restore.py restores what the template says of tables.
+        # restore.py restores the settings that the template has for tables.
         for name, table in kept.all_tables(template).items():
             self.assertEqual(table["Properties"].keys() - restore.WITH_ROWS - restore.SETTINGS, set(), name)
-        # A request's own template may have 51,200 bytes.
+        # A template in a request may have at most 51,200 bytes.
         resources = [SimpleNamespace(logical_id=name) for name in names]
         self.assertLess(len(json.dumps(kept.importable(template, resources), separators=(",", ":"))), 51_200)
 
@@ -164,7 +164,7 @@ class Deployment(unittest.TestCase):
         cls.session = boto3.Session()
         cls.session.events.register("before-parameter-build.resource-groups-tagging-api.GetResources", cls.note_stack)
         cls.session.events.register("after-call.resource-groups-tagging-api.GetResources", cls.add_tagged)
-        # The programs make their own session.
+        # The programs create their own session.
         patch = mock.patch.object(boto3, "Session", return_value=cls.session)
         patch.start()
         cls.addClassCleanup(patch.stop)
@@ -180,7 +180,8 @@ class Deployment(unittest.TestCase):
 
     @classmethod
     def add_tagged(cls, parsed, context, **_):
-        """Adds a stack's secrets, log groups and buckets with their tags, which AWS returns and the emulator does not."""
+        """Adds a stack's secrets, log groups and buckets with their tags, which AWS returns but the emulator does not.
+        """
         secrets, logs = cls.session.client("secretsmanager"), cls.session.client("logs")
         found = [(each["ARN"], each.get("Tags", [])) for page in secrets.get_paginator("list_secrets").paginate() for each in page["SecretList"]]
         for page in logs.get_paginator("describe_log_groups").paginate():
@@ -199,7 +200,9 @@ class Deployment(unittest.TestCase):
         ]
 
     def deploy(self, given, which="current", change=None):
-        """Deploys release files as infra/sam/deploy.sh does, with a change of their template; returns what was said, and why it failed."""
+        """Deploys release files like infra/sam/deploy.sh, after a change of their template. Returns the output, and why
+        the deployment failed.
+        """
         folder = self.folder / which
         template = json.loads((folder / upgrade.TEMPLATE).read_text())
         if change:
@@ -225,7 +228,7 @@ class Deployment(unittest.TestCase):
         self.assertIsNone(failed, said[-4_000:])
 
     def physical(self, given):
-        """The physical ids of a stack's resources, by logical id."""
+        """Returns the physical ids of a stack's resources, by logical id."""
         pages = self.session.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=given.stack)
         return {each["LogicalResourceId"]: each["PhysicalResourceId"] for page in pages for each in page["StackResourceSummaries"]}
 
@@ -247,7 +250,7 @@ class Deployment(unittest.TestCase):
         return kept.kept(self.session, given.stack, translated(**given.parameters))
 
     def run_kept(self, what, given, *arguments):
-        """The exit status of infra/sam/kept.py for an environment, and what it said."""
+        """Returns the exit status of infra/sam/kept.py for an environment, and its output."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said), mock.patch.object(kept, "Environment", lambda _: given):
             status = kept.main([what, given.name, *arguments])
@@ -318,7 +321,9 @@ class Deployment(unittest.TestCase):
         self.assertEqual(value["SecretString"], "https://rpc.example.com")
 
     def test_a_canary_is_taken_back_while_an_alarm_is_on(self):
-        """CodeDeploy is a stand-in (infra/ministack/serve.py), which reads the deployment groups that SAM makes of the template."""
+        """CodeDeploy is a stand-in (infra/ministack/serve.py), which reads the deployment groups that SAM creates from
+        the template.
+        """
         given = environment(stack="purser-canary")
         self.deploy_completely(given)
         functions = [self.physical(given)[name] for name in ("PaymentsFunction", "PeopleFunction", "McpFunction")]
@@ -340,7 +345,7 @@ class Deployment(unittest.TestCase):
         self.assertTrue(all(new > old for new, old in zip(versions(), before, strict=True)), (versions(), before))
 
     def test_all_tables_are_restored_to_one_instant(self):
-        """The drill of docs/runbook.md, "Restoring"."""
+        """Follows docs/runbook.md, "Restoring"."""
         given, seconds = environment('LedgerWarmWriteUnits = 8000\nNetwork = "base-sepolia"', stack="purser-restored"), {}
         self.deploy_completely(given)
         former = {name: table for name, table in self.physical(given).items() if name in kept.all_tables(translated())}
@@ -374,12 +379,12 @@ class Deployment(unittest.TestCase):
         for name, table in restored.items():
             self.assertEqual(self.settings(table), self.settings(former[name]), f"{name}, after the deployment")
         self.check_restored_ledger(restored["LedgerTable"])
-        # Functions read the restored tables' streams.
+        # The functions read the streams of the restored tables.
         mappings = self.session.client("lambda").get_paginator("list_event_source_mappings").paginate().search("EventSourceMappings[].EventSourceArn")
         of_ledger = {arn for arn in mappings if f"/{restored['LedgerTable']}/stream/" in arn}
         self.assertEqual(len(of_ledger), 1)
         self.assertTrue(self.rows(former["CatalogTable"]), "the former tables stay")
-        # The restored tables may have later rows now.
+        # The restored tables may already have later rows.
         self.delete(given)
         status, said = self.run_kept("restore", given, "--to", to, *(word for name, table in former.items() for word in ("--table", f"{name}={table}")))
         self.assertIn("has belonged to a stack since it was restored", said)
@@ -387,7 +392,7 @@ class Deployment(unittest.TestCase):
         print("drill:", ", ".join(f"{step} {spent:.1f} s ({spent / whole_drill:.0%})" for step, spent in seconds.items()), file=sys.stderr)
 
     def restore_in_two_runs(self, given, to, seconds):
-        """Stops the restore half way, runs it again, and returns the options of the import that it prints."""
+        """Stops the restore half way and runs it again. Returns the options of the import that it prints."""
         with self.failing_call("RestoreTableToPointInTime", after=3):
             self.assertEqual(self.run_kept("restore", given, "--to", to)[0], 1)
         restores = self.emulator.calls.count("dynamodb RestoreTableToPointInTime")
@@ -398,7 +403,9 @@ class Deployment(unittest.TestCase):
         return said.splitlines()[-1].split()[3:]
 
     def write_around_an_instant(self, tables):
-        """Writes rows before and after an instant, and returns it. What a restored ledger may not lose is among the later ones."""
+        """Writes rows before and after an instant, and returns the instant. The later rows include what a restored
+        ledger must not lose.
+        """
         dynamodb = self.session.client("dynamodb")
 
         def write(ledger, state):
@@ -427,7 +434,7 @@ class Deployment(unittest.TestCase):
         return instant
 
     def check_restored_ledger(self, table):
-        """Its rows are those of the instant, and what must not go back in time is taken over."""
+        """Checks that the ledger has the rows of the instant, and what must not go back in time."""
         dynamodb = self.session.client("dynamodb")
 
         def row(pk, sk="#"):
@@ -449,7 +456,7 @@ class Deployment(unittest.TestCase):
         return sorted((item["pk"]["S"], item["state"]["S"]) for item in items)
 
     def settings(self, table):
-        """All that CloudFormation sets of a table, as DynamoDB describes it."""
+        """Returns everything that CloudFormation sets for a table, as DynamoDB describes it."""
         dynamodb = self.session.client("dynamodb")
         described = dynamodb.describe_table(TableName=table)["Table"]
         names = ("AttributeDefinitions", "DeletionProtectionEnabled", "KeySchema", "SSEDescription", "StreamSpecification", "WarmThroughput")
@@ -467,7 +474,7 @@ class Deployment(unittest.TestCase):
 
     @contextlib.contextmanager
     def failing_call(self, operation, after):
-        """Lets an operation of DynamoDB succeed this many times, and then fail."""
+        """Lets a DynamoDB operation succeed this many times, and then fail."""
         count = iter(range(after))
 
         def fail(**_):
@@ -494,7 +501,7 @@ class Deployment(unittest.TestCase):
         pool = self.session.client("cognito-idp").admin_get_user(UserPoolId=outputs["UserPoolId"], Username="ada@example.com")
         self.assertEqual(pool["UserStatus"], "FORCE_CHANGE_PASSWORD")
 
-        # Data survives the stack, and comes into the next one.
+        # Data survives the stack, and the next stack imports the data.
         tables = self.session.client("dynamodb")
         row = {"pk": {"S": "A#1"}, "sk": {"S": "#"}}
         tables.put_item(TableName=outputs["LedgerTableName"], Item=row)
@@ -520,10 +527,10 @@ class Deployment(unittest.TestCase):
         self.assertEqual(self.outputs(given)["LedgerTableName"], outputs["LedgerTableName"])
         self.assertEqual(self.outputs(given)["UserPoolId"], outputs["UserPoolId"])
         self.assertIn("Item", tables.get_item(TableName=outputs["LedgerTableName"], Key=row))
-        # The emulator makes new secrets under the former names.
+        # The emulator creates new secrets under the former names.
         self.assertEqual(self.left(given), [], "all of it belongs to the stack again")
 
-        # And is deleted only when that is asked for by name.
+        # The resources are deleted only if the user asks for it by name.
         self.delete(given)
         self.assertEqual(self.run_kept("delete", given)[0], 1)
         self.assertEqual(len(self.left(given)), len(left))
@@ -533,7 +540,7 @@ class Deployment(unittest.TestCase):
         self.assertNotIn(outputs["LedgerTableName"], tables.list_tables()["TableNames"])
 
     def import_without_secrets(self, given, *arguments):
-        """Runs `kept.py import`, takes the secrets out of the request that it sends, and returns their part of it."""
+        """Runs `kept.py import`, removes the secrets from its request, and returns them."""
         taken = []
 
         def take(params, **_):
@@ -560,7 +567,7 @@ class Deployment(unittest.TestCase):
         cloudformation.get_waiter("stack_delete_complete").wait(StackName=given.stack, WaiterConfig={"Delay": 1})
 
     def run_page(self, program, outputs):
-        """Runs the commands of docs/deploy.md that are marked for it, with what they leave open filled in."""
+        """Runs the commands of docs/deploy.md that are marked for this test, with their placeholders filled in."""
         page = (ROOT / "docs" / "deploy.md").read_text()
         blocks = re.findall(r"^```sh\n(.*?)^```", page, re.M | re.S)
         self.assertTrue(blocks)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What the roles of infra/deployer.yaml may do, asked of an IAM simulator; run by infra/sam/check.sh.
+"""Tests the permissions of the roles in infra/deployer.yaml with an IAM simulator. infra/sam/check.sh runs this test.
 
-What a deployment calls itself is compared with the same policies by infra/sam/release_test.py.
+infra/sam/release_test.py compares the calls of a deployment with the same policies.
 """
 
 import json
@@ -18,12 +18,12 @@ from translate import TEMPLATE, evaluated, templates, translated
 
 ACCOUNT, REGION, STACK, ZONE = "111122223333", "us-east-1", "purser-dev", "Z1234"
 NAMES = {"AWS::Partition": "aws", "AWS::Region": REGION, "AWS::AccountId": ACCOUNT, "StackName": STACK, "HostedZoneId": ZONE, "AWS::StackName": STACK}
-# A key's policy leaves its use to the account's policies.
+# A key's policy leaves access to the key to the account's policies.
 KEY_POLICY = {
     "Version": "2012-10-17",
     "Statement": [{"Effect": "Allow", "Principal": {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}, "Action": "kms:*", "Resource": "*"}],
 }
-# The simulator can't tell the kinds of their resources apart.
+# The simulator cannot distinguish the kinds of resources of these actions.
 AMBIGUOUS = {"appconfig:DeleteHostedConfigurationVersion", "appconfig:GetHostedConfigurationVersion", "lambda:GetProvisionedConcurrencyConfig"}
 CLOUDFORMATION = {"aws:CalledVia": ["cloudformation.amazonaws.com"], "iam:PassedToService": "lambda.amazonaws.com"}
 
@@ -36,7 +36,7 @@ def arn(service, rest, region=REGION, account=ACCOUNT):
     return f"arn:aws:{service}:{region}:{account}:{rest}"
 
 
-# The ARN of a resource by its type, as AWS names it where the template does not.
+# The ARNs of resources by type, as AWS names resources that the template does not name.
 ARNS = {
     "AWS::AppConfig::ConfigurationProfile": lambda name: arn("appconfig", "application/a1/configurationprofile/b2"),
     "AWS::AppConfig::HostedConfigurationVersion": lambda name: arn("appconfig", "application/a1/configurationprofile/b2/hostedconfigurationversion/1"),
@@ -65,7 +65,7 @@ ARNS = {
     "AWS::SQS": lambda name: arn("sqs", f"{STACK}-{name}-1A2B"),
     "AWS::SecretsManager": lambda name: arn("secretsmanager", f"secret:{re.sub('Policy$', 'Secret', name)}-1A2B-cdef"),
 }
-# What a resource's handler calls on something else.
+# The calls of a resource's handler on other resources.
 OTHERS = {
     "iam:CreateServiceLinkedRole": role("aws-service-role/ops.apigateway.amazonaws.com/AWSServiceRoleForAPIGateway"),
     "iam:": role(f"{STACK}-PaymentsRole-1A2B"),
@@ -115,7 +115,7 @@ def substituted(value):
 
 
 def allowed(who, requests):
-    """Returns whether a role may make each request: an action, a resource, and what else the request says."""
+    """Returns whether a role may make each request: an action, a resource, and the other fields of the request."""
     principal = role(f"{who.lower()}-{STACK}")
     asked = [
         {"principal": principal, "action": action, "resource": resource, "account": ACCOUNT, "context": context or {}, **more}
@@ -130,7 +130,7 @@ def allowed(who, requests):
 
 
 def place(action, kind, name):
-    """Returns the resource that CloudFormation calls an action on for a resource of the stack."""
+    """Returns the resource on which CloudFormation calls an action for a resource of the stack."""
     service, _, verb = action.partition(":")
     known = deployer.KNOWN[service]["Actions"].get(verb.lower())
     if known is not None and not known.get("Resources"):

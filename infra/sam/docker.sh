@@ -6,7 +6,7 @@ base_image() {
 print(image._INVOKE_REPO_PREFIX + "/provided:al2023-x86_64")'
 }
 
-# Says why containers can't be run here; says nothing, and fails, when they can.
+# Prints why containers can't be run on this machine. If they can, prints nothing and fails.
 why_no_docker() {
   if ! command -v docker >/dev/null; then
     echo "there is no docker command here (apt-get install docker.io)"
@@ -21,12 +21,13 @@ why_no_docker() {
   fi
 }
 
-# Uses the daemon that is running. Where there is none, starts one with a folder of its own, to be ended with
-# stop_docker: its images and containers go with it.
+# Uses the running Docker daemon. If none is running, starts a daemon with its own folder, which stop_docker ends
+# together with its images and containers.
 start_docker() {
   docker info >/dev/null 2>&1 && return
   docker_folder=$(mktemp -d)
-  # In a session of its own: Ctrl-C at a terminal must reach SAM first, whose containers it still has to remove.
+  # The daemon has its own session, because Ctrl-C at a terminal must first reach SAM, which still has to remove its
+  # containers.
   setsid dockerd --data-root "$docker_folder/data" --exec-root "$docker_folder/exec" --pidfile "$docker_folder/pid" \
     > "$docker_folder/log" 2>&1 &
   docker_pid=$!
@@ -47,8 +48,8 @@ stop_docker() {
   rm -rf "$docker_folder"
 }
 
-# The address of this machine that containers see: the gateway of Docker's default bridge, which is its subnet's first
-# address unless it says so itself.
+# Prints the address of this machine that containers see: the gateway of Docker's default bridge, which is the first
+# address of the bridge's subnet unless configured otherwise.
 docker_gateway() {
   docker network inspect bridge | python3 -c '
 import ipaddress, json, sys
@@ -56,7 +57,7 @@ config = json.load(sys.stdin)[0]["IPAM"]["Config"][0]
 print(config.get("Gateway") or next(ipaddress.ip_network(config["Subnet"]).hosts()))'
 }
 
-# Starts a local stack that containers reach, with its files in a folder, on whatever ports are free.
+# Starts a local stack that containers can reach, on free ports, with its files in a folder.
 start_stack() { # start_stack <folder>
   mkdir -p "$1"
   rm -f "$1/stack.json"
@@ -80,14 +81,15 @@ stop_stack() {
   wait "$stack_pid" 2>/dev/null || true
 }
 
-# The environment of `sam local` beside the template. It passes real credentials on to the functions if it finds any.
+# Sets the environment of `sam local`, in addition to the template. `sam local` would pass on real credentials to the
+# functions.
 sam_surroundings() {
   unset AWS_PROFILE AWS_DEFAULT_PROFILE
   export AWS_ACCESS_KEY_ID=local AWS_SECRET_ACCESS_KEY=local AWS_SESSION_TOKEN=local AWS_DEFAULT_REGION=us-east-1
   export AWS_EC2_METADATA_DISABLED=true SAM_CLI_TELEMETRY=0
 }
 
-# One line of a stack's file.
+# Prints a value in a stack's file.
 from_stack() { # from_stack <folder> <member> [<member in it>]
   python3 -c 'import functools, json, sys; print(functools.reduce(lambda at, name: at[name], sys.argv[2:], json.load(open(sys.argv[1]))))' \
     "$1/stack.json" "${@:2}"

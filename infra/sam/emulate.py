@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Calls a built function as Lambda would, without Docker, and prints its answer.
+"""Calls a built function as Lambda would, without Docker, and prints its response.
 
     infra/sam/emulate.py --function CatalogFunction --event events/catalog/unknown-route.json
 
 Starts the runtime interface emulator that comes with SAM on free loopback ports, with the `bootstrap` that `sam build`
 left for the function, posts the event and prints the response on stdout. The function's log goes to stderr.
 
-The function gets the caller's environment: unlike `sam local` nothing is read from template.yaml. Real AWS
-credentials are not passed on, unless --keep-credentials says so.
+The function gets the caller's environment: unlike `sam local` nothing is read from template.yaml. Real AWS credentials
+are not passed on, unless --keep-credentials says so.
 
 Exit status: 0, the function answered (whatever the HTTP status in its answer); 1, it failed, timed out or never
 started; 2, there is nothing to run. Whatever happens, everything that was started has ended before this returns.
@@ -33,16 +33,16 @@ PR_SET_PDEATHSIG = 1
 
 
 class Failed(Exception):
-    """The function could not be called, or did not answer."""
+    """The error if the function could not be called, or did not respond."""
 
 
 class Absent(Exception):
-    """Something that must be there beforehand is not."""
+    """The error if something that must exist before the call is missing."""
 
 
 def main():
     arguments = parse_arguments()
-    # A caller that gives up sends SIGTERM; as an exception it passes through the `finally` that cleans up.
+    # A caller that gives up sends SIGTERM. As an exception, the signal runs the `finally` that cleans up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         emulator = find_emulator()
@@ -57,7 +57,7 @@ def main():
         print(f"emulate: {failed}", file=sys.stderr)
         return 1
     print(json.dumps(response, indent=2, ensure_ascii=False))
-    # The emulator answers 200 for a function error too; only the body tells.
+    # The emulator responds 200 to a function error too. Only the body shows the error.
     return 1 if isinstance(response, dict) and "errorType" in response else 0
 
 
@@ -99,13 +99,14 @@ def function_environment(arguments):
     environment = dict(os.environ)
     environment.update(
         AWS_LAMBDA_FUNCTION_NAME=arguments.function,
-        # Whole seconds, and a little less than our own patience, so that the emulator's answer arrives first.
+        # Whole seconds, and a little less than this program's own timeout, so that the emulator's response arrives
+        # first.
         AWS_LAMBDA_FUNCTION_TIMEOUT=str(max(1, int(arguments.timeout) - 1)),
     )
     if not arguments.keep_credentials:
         for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
             environment.pop(name, None)
-        # The emulator replaces a missing value by an empty one, which the SDK would try to sign with.
+        # The emulator replaces a missing value by an empty value, with which the SDK would try to sign.
         environment.update(AWS_ACCESS_KEY_ID="local", AWS_SECRET_ACCESS_KEY="local", AWS_SESSION_TOKEN="local")
     environment.setdefault("AWS_REGION", "us-east-1")
     environment.setdefault("AWS_EC2_METADATA_DISABLED", "true")
@@ -114,7 +115,7 @@ def function_environment(arguments):
 
 def call(emulator, bootstrap, environment, event, timeout):
     deadline = time.monotonic() + timeout
-    # Between finding a free port and the emulator taking it another process may take it; then choose again.
+    # Another process may take the free port before the emulator does. In that case, another port is chosen.
     for _ in range(3):
         invoke_port, runtime_port = free_ports(2)
         process = start(emulator, bootstrap, environment, invoke_port, runtime_port)
@@ -152,19 +153,19 @@ def start(emulator, bootstrap, environment, invoke_port, runtime_port):
             "--runtime-api-address", f"127.0.0.1:{runtime_port}",
             bootstrap,
         ],
-        # Where Lambda starts it: beside its own files.
+        # Lambda also starts the function in the folder of its files.
         cwd=bootstrap.parent,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
-        # The emulator gives the function a process group of its own; a session holds both, and nothing else.
+        # The emulator gives the function its own process group. The session contains both, and nothing else.
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
 
 
 def listening(process, port, deadline):
-    """Waits until the port is open; false when the process ended instead."""
+    """Waits until the port is open. Returns false if the process ends first."""
     while process.poll() is None:
         if time.monotonic() > deadline:
             raise Failed("the emulator did not open its ports in time")
@@ -179,7 +180,7 @@ def post(port, event, deadline):
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}{INVOKE}", data=event, headers={"content-type": "application/json"}
     )
-    # Loopback: a proxy of the caller's environment must not see it.
+    # The request is for loopback, so it must not use a proxy of the caller's environment.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     remaining = max(0.1, deadline - time.monotonic())
     try:
@@ -192,12 +193,12 @@ def post(port, event, deadline):
     try:
         return json.loads(body)
     except ValueError as error:
-        # "Task timed out after ... seconds" comes like this.
+        # "Task timed out after ... seconds" has this form.
         raise Failed(f"not a JSON response: {body.decode(errors='replace')!r}") from error
 
 
 def stop(process):
-    """Asks the emulator to end, which ends the function; then ends what is left of its session, by id."""
+    """Asks the emulator to end, which ends the function. Then ends what is left of its session, by process id."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -222,7 +223,8 @@ def session_members(session):
     members = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # `pid (name) state ppid pgrp session ...`; the name may hold anything, so split after it.
+            # `pid (name) state ppid pgrp session ...`: the name may contain anything, so the line is split after the
+            # name.
             fields = stat.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue

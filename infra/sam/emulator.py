@@ -1,7 +1,8 @@
-"""An emulator of AWS on loopback for the tests of deployments: ministack, behind a proxy that does what it lacks.
+"""An emulator of AWS on loopback for the tests of deployments: ministack, behind a proxy that adds what ministack
+lacks.
 
-A deployment's own commands run unchanged against the proxy. It translates templates as CloudFormation does, takes out of them
-what ministack does not know, and notes the name of every call.
+The commands of a deployment run unchanged against the proxy. The proxy translates templates like CloudFormation,
+removes what ministack does not support, and records the name of every call.
 """
 
 import contextlib
@@ -25,18 +26,20 @@ from translate import NESTED, TEMPLATE, translated
 
 MINISTACK = TEMPLATE.parent / ".venv-ministack" / "bin" / "python"
 SERVE = TEMPLATE.parent / "infra" / "ministack" / "serve.py"
-# It has no secrets' policies and no managed login.
+# ministack has neither policies of secrets nor managed logins.
 UNKNOWN = ("AWS::Cognito::ManagedLoginBranding", "AWS::SecretsManager::ResourcePolicy")
 TRANSFER = ("connection", "content-length", "content-md5", "expect", "host", "transfer-encoding")
 
 
 class Emulator:
-    """ministack and its proxy; `environment` is what a program needs to call it, `calls` the names of the calls so far."""
+    """ministack and its proxy. `environment` is what a program needs to call the proxy, and `calls` has the names of
+    the calls so far.
+    """
 
     def __init__(self):
         self.calls = []
         port = free_port()
-        # ministack itself, for the questions of a test.
+        # ministack without the proxy, for a test's own requests.
         self.direct = f"http://127.0.0.1:{port}"
         local = {"BIND_HOST": "127.0.0.1", "MINISTACK_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SFTP_ENABLED": "0", "IOT_MTLS_ENABLED": "0"}
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -53,14 +56,14 @@ class Emulator:
         self.environment = {name: value for name, value in os.environ.items() if name not in unset} | {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.proxy.server_port}", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local",
             "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", "AWS_PAGER": "",
-            # The proxy changes bodies.
+            # The proxy changes bodies, so the client must not compute checksums.
             "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required", "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         }  # fmt: skip
 
     def stop(self):
         self.proxy.shutdown()
         self.proxy.server_close()
-        # It keeps nothing that ending it could lose.
+        # ministack stores nothing that must survive.
         self.process.kill()
         self.process.wait(20)
 
@@ -116,7 +119,9 @@ def proxy_of(port, calls):
 
 @cache
 def adapted(text):
-    """Returns a template as CloudFormation would make it, as far as ministack knows it. Translating takes seconds."""
+    """Returns a template as CloudFormation would translate it, without what ministack does not support. Translating
+    takes seconds.
+    """
     template = yaml_parse(text)
     if "Transform" in template:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,16 +130,16 @@ def adapted(text):
             template = translated(file)
     for name, resource in list(template["Resources"].items()):
         if resource["Type"] in UNKNOWN or "Metrics" in resource.get("Properties", {}):
-            # Nor alarms over arithmetic.
+            # ministack does not support alarms on metric math either.
             del template["Resources"][name]
         elif resource["Type"] == NESTED:
-            # Its `Ref` of a rule lacks the bus.
+            # ministack's `Ref` of a rule lacks the bus.
             resource["Properties"]["Parameters"] |= {rule: {"Ref": rule} for rule in ("NoticeEventsRule", "WebhookEventsRule")}
         elif policy := resource.pop("UpdatePolicy", {}).get("CodeDeployLambdaAliasUpdate"):
-            # Where infra/ministack/serve.py, which stands for CodeDeploy, looks for it.
+            # infra/ministack/serve.py, which stands for CodeDeploy, looks for this property.
             resource["Properties"]["DeploymentGroup"] = policy["DeploymentGroupName"]
         elif resource["Type"] == "AWS::Cognito::UserPool":
-            # It makes temporary passwords that are shorter than the policy's own length.
+            # ministack creates temporary passwords that are shorter than the policy requires.
             resource["Properties"].pop("Policies", None)
     return json.dumps(template)
 
@@ -157,7 +162,9 @@ def call_of(method, path, headers, body):
 
 @cache
 def rest_operations(service, method):
-    """Returns the operations of a service with this method: the pattern of the path, the query, and the name; the most specific first."""
+    """Returns the operations of a service with this method, each with the pattern of the path, the query and the name;
+    the most specific first.
+    """
     session, found = botocore.session.Session(), []
     named = {"ses": "sesv2", "tagging": "resourcegroupstaggingapi"}.get(service, service)
     if named not in session.get_available_services():
@@ -165,7 +172,7 @@ def rest_operations(service, method):
     model = session.get_service_model(named)
     for name in model.operation_names:
         http = model.operation_model(name).http
-        # What copies an object has the path of what puts one.
+        # CopyObject has the same path as PutObject.
         if http["method"] != method or name == "CopyObject":
             continue
         path, _, query = http["requestUri"].partition("?")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes infra/monitoring.generated.yaml, the nested template that is deployed: infra/monitoring.yaml with its loops expanded.
+"""Writes infra/monitoring.generated.yaml, the nested template that is deployed: infra/monitoring.yaml with its loops
+expanded.
 
     .venv/bin/python infra/sam/expand.py [--check]
 
-No language extension reaches SAM or AWS, so that every SAM CLI builds the stack and no stack needs CAPABILITY_AUTO_EXPAND.
---check writes nothing. Exit status: 0; 1 if the file is stale; 2 for a wrong command line.
+The generated template uses no language extension, so every SAM CLI can build the stack, and no stack needs
+CAPABILITY_AUTO_EXPAND. --check writes nothing. Exit status: 0; 1 if the file is stale; 2 for a wrong command line.
 """
 
 import json
@@ -24,8 +25,9 @@ HEADER = "# Generated from infra/monitoring.yaml by `.venv/bin/python infra/sam/
 
 
 def expanded(template):
-    """A template without loops and mappings. SAM CLI expands the loops; its other processors would also decide conditions on
-    parameters without a value."""
+    """Returns a template without loops and mappings. SAM CLI expands the loops; its other processors would also decide
+    conditions on parameters without a value.
+    """
     loops = ProcessingPipeline([TemplateParsingProcessor(), ForEachProcessor()])
     template = loops.process_template(TemplateProcessingContext(fragment=template))
 
@@ -48,15 +50,16 @@ def expanded(template):
 
 
 def substituted(text, names):
-    """`Fn::Sub` with the names that stand for a text or a parameter put into it."""
+    """Returns an `Fn::Sub` in which the names that stand for a text or a parameter are replaced."""
     for name, value in names.items():
         text = text.replace(f"${{{name}}}", f"${{{value['Ref']}}}" if isinstance(value, dict) else value)
     return {"Fn::Sub": text} if re.search(r"\$\{", text) else text
 
 
 def lines(value, levels, indent=""):
-    """A mapping in YAML: down to this level, names have lines of their own. Deeper values are JSON, and a text of several lines
-    is a block."""
+    """Formats a mapping as YAML. Down to this level, each name has its own line. Deeper values are JSON, and a text
+    with several lines is a block.
+    """
     for name, member in value.items():
         match member:
             case dict() if levels > 1 or "\n" in str(member.get("Fn::Sub")):
@@ -71,7 +74,7 @@ def lines(value, levels, indent=""):
 
 def generated():
     template = expanded(yaml_parse(SOURCE.read_text()))
-    # Of resources, the properties have lines of their own; of parameters and conditions, each has one.
+    # Each property of a resource has its own line, and so has each parameter and condition.
     sections = (lines({name: part}, 4 if name == "Resources" else 2) for name, part in template.items())
     return HEADER + "".join(f"{line}\n" for section in sections for line in section)
 

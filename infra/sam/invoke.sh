@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hands one recorded event to its function in a container, with `sam local invoke`:
+# Sends one recorded event to its function in a container, with `sam local invoke`:
 #
 #   infra/sam/invoke.sh events/payments/authorize.json
 #

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""What deleted stacks have left: tables, secrets, keys, queues, logs, the buckets and the user pool.
+"""Lists, deletes, imports and restores what deleted stacks left: tables, secrets, keys, queues, logs, the buckets and
+the user pool.
 
     infra/sam/kept.py list   [<environment>]          shows it, and what keeps a stack from being deleted
     infra/sam/kept.py delete [<environment>] --yes <stack name>
     infra/sam/kept.py import [<environment>] [--from <former stack name>] [--table <logical id>=<table> ...]
     infra/sam/kept.py restore [<environment>] --to <instant> [--table <logical id>=<table> ...]
 
-The stack is that of the environment in samconfig.toml. Resources are found by the tags that CloudFormation puts on them;
-what belongs to a stack that exists is never touched. `import` makes a stack of the kept resources alone, which
-`make deploy` then completes. `restore` makes new tables with the rows that the left ones had at an instant, which `import`
-then takes in their place. `--table` names a table that has no such tags, or is meant where several were left.
+The stack is that of the environment in samconfig.toml. Resources are found by the tags that CloudFormation puts on
+them; what belongs to a stack that exists is never touched. `import` makes a stack of the kept resources alone, which
+`make deploy` then completes. `restore` makes new tables with the rows that the left ones had at an instant, which
+`import` then takes in their place. `--table` names a table that has no such tags, or is meant where several were left.
 Exit status: 0, done; 1, refused or failed; 2, wrong use.
 """
 
@@ -22,7 +23,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# What infra/setup.sh installs, whichever Python a deployer's shell starts this with.
+# The environment that infra/setup.sh installs is used, whichever Python starts this program.
 VENV = Path(__file__).resolve().parents[2] / ".venv"
 if __name__ == "__main__" and Path(sys.executable).parent != VENV / "bin":
     if not (VENV / "bin" / "python").exists():
@@ -35,8 +36,8 @@ from restore import TABLE, Refused, check_restored_together, check_windows, mark
 from translate import evaluated, translated
 from values import Environment, Wrong
 
-# The identifier by which CloudFormation imports a resource, of those that the template keeps; in the order in which they
-# can be deleted: without the keys nothing else can be read.
+# The identifier with which CloudFormation imports each type of resource that the template retains. The order is the
+# order of deletion: keys come last, because nothing else can be read without the keys.
 IDENTIFIERS = {
     "AWS::SQS::Queue": "QueueUrl",
     "AWS::Logs::LogGroup": "LogGroupName",
@@ -46,7 +47,7 @@ IDENTIFIERS = {
     "AWS::SecretsManager::Secret": "Id",
     "AWS::KMS::Key": "KeyId",
 }
-# A stack of which nothing was made or imported.
+# States of a stack in which no resource was created or imported.
 EMPTY = ("IMPORT_ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 DAYS = 30
 PATIENCE = 900
@@ -54,7 +55,7 @@ PATIENCE = 900
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource that a stack has left."""
+    """A resource that a deleted stack left."""
 
     type: str
     logical_id: str
@@ -62,7 +63,7 @@ class Resource:
 
 
 def living(session, stack):
-    """The stack of this name, unless it was deleted."""
+    """Returns the stack with this name, unless it was deleted."""
     try:
         return session.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
     except ClientError as error:
@@ -72,7 +73,7 @@ def living(session, stack):
 
 
 def kept(session, stack, template):
-    """What former stacks of this name have left, in the order in which it can be deleted."""
+    """Returns what former stacks with this name left, in the order in which it can be deleted."""
     types = {name: resource["Type"] for name, resource in template["Resources"].items()}
     present = living(session, stack)
     owned = set()
@@ -89,7 +90,7 @@ def kept(session, stack, template):
             kind, is_present = types.get(logical_id), present and tags.get("aws:cloudformation:stack-id") == present["StackId"]
             if kind in IDENTIFIERS and not is_present:
                 found.add(Resource(kind, logical_id, identifier(session, kind, each["ResourceARN"])))
-    # Not every region tags log groups; their generated names say as much.
+    # Log groups are not tagged in every region, so they are also recognized by their generated names.
     name = re.compile(rf"{re.escape(stack)}-([A-Za-z]+)-[A-Za-z0-9]+")
     for page in session.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"{stack}-"):
         for group in page["logGroups"]:
@@ -108,7 +109,7 @@ def identifier(session, kind, arn):
         case "AWS::S3::Bucket":
             return arn.rsplit(":", 1)[-1]
         case "AWS::SQS::Queue":
-            # CloudFormation calls a queue by the URL that SQS itself returns, which a deleted queue has no more.
+            # CloudFormation identifies a queue by the URL that SQS returns. A deleted queue has no URL.
             try:
                 return session.client("sqs").get_queue_url(QueueName=arn.rsplit(":", 1)[-1])["QueueUrl"]
             except ClientError as error:
@@ -119,7 +120,7 @@ def identifier(session, kind, arn):
 
 
 def exists(session, resource):
-    """Whether it is there: tags are found for some time after their resource was deleted, or while it waits for that."""
+    """Returns whether the resource exists. Tags can be found for some time after a resource was deleted."""
     if resource.id is None:
         return False
     try:
@@ -145,13 +146,15 @@ def exists(session, resource):
 
 
 def absent(error):
-    """Raises the error again unless it says that there is no such resource."""
+    """Raises the error again, unless the error says that the resource does not exist."""
     if not re.search("NotFound|NonExistent|DoesNotExist|NoSuchBucket|^404$", error.response["Error"]["Code"]):
         raise error
 
 
 def foreign_rules(session, stack):
-    """Rules that others added to the stack's bus, which keep the bus and thereby the stack from being deleted."""
+    """Returns rules that other stacks added to the stack's bus. Such rules prevent the deletion of the bus, and so of
+    the stack.
+    """
     events, resources = session.client("events"), session.client("cloudformation").get_paginator("list_stack_resources")
     of_stack = [each for page in resources.paginate(StackName=stack) for each in page["StackResourceSummaries"]]
     ours = {each.get("PhysicalResourceId", "").rsplit("|", 1)[-1] for each in of_stack}
@@ -186,7 +189,7 @@ def delete(session, resource):
             except ClientError as error:
                 if error.response["Error"]["Code"] != "BucketNotEmpty":
                     raise
-                # Versions that Object Lock keeps are answered as errors of the deletion, which boto3 does not raise.
+                # For versions that Object Lock retains, the response contains errors, which boto3 does not raise.
                 raise Refused(f"the bucket {resource.id} has objects that are locked (docs/archive.md)") from error
         case "AWS::SecretsManager::Secret":
             session.client("secretsmanager").delete_secret(SecretId=resource.id, RecoveryWindowInDays=DAYS)
@@ -195,7 +198,9 @@ def delete(session, resource):
 
 
 def importable(template, resources):
-    """A template of these resources alone. None of them refers to a resource that is not kept (deploy_test.py)."""
+    """Returns a template with only these resources. No retained resource refers to a resource that is not retained
+    (deploy_test.py).
+    """
     wanted = {resource.logical_id for resource in resources}
     by_name = {name: resource for name, resource in template["Resources"].items() if name in wanted}
     sections = {key: template[key] for key in ("AWSTemplateFormatVersion", "Parameters", "Rules", "Conditions") if key in template}
@@ -209,13 +214,14 @@ def import_stack(session, environment, template, resources):
     names = [resource.logical_id for resource in resources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Refused(f"several stacks have left {', '.join(twice)}: delete those that are not meant")
-    # A stack has them all, or it would make an empty one where one is missing.
+    # If one of the resources is missing, the stack would create an empty one, so all are required.
     needed = {name for name, each in template["Resources"].items() if is_kept(each) and holds(template, each, environment)}
     if missing := sorted(needed - set(names)):
         raise Refused(f"these were not left: {', '.join(missing)}")
     for resource in resources:
         if resource.type == "AWS::SecretsManager::Secret":
-            # CloudFormation reads what it imports. The deployment makes the policy again, and only where there is none.
+            # CloudFormation reads the resources that it imports. The deployment creates the policy again, but only if
+            # there is none.
             session.client("secretsmanager").delete_resource_policy(SecretId=resource.id)
     body = json.dumps(importable(template, resources), separators=(",", ":"))
     change = {"StackName": name, "ChangeSetName": f"import-{int(time.time())}"}
@@ -237,10 +243,10 @@ def import_stack(session, environment, template, resources):
         cloudformation.get_waiter("change_set_create_complete").wait(**change)
     except WaiterError:
         reason = cloudformation.describe_change_set(**change).get("StatusReason", "the change set was not made in time")
-        # This stack has no resources. It would be in the way of the next try.
+        # This stack has no resources, and would prevent the next attempt.
         cloudformation.delete_stack(StackName=name)
         raise Refused(f"nothing was imported, and the secrets have no policies until it is: {reason}") from None
-    # Before functions can write to them.
+    # The tables are marked before functions can write to them.
     mark_as_imported(session.client("dynamodb"), [each.id for each in resources if each.type == TABLE])
     cloudformation.execute_change_set(**change)
     deadline = time.monotonic() + PATIENCE
@@ -251,7 +257,7 @@ def import_stack(session, environment, template, resources):
 
 
 def deletion(stack):
-    """What to do about a stack that an import without success has left."""
+    """Returns what to do about a stack that a failed import left."""
     if stack["StackStatus"] not in EMPTY:
         return ""
     return f". It is {stack['StackStatus']} and has no resources: aws cloudformation delete-stack --stack-name {stack['StackName']}, then try again"
@@ -312,7 +318,7 @@ def is_kept(resource):
 
 
 def holds(template, resource, environment):
-    """Whether the environment has this resource, which may have a condition."""
+    """Returns whether the environment has this resource, which may depend on a condition."""
     if "Condition" not in resource:
         return True
     return evaluated(template, {"Fn::If": [resource["Condition"], True, False]}, **environment.parameters)

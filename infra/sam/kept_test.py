@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what infra/sam/kept.py says and leaves where it can't go on; what it does otherwise is infra/sam/deploy_test.py's.
+"""Tests what infra/sam/kept.py prints and leaves if it cannot continue. infra/sam/deploy_test.py tests everything else.
 
     .venv/bin/python infra/sam/kept_test.py
 """
@@ -25,7 +25,7 @@ ABSENT = ClientError({"Error": {"Code": "ValidationError"}}, "DescribeStacks")
 
 
 def account(*stacks, **cloudformation):
-    """An account of which a stack has these statuses, one after the other; None if it is not there."""
+    """An account in which a stack has these statuses, one after the other. None means that the stack does not exist."""
     found = [{"Stacks": [{"StackName": "purser-dev", "StackStatus": status}]} if status else ABSENT for status in stacks]
     clients = {"cloudformation": mock.MagicMock(**{"describe_stacks.side_effect": found, **cloudformation})}
     return mock.MagicMock(**{"client.side_effect": lambda service: clients.setdefault(service, mock.MagicMock())})

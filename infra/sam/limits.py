@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Says which of AWS's limits a deployment would meet, before anything is made: emulators enforce few of them.
+"""Checks, before anything is created, which of AWS's limits a deployment would exceed. Emulators enforce few of these
+limits.
 
     .venv/bin/python infra/sam/limits.py --stack-name purser-dev --region eu-west-1 [--parameter Name=value]…
                                          [--needs]
 
-The templates are translated as AWS does it, and every reference is replaced by a name of real length. LIMITS, below, is the
-list: what is measured, how much is allowed, which page says so, and what to change. --needs prints what the account must
-have, in JSON. Nothing is asked of AWS.
+The templates are translated like AWS does, and every reference is replaced by a name of real length. LIMITS, below,
+lists what is measured, how much is allowed, which page documents the limit, and what to change. --needs prints what the
+account must have, as JSON. No request is sent to AWS.
 
 Exit status: 0, it fits; 1, it does not, and stderr says why; 2, a wrong command line.
 """
@@ -29,17 +30,17 @@ from translate import NESTED, TEMPLATE, evaluated, templates, whole
 
 ACCOUNT = "123456789012"
 AWS = "https://docs.aws.amazon.com"
-# What CloudFormation adds to a name that it makes: a hyphen and 12 or 13 characters.
+# The suffix that CloudFormation adds to a name that it generates: a hyphen and 12 or 13 characters.
 SUFFIX = "-1A2B3C4D5E6F7"
 KEY_ID = "1234abcd-12ab-34cd-56ef-1234567890ab"
-# The partitions of a new table on demand, each with a shard: 4,000 writes a second, 1,000 of each.
+# A new on-demand table has four partitions, each with a shard: 4,000 writes a second, 1,000 per partition.
 SHARDS = 4
-# The longest names, in characters, where CloudFormation makes them and policies match them.
+# The maximum lengths of names, in characters, that CloudFormation generates and policies match.
 LONGEST = {
     "AWS::CodeDeploy::Application": 100, "AWS::CodeDeploy::DeploymentGroup": 100, "AWS::Events::Rule": 64, "AWS::IAM::ManagedPolicy": 128,
     "AWS::IAM::Role": 64, "AWS::Lambda::Function": 64, "AWS::S3::Bucket": 63, "AWS::SQS::Queue": 80, "AWS::Scheduler::Schedule": 64,
 }  # fmt: skip
-# Lambda leaves this many unreserved (API reference, PutFunctionConcurrency).
+# Lambda requires this many unreserved executions (API reference, PutFunctionConcurrency).
 UNRESERVED = 100
 
 
@@ -52,8 +53,9 @@ def partition_of(region):
 
 
 class Stack:
-    """The translated templates of a deployment as CloudFormation sees them in one account and region. Resources of nested
-    stacks are among the others."""
+    """A deployment's translated templates as CloudFormation sees them in one account and region. Resources of nested
+    stacks are included.
+    """
 
     def __init__(self, files, name, region, **parameters):
         self.files, self.name, self.region, self.parameters = files, name, region, parameters
@@ -75,7 +77,9 @@ class Stack:
         return self._plain(evaluated(self.template, value, **self.parameters))
 
     def physical(self, logical):
-        """The name that CloudFormation makes; it cuts the stack's name where the whole is too long (cut_names)."""
+        """Returns the name that CloudFormation generates. It cuts the stack's name if the whole name is too long
+        (cut_names).
+        """
         end = f"-{logical}{SUFFIX}"
         most = LONGEST.get(self.template["Resources"][logical]["Type"], 255)
         return self.name[: max(0, most - len(end))] + end
@@ -143,7 +147,7 @@ class Stack:
         return self.resolved(self.template["Resources"][logical]["Properties"][field])
 
     def _qualified(self, logical, field):
-        """The ARN of a function's alias, or of its first version."""
+        """Returns the ARN of a function's alias, or of its first version."""
         properties = self.resolved(self.template["Resources"][logical]["Properties"])
         name = properties["FunctionName"].rsplit(":", 1)[-1]
         return f"arn:{self.partition}:lambda:{self.region}:{ACCOUNT}:function:{name}:{properties[field] if field else 1}"
@@ -196,12 +200,12 @@ def strings(value, where=""):
 
 
 def is_of(stack, logical, name):
-    """Whether a name or an ARN, perhaps with an alias or a version, is of this function."""
+    """Returns whether a name or an ARN, possibly with an alias or a version, names this function."""
     return stack.physical(logical) in name.split(":")
 
 
 def called_by_api(stack):
-    """The functions that the API calls, perhaps by an alias."""
+    """Returns the functions that the API calls, possibly by an alias."""
     names = set(re.findall(r":function:([\w-]+)(?::\w+)?/invocations", json.dumps(body_of(stack))))
     return {logical for logical in stack.of_type("AWS::Lambda::Function") if stack.physical(logical) in names}
 
@@ -222,14 +226,14 @@ def permissions_per_function(stack):
 
 
 def unpermitted_functions(stack):
-    """Functions that the API calls without its permission."""
+    """Finds functions that the API calls without a permission."""
     permitted = [one["FunctionName"] for one in stack.of_type("AWS::Lambda::Permission").values()]
     for logical in called_by_api(stack):
         yield logical, int(not any(is_of(stack, logical, name) for name in permitted))
 
 
 def missing_aliases(stack):
-    """Functions that are called by an alias that they don't have."""
+    """Finds functions that are called by an alias that they don't have."""
     made = {(one["FunctionName"], one["Name"]) for one in stack.of_type("AWS::Lambda::Alias").values()}
     for where, text in strings(stack.resources):
         for named in re.findall(r":function:([\w-]+):([A-Za-z][\w-]*)", text):
@@ -272,10 +276,10 @@ def queue_statements(stack):
 
 
 def queue_resources(stack):
-    """Resources beyond the one that a statement of a queue's policy may name."""
+    """Finds resources that a statement of a queue's policy must not name."""
     for name, one in stack.of_type("AWS::SQS::QueuePolicy").items():
         named = [many(each["Resource"]) for each in statements(one["PolicyDocument"])]
-        # An address is of one queue; `*` is the queue that the policy is put on.
+        # An ARN names one queue. `*` is the queue that has the policy.
         wrong = [each for each in named if len(each) > 1 or (each != ["*"] and len(one["Queues"]) > 1)]
         yield name, len(wrong)
 
@@ -291,7 +295,7 @@ def policies_per_bucket(stack):
 
 
 def statement_ids(stack):
-    """Ids that a policy has twice, or with other characters than letters and digits."""
+    """Finds ids that occur twice in a policy, or that have other characters than letters and digits."""
     def documents(where, value):
         match value:
             case {"Version": _, "Statement": list(listed)}:
@@ -332,7 +336,7 @@ def dashboards(stack):
 
 
 def searches(stack):
-    """The lengths of SEARCH expressions."""
+    """Returns the lengths of SEARCH expressions."""
     for name, one in stack.of_type("AWS::CloudWatch::Dashboard").items():
         for _, text in strings(json.loads(one["DashboardBody"])):
             for found in re.finditer(r"SEARCH\('(.*?)',", text):
@@ -357,7 +361,7 @@ def insights_lengths(stack):
 
 
 def insights_words(stack):
-    """Words that the grammar of Metrics Insights does not have."""
+    """Finds words that the grammar of Metrics Insights does not have."""
     for name, text in expressions(stack):
         if text.startswith("SELECT"):
             yield name, len(re.findall(r"\b(?:OR|IN|LIKE|NOT)\b|<|>", re.sub(r"'[^']*'|\"[^\"]*\"", "", text)))
@@ -375,7 +379,7 @@ def alarm_seconds(stack):
 
 
 def dimensions_with_bus(stack):
-    """Dimensions that name a rule as `Ref` does, `bus|rule`; the metric has the rule's name alone."""
+    """Finds dimensions that name a rule like `Ref` does (`bus|rule`). The metric has only the rule's name."""
     for name, alarm in stack.of_type("AWS::CloudWatch::Alarm").items():
         yield name, json.dumps(alarm).count("|")
 
@@ -431,7 +435,7 @@ def count(section):
 
 
 def passed_values(stack):
-    """What is passed to nested stacks."""
+    """Returns the values that are passed to nested stacks."""
     for name, one in stack.files[TEMPLATE.name]["Resources"].items():
         if one["Type"] == NESTED:
             for parameter, value in one["Properties"]["Parameters"].items():
@@ -454,7 +458,7 @@ def routes(stack):
 
 
 def conflicting_variables(stack):
-    """Routes of one method whose paths differ only in the names of variables."""
+    """Finds routes with the same method whose paths differ only in the names of variables."""
     shapes = Counter((method, re.sub(r"\{[^}+]+", "{", path)) for path, method, _ in operations(stack))
     for (method, path), count in shapes.items():
         yield f"{method} {path}", count
@@ -493,7 +497,7 @@ def domains(stack):
         yield name, 1_000 if wrong else len(one["Domain"])
 
 
-# The names that a template can give. CloudFormation makes the others, each with the stack's name.
+# The properties with which a template can set a name. CloudFormation generates all other names from the stack's name.
 NAMES = {
     "AWS::CloudWatch::Alarm": ("AlarmName", 255), "AWS::CloudWatch::Dashboard": ("DashboardName", 255),
     "AWS::Cognito::UserPool": ("UserPoolName", 128), "AWS::DynamoDB::Table": ("TableName", 255),
@@ -502,7 +506,7 @@ NAMES = {
     "AWS::Logs::LogGroup": ("LogGroupName", 512), "AWS::SNS::Topic": ("TopicName", 256), "AWS::SQS::Queue": ("QueueName", 80),
     "AWS::Scheduler::Schedule": ("Name", 64), "AWS::SecretsManager::Secret": ("Name", 512),
 }
-# Of one account in all its regions.
+# Names that must be unique in an account across all regions.
 GLOBAL = {"AWS::CloudWatch::Dashboard", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role"}
 
 
@@ -514,7 +518,7 @@ def given_names(stack):
 
 
 def repeated_names(stack):
-    """Names that two resources of a type are given."""
+    """Finds names that two resources of a type share."""
     for (kind, name), count in Counter((kind, name) for _, kind, name, _ in given_names(stack)).items():
         yield f"{kind} {name}", count
 
@@ -525,7 +529,7 @@ def long_names(stack):
 
 
 def shared_names(stack):
-    """Names that a second stack of the account would have too, or this one in a second region."""
+    """Finds names that a second stack of the account would share, or the same stack in another region."""
     other = {one: name for one, _, name, _ in given_names(Stack(stack.files, "other", stack.region, **stack.parameters))}
     away = {one: name for one, _, name, _ in given_names(Stack(stack.files, stack.name, "zz-elsewhere-1", **stack.parameters))}
     for logical, kind, name, _ in given_names(stack):
@@ -533,7 +537,9 @@ def shared_names(stack):
 
 
 def cut_names(stack):
-    """Characters by which a name that CloudFormation makes is too long. It then cuts the stack's name, by which policies match."""
+    """Returns the number of characters by which a generated name is too long. CloudFormation then cuts the stack's
+    name, which policies match.
+    """
     named = {logical for logical, *_ in given_names(stack)}
     for logical, resource in stack.resources.items():
         if resource["Type"] in LONGEST and logical not in named:
@@ -541,7 +547,7 @@ def cut_names(stack):
 
 
 def unmatched_roles(stack):
-    """Patterns of role names in policies that miss a function's role, since its name was cut."""
+    """Finds role name patterns in policies that don't match a function's role because its name was cut."""
     roles = [stack.attribute(name, "Arn") for name in stack.of_type("AWS::IAM::Role")]
     functions = {one["Role"] for one in stack.of_type("AWS::Lambda::Function").values()}
     for where, text in strings(stack.resources):
@@ -551,7 +557,7 @@ def unmatched_roles(stack):
 
 
 def unencrypted_logs(stack):
-    """Log groups that the condition of the key's policy does not cover."""
+    """Finds log groups that the condition in the key's policy does not cover."""
     allowed = {each for _, each in strings(stack.of_type("AWS::KMS::Key")) if ":log-group:" in each}
     for name in stack.of_type("AWS::Logs::LogGroup"):
         arn = stack.attribute(name, "Arn").removesuffix(":*")
@@ -571,7 +577,9 @@ def mappings(stack, function=None):
 
 
 def short_visibility(stack):
-    """Seconds by which a queue's messages come back before a function has had its window and six times its timeout."""
+    """Returns the seconds by which a queue's visibility timeout is shorter than the mapping's window plus six times the
+    function's timeout.
+    """
     for logical, function in stack.of_type("AWS::Lambda::Function").items():
         for name, one in mappings(stack, logical):
             for queue, properties in stack.of_type("AWS::SQS::Queue").items():
@@ -581,7 +589,7 @@ def short_visibility(stack):
 
 
 def mappings_per_source(stack):
-    """Mappings of one function, or one alias of it, on the same stream or queue."""
+    """Finds mappings of one function, or of one alias, on the same stream or queue."""
     yield from Counter((one["FunctionName"], one["EventSourceArn"]) for _, one in mappings(stack)).items()
 
 
@@ -607,7 +615,7 @@ def queue_concurrency(stack):
 
 
 def missing_share(stack):
-    """Environments that a function's sources may start beyond its reserved share."""
+    """Returns how many instances a function's sources may start beyond its reserved share."""
     called = called_by_api(stack)
     for logical, function in stack.of_type("AWS::Lambda::Function").items():
         share = function.get("ReservedConcurrentExecutions")
@@ -629,7 +637,8 @@ def quota_needed(stack):
     yield "ReserveConcurrency", reserved(stack) + UNRESERVED if reserved(stack) else 10
 
 
-# Lambda sets these, or refuses them (developer guide, "Reserved environment variables"). TZ and LANG may be set.
+# Lambda sets these variables or rejects them (developer guide, "Reserved environment variables"). TZ and LANG may be
+# set.
 RESERVED = re.compile(r"_HANDLER|_X_AMZN_TRACE_ID|AWS_(DEFAULT_REGION|REGION|EXECUTION_ENV|ACCESS_KEY(_ID)?|SECRET_ACCESS_KEY|SESSION_TOKEN|LAMBDA_\w+)|LAMBDA_(TASK_ROOT|RUNTIME_DIR)")
 
 
@@ -645,7 +654,7 @@ def targets_of_rules(stack):
 
 
 def target_ids(stack):
-    """Ids that a rule's targets have twice."""
+    """Finds ids that occur twice in a rule's targets."""
     for name, rule in stack.of_type("AWS::Events::Rule").items():
         yield name, len(rule["Targets"]) - len({target["Id"] for target in rule["Targets"]})
 
@@ -656,7 +665,7 @@ def alarms_of_deployments(stack):
 
 
 def stopped_loops(stack):
-    """Functions that send to a queue that they read, and that Lambda would stop."""
+    """Finds functions that send to a queue that they read, which Lambda would stop."""
     for logical, function in stack.of_type("AWS::Lambda::Function").items():
         read = {one["EventSourceArn"] for _, one in mappings(stack, logical)}
         [role] = [one for name, one in stack.of_type("AWS::IAM::Role").items() if stack.attribute(name, "Arn") == function["Role"]]
@@ -674,7 +683,9 @@ def foreign_partitions(stack):
 
 
 def missing_types(stack):
-    """Types of resources that the region does not have, by AWS's schemas of the region, which cfn-lint brings."""
+    """Finds types of resources that the region does not have, according to AWS's schemas of the region, which are part
+    of cfn-lint.
+    """
     if stack.region in REGIONS:
         known = set(PROVIDER_SCHEMA_MANAGER.get_resource_types(stack.region))
         for logical, resource in stack.resources.items():
@@ -682,7 +693,7 @@ def missing_types(stack):
 
 
 def broken_rules(stack):
-    """Assertions of the template's Rules that these parameters don't hold."""
+    """Finds assertions of the template's Rules that are false for these parameters."""
     for name, rule in stack.template.get("Rules", {}).items():
         conditions = {"Applies": rule.get("RuleCondition", {"Fn::Equals": ["", ""]})}
         conditions |= {f"Holds{at}": each["Assert"] for at, each in enumerate(rule["Assertions"])}
@@ -692,14 +703,16 @@ def broken_rules(stack):
 
 
 def is_allowed(declared, value):
-    """Whether CloudFormation takes this value for a parameter. A pattern must match the whole value, or each of a list."""
+    """Returns whether CloudFormation accepts this value for a parameter. A pattern must match the whole value, or each
+    value of a list.
+    """
     if "AllowedValues" in declared and value not in map(str, declared["AllowedValues"]):
         return False
     each = value.split(",") if declared["Type"] == "CommaDelimitedList" else [value]
     if "AllowedPattern" in declared and not all(re.fullmatch(declared["AllowedPattern"], one) for one in each):
         return False
     if declared["Type"] == "Number":
-        # CloudFormation takes 1.5 too; no resource or variable of ours does.
+        # CloudFormation also accepts 1.5, but no resource or variable of ours does.
         if not re.fullmatch("-?[0-9]+", value):
             return False
         return int(declared.get("MinValue", value)) <= int(value) <= int(declared.get("MaxValue", value))
@@ -707,7 +720,7 @@ def is_allowed(declared, value):
 
 
 def wrong_parameters(stack):
-    """Values that a template does not allow, defaults and what nested stacks are passed among them."""
+    """Finds values that a template does not allow, including defaults and values that are passed to nested stacks."""
     root = stack.files[TEMPLATE.name]
     values = [("", declared, name, stack.ref(name)) for name, declared in root["Parameters"].items()]
     for nested, one in root["Resources"].items():
@@ -732,7 +745,7 @@ class Limit:
 
 
 LIMITS = (
-    # Sizes, in characters or bytes. 12,000 of a function's 20,480 leave room for what SAM adds.
+    # Sizes, in characters or bytes. 12,000 of a function's 20,480 characters leave room for what SAM adds.
     Limit("bytes of a function's policy", 12_000, function_policies, f"{AWS}/lambda/latest/dg/gettingstarted-limits.html", "give it one permission for the whole API"),
     Limit("characters of a role's own policies", 10_240, inline_policies, f"{AWS}/IAM/latest/UserGuide/reference_iam-quotas.html", "shorten the stack's name, or move statements to a managed policy"),
     Limit("characters of a managed policy", 6_144, managed_policies, f"{AWS}/IAM/latest/UserGuide/reference_iam-quotas.html", "shorten the stack's name, or split the policy"),
@@ -774,7 +787,8 @@ LIMITS = (
     Limit("metrics of an alarm", 10, metrics_of_alarms, f"{AWS}/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html", "split the alarm"),
     Limit("mappings of a function on one source", 1, mappings_per_source, "https://github.com/localstack/localstack/pull/9996", "give the second mapping a function of its own: Lambda returns 409, whatever the filters are"),
     Limit("readers of a stream", 2, readers, f"{AWS}/amazondynamodb/latest/developerguide/Streams.Lambda.BestPracticesWithDynamoDB.html", "let one function read for two"),
-    # Names. Up to 32 characters no name is cut: 64 - 32 leave 32 for `-ReconcileFunction` and CloudFormation's 14.
+    # Names. No name is cut if the stack's name has up to 32 characters: the other 32 of 64 are for `-ReconcileFunction`
+    # and CloudFormation's 14.
     Limit("characters of the stack's name", 32, stack_name, f"{AWS}/AWSCloudFormation/latest/UserGuide/cfn-using-console-create-stack-parameters.html", "choose a shorter one"),
     Limit("characters that CloudFormation cuts from a name", 0, cut_names, "https://github.com/KensioSoftware/yulin/issues/1113", "shorten the stack's name, or name the resource: infra/deployer.yaml matches the stack's"),
     Limit("names that no stack has", 0, wrong_stack_name, f"{AWS}/AmazonS3/latest/userguide/bucketnamingrules.html", "begin with a letter, and use lower-case letters, digits and hyphens: buckets have the name, too"),
@@ -819,7 +833,7 @@ LIMITS = (
 
 
 def problems(stack):
-    """What does not fit, each as the limit, where and how much."""
+    """Returns the exceeded limits, each with the place and the amount."""
     for limit in LIMITS:
         for where, figure in limit.measure(stack):
             if figure > limit.at_most:

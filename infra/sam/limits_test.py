@@ -1,4 +1,4 @@
-"""That the stack keeps AWS's limits, under names of every length, and that limits.py would see it if it did not."""
+"""Tests that the stack keeps AWS's limits with names of every length, and that limits.py finds each violation."""
 
 import copy
 import json
@@ -12,12 +12,12 @@ from translate import TEMPLATE, templates
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "runbook.md"
 
-# 6, 24 and 32 characters.
+# Names with 6, 24 and 32 characters.
 NAMES = ("purser", "purser-production-europe", "purser-production-europe-ireland")
-# The last has one of the longest names.
+# The last region has one of the longest names.
 REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1")
 WRITER = "arn:aws:iam::123456789012:role/aws-reserved/sso.amazonaws.com/eu-west-1/AWSReservedSSO_Administrators_0123456789abcdef"
-# Every condition is true in one of them and false in another.
+# Every condition is true in one of these parameter sets, and false in another.
 EVERYTHING = {
     "ArchiveLock": "compliance", "ArchiveLockDays": "36500", "JournalDays": "3599",
     "StatementsKeyArn": "arn:aws:kms:us-east-1:123456789012:key/mrk-" + "1" * 32,
@@ -45,7 +45,7 @@ def first(stack, kind):
 
 
 def put(kind, **properties):
-    """Plants these properties into the first resource of a type."""
+    """Puts these properties into the first resource of a type."""
     return lambda stack: first(stack, kind).update(properties)
 
 
@@ -92,7 +92,9 @@ def third_reader(stack):
 
 
 def second_mapping(stack):
-    """A second mapping of a function on its stream, as in the template before the decision history had its own function."""
+    """Adds a second mapping of a function to its stream, as in the template before the decision history had its own
+    function.
+    """
     logical, one = next((name, one) for name, one in limits.mappings(stack) if "/stream/" in one["EventSourceArn"])
     stack.resources["Planted"] = copy.deepcopy(stack.resources[logical])
     stack.resources["Planted"]["Properties"]["FilterCriteria"] = {"Filters": [{"Pattern": '{"eventName": ["REMOVE"]}'}]}
@@ -119,7 +121,7 @@ def repeated_alarm(stack):
 
 
 def long_operators(amount):
-    """As many operators with names of eleven letters."""
+    """Returns this number of operators with names of eleven letters."""
     return {"BrowserOperators": ",".join(f"operator-{n:02}=" + "a" * 64 for n in range(amount))}
 
 
@@ -148,7 +150,7 @@ def large_shares(stack):
 
 
 def granted(stack):
-    """One permission for each route, as SAM makes them for events."""
+    """Adds one permission for each route, as SAM does for events."""
     for at in range(60):
         stack.resources[f"PeopleFunctionPlanted{at}Permission"] = copy.deepcopy(stack.resources["PeoplePermission"])
 
@@ -250,7 +252,7 @@ PLANTED = {
 class Limits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # SAM leaves parameters as references, so its translation is the same for each case.
+        # SAM leaves parameters as references, so one translation is valid for all cases.
         cls.files = templates()
 
     def stack(self, **parameters):
@@ -296,7 +298,8 @@ class Limits(unittest.TestCase):
         operators = declared["BrowserOperators"]
         self.assertTrue(limits.is_allowed(operators, long_operators(26)["BrowserOperators"]))
         self.assertFalse(limits.is_allowed(operators, long_operators(27)["BrowserOperators"]), "2,078 of 2,048 characters")
-        # A pattern matches the whole value, or each of a list; what a nested stack is passed is a value too.
+        # A pattern must match the whole value, or each value of a list. This also holds for values that are passed to a
+        # nested stack.
         self.assertFalse(limits.is_allowed({"Type": "String", "AllowedPattern": "[a-z]+"}, "abc1"))
         self.assertFalse(limits.is_allowed({"Type": "CommaDelimitedList", "AllowedPattern": "[a-z]+"}, "abc,1"))
         stack = self.stack()

@@ -47,7 +47,8 @@ fail() {
   failed=1
 }
 
-# Prints the answer of a call: its status, and its `error` if there is one. The body must name the request, as a header does.
+# Prints the response to a call: the status, and `error` if the response has it. The body must have the request's id,
+# like a header.
 answers() { # answers <status> <slug> <curl arguments …>
   local status=$1 slug=$2 got
   shift 2
@@ -74,7 +75,7 @@ answers 401 invalid_agent_key "$url/mcp/agents/me" --header "Authorization: Bear
 answers 400 invalid_request "$url/x402/authorize" --header "Authorization: Bearer $key" --data '{'
 answers 400 idempotency_key_required "$url/x402/authorize" --header "Authorization: Bearer $key" \
   --data "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["body"])' events/payments/authorize-no-idempotency-key.json)"
-# The functions are their own gate, as behind the deployed gateway.
+# The functions authenticate callers themselves, as behind the deployed gateway.
 answers 401 invalid_session "$url/agents"
 answers 401 invalid_internal_token "$url/internal/services"
 answers 200 '' "$url/services"
@@ -97,7 +98,7 @@ for pair in agents/get-me:200 payments/authorize:200 payments/complete-settlemen
     fail "$event: ${answer:0:300}"
   fi
 done
-# The schedule's event has no answer but null.
+# The response to a schedule's event is null.
 for event in probe/every-minute reconcile/every-minute reconcile/every-hour events/every-minute webhooks/every-minute; do
   answer=$(STACK_FOLDER=$folder infra/sam/invoke.sh "events/$event.json" 2>> "$folder/sam.log" | tail -n 1)
   if [[ $answer == null ]]; then echo "  ok      $event"; else fail "$event: ${answer:0:300}"; fi

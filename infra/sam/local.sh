@@ -17,7 +17,7 @@ if why=$(why_no_docker); then echo "sam-local: $why" >&2; exit 1; fi
 trap 'stop_stack; stop_docker' EXIT
 start_docker
 infra/sam/base-image.sh
-# Never a cached build: after an edit in shared/ it would be the old one.
+# The functions are always built, because a cached build would not contain changes in shared/.
 infra/sam/build.sh
 folder=.local
 if ! grep -qsF "http://$(docker_gateway):" .local/functions.json; then

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The files of a release: what a deployment needs of a build, so that it needs no Rust toolchain.
+"""Writes and checks the files of a release, which a deployment needs instead of a Rust toolchain.
 
     infra/sam/release.py programs                                    prints the names of the functions' programs
     infra/sam/release.py write <folder> <architecture> <programs>    adds the files of one architecture to a folder
     infra/sam/release.py check <folder> <environment>                prints the template that the environment deploys
 
-`<programs>` has the file `<program>/bootstrap` for each program, and `<program>.cdx.json`, its bill of materials. A release
-has for each architecture `<program>-<architecture>.zip`, the bill beside it, and `template-<architecture>.json`; the nested
-template; and `SHA256SUMS`. Programs that are built again from the same bytes give the same files.
+`<programs>` has the file `<program>/bootstrap` for each program, and `<program>.cdx.json`, its bill of materials. A
+release has for each architecture `<program>-<architecture>.zip`, the bill beside it, and
+`template-<architecture>.json`; the nested template; and `SHA256SUMS`. Programs that are built again from the same bytes
+give the same files.
 
 Exit status: 0; 1, the files are not what they should be; 2, wrong use.
 """
@@ -25,18 +26,18 @@ from values import ROOT, Environment, Wrong
 FUNCTION = "AWS::Serverless::Function"
 NESTED = "AWS::CloudFormation::Stack"
 SUMS = "SHA256SUMS"
-# `e_machine` of the ELF header (ELF-64 object file format).
+# `e_machine` in the ELF header (ELF-64 object file format).
 MACHINES = {"arm64": 183, "x86_64": 62}
-# The C library of Amazon Linux 2023.
+# The version of the C library on Amazon Linux 2023.
 GLIBC = (2, 34)
 
 
 class Rejected(Exception):
-    """The files of a release, or a program, can't be deployed."""
+    """The error for files of a release, or a program, that can't be deployed."""
 
 
 def template(architecture, root=ROOT):
-    """Returns the root template as a release has it, the nested template's text by its name, and the names of all programs."""
+    """Returns the root template of a release, the nested templates by name, and the names of all programs."""
     parsed = yaml_parse((root / "template.yaml").read_text())
     nested, programs = {}, set()
     for resource in parsed["Resources"].values():
@@ -50,13 +51,13 @@ def template(architecture, root=ROOT):
             nested[path.name] = path.read_text()
             properties["TemplateURL"] = path.name
     del parsed["Globals"]["Function"]["CodeUri"]
-    # The programs of one architecture can't run on the other.
+    # Programs of one architecture can't run on the other.
     parsed["Parameters"]["Architecture"] |= {"Default": architecture, "AllowedValues": [architecture]}
     return json.dumps(parsed, indent=1) + "\n", nested, sorted(programs)
 
 
 def write(folder, architecture, built):
-    """Adds the files of one architecture, and writes the checksums of all files that are there."""
+    """Adds the files of one architecture, and writes the checksums of all files in the folder."""
     text, nested, programs = template(architecture)
     folder.mkdir(parents=True, exist_ok=True)
     for program in programs:
@@ -86,7 +87,7 @@ def check_program(program, code, architecture):
 
 
 def check(folder, environment):
-    """Returns the path of the environment's template, once every file that it deploys has its checksum."""
+    """Returns the path of the environment's template, after checking the checksums of all files that it deploys."""
     if not (folder / SUMS).is_file():
         raise Rejected(f"{folder} has no {SUMS}: it is not the folder of a release")
     sums = {}

@@ -25,7 +25,7 @@ from emulator import MINISTACK, Emulator
 from values import ROOT, Environment
 
 DEV = Environment("dev")
-# The actions of S3's operations (S3 user guide, "Required permissions for Amazon S3 API operations"), where the names differ.
+# The actions for S3 operations whose names differ (S3 user guide, "Required permissions for Amazon S3 API operations").
 S3_ACTIONS = {
     "HeadBucket": "ListBucket", "HeadObject": "GetObject", "ListObjectsV2": "ListBucket", "PutBucketEncryption": "PutEncryptionConfiguration",
     "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
@@ -33,12 +33,12 @@ S3_ACTIONS = {
 
 
 def stub(architecture, more=b""):
-    """A program as far as infra/sam/release.py looks at it."""
+    """Returns a program that infra/sam/release.py accepts."""
     return b"\x7fELF" + bytes(14) + release.MACHINES[architecture].to_bytes(2, "little") + more
 
 
 def written(folder, architectures=("arm64", "x86_64"), more=b""):
-    """Writes the files of a release with stubs into a folder."""
+    """Writes the files of a release, with stubs, into a folder."""
     for architecture in architectures:
         with tempfile.TemporaryDirectory() as built:
             for program in release.template(architecture)[2]:
@@ -109,7 +109,7 @@ class Files(unittest.TestCase):
         self.assertEqual(done.stdout, "".join(f"::add-mask::{text}\n" for text in ("ID", "SECRET", "SESSION")))
         expected = "AWS_ACCESS_KEY_ID=ID\nAWS_SECRET_ACCESS_KEY=SECRET\nAWS_SESSION_TOKEN=SESSION\nAWS_REGION=eu-west-1\n"
         self.assertEqual((self.folder / "env").read_text(), expected)
-        # Without a token there are no credentials.
+        # Without a token, no credentials are issued.
         (self.folder / "curl").write_text("#!/bin/bash\necho '{}'\n")
         self.assertNotEqual(subprocess.run(command, env=job, capture_output=True, check=False).returncode, 0)
 
@@ -127,7 +127,7 @@ class Deployment(unittest.TestCase):
         cls.addClassCleanup(cls.emulator.stop)
         cls.folder = Path(tempfile.mkdtemp())
         cls.addClassCleanup(shutil.rmtree, cls.folder)
-        # All programs of this machine but those that compile.
+        # Links all programs of this machine except compilers.
         programs = cls.folder / "programs"
         programs.mkdir()
         for path in os.environ["PATH"].split(os.pathsep):
@@ -137,7 +137,7 @@ class Deployment(unittest.TestCase):
         cls.environment = cls.emulator.environment | {"PATH": str(programs)}
 
     def run_command(self, *command):
-        """Runs a command of the deployer, and prints how long it took (docs/deploy.md, section 2)."""
+        """Runs a command of the deployer, and prints its duration (docs/deploy.md, section 2)."""
         started = time.monotonic()
         done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=900, check=False)
         print(f"release_test: {time.monotonic() - started:.0f} s: {' '.join(map(str, command))[-100:]}", file=sys.stderr)
@@ -150,7 +150,7 @@ class Deployment(unittest.TestCase):
         return self.run_command("make", "--no-print-directory", "deploy", "ENV=dev", f"RELEASE={files}")
 
     def gh(self, verifies):
-        """Puts a program in the place of the GitHub CLI, which notes what it is asked for."""
+        """Installs a stand-in for the GitHub CLI, which records its arguments."""
         script = f"""#!/bin/bash
             echo "$*" >> {self.folder}/gh.log
             case "$1 $2" in
@@ -186,13 +186,13 @@ class Deployment(unittest.TestCase):
 
         self.assertIn("is up to date", self.deploy(files).stderr)
 
-        # The files of a tag are downloaded, and deployed only if GitHub has attested their checksums for the tag.
+        # The files of a tag are downloaded, and are deployed only if GitHub has attested their checksums for the tag.
         shutil.rmtree(files)
         written(files, more=b"next")
         self.gh(verifies=False)
         self.assertNotEqual(self.deploy("v9.9.9").returncode, 0)
         self.gh(verifies=True)
-        # As the workflow does: a change set that is executed later.
+        # The workflow also creates a change set that is executed later.
         known = len(self.emulator.calls)
         planned = self.run_command("infra/sam/deploy.sh", "--plan", "dev", "v9.9.9")
         self.assertEqual(planned.returncode, 0, planned.stdout[-2_000:] + planned.stderr[-2_000:])
@@ -207,7 +207,7 @@ class Deployment(unittest.TestCase):
         self.assertIn("attestation verify .aws-sam/release-v9.9.9/SHA256SUMS --repo owner/purser --signer-workflow owner/purser/.github/workflows/"
                       "release.yml --source-ref refs/tags/v9.9.9", asked)
 
-        # Files that are not those of the release are not deployed.
+        # Files that differ from the release are not deployed.
         (files / "payments-arm64.zip").write_bytes(b"other")
         rejected = self.deploy(files)
         self.assertNotEqual(rejected.returncode, 0)
@@ -218,7 +218,7 @@ class Changes(unittest.TestCase):
     TABLE = {"Type": "AWS::DynamoDB::Table", "DeletionPolicy": "Retain"}
 
     def pages(self):
-        """The change set `root`, over two pages, and that of its nested stack."""
+        """Returns the change set `root` in two pages, and the change set of its nested stack."""
         def change(name, kind, action="Modify", **more):
             return {"ResourceChange": {"LogicalResourceId": name, "ResourceType": kind, "Action": action, **more}}
 
@@ -248,7 +248,7 @@ class Changes(unittest.TestCase):
         ]:
             table = {"LogicalResourceId": "LedgerTable", "ResourceType": "AWS::DynamoDB::Table", **change}
             self.assertEqual(changeset.loses_data(table, resources), loses, change)
-            # A resource that only the former template has is judged by its type.
+            # A resource that only the former template has is classified by its type.
             self.assertEqual(changeset.loses_data(table | {"LogicalResourceId": "FormerTable"}, resources), loses, change)
             role = {"LogicalResourceId": "PaymentsRole", "ResourceType": "AWS::IAM::Role", **change}
             self.assertFalse(changeset.loses_data(role, resources), change)

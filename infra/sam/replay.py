@@ -24,7 +24,7 @@ from samcli.yamlhelper import yaml_parse
 
 EVENTS = emulate.ROOT / "events"
 BUILD = emulate.ROOT / ".aws-sam" / "build"
-# Nothing listens on port 1, and nobody may without being root.
+# No server listens on port 1, and only root could start one.
 NOWHERE = "127.0.0.1:1"
 # Limits have a default in the code, and so have the claim that entitles, the addresses of dashboard and API, who
 # holds keys, which takes the rest where it is KMS, and what is for development alone; what else is named has not.
@@ -34,14 +34,14 @@ OPTIONAL = (
     "FACILITATOR_URL", "NOTICES_SENDER",
     "WALLET_KEYS_STACK", "WALLET_KEY_POLICY",
 )
-# All of it for one function, start included; a few seconds suffice.
+# The timeout for one function, including its start. A few seconds are usually enough.
 PATIENCE = 30
 
 problems = []
 
 
 def main():
-    # As in emulate.py: what was started ends with us.
+    # As in emulate.py, the started processes end with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         template = yaml_parse((emulate.ROOT / "template.yaml").read_text())
@@ -84,7 +84,7 @@ def expect(what, holds, otherwise):
 
 
 def surroundings(**variables):
-    """What a function is started with: nothing of the caller's, and no way out."""
+    """Returns the environment of a function: nothing of the caller's environment, and no reachable network."""
     return {
         "PATH": os.environ.get("PATH", ""),
         "AWS_REGION": "us-east-1",
@@ -113,7 +113,7 @@ def replay(emulator, bootstrap, event, variables):
         expect(f"{name} answers", False, failed)
         return None, {}, {}
     print(f"  answered {time.monotonic() - started:.1f} s after its start", flush=True)
-    # A function error has another shape and no status.
+    # A function error has another form and no status.
     body = json.loads(answer.get("body") or "{}")
     return answer.get("statusCode"), body, answer.get("headers", {})
 
@@ -150,7 +150,7 @@ def refuses_to_start_with_bad_secrets(name, bootstrap, variables):
 
 
 def secrets_manager(text):
-    """Secrets Manager, where every secret is that text."""
+    """A stand-in for Secrets Manager in which every secret has this text."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -168,8 +168,8 @@ def secrets_manager(text):
 
 
 def refusal(bootstrap, variables):
-    """Starts a function that must not start; answers its one line, or nothing when there is another problem."""
-    # Were it to ask for work, it would be refused, and that would be the line.
+    """Starts a function that must not start. Returns its only log line, or nothing if another error occurs."""
+    # If the function requested an event, the request would be rejected, and that would be the line.
     environment = surroundings(
         AWS_LAMBDA_RUNTIME_API=NOWHERE,
         AWS_LAMBDA_FUNCTION_NAME=bootstrap.parent.name,
@@ -177,7 +177,7 @@ def refusal(bootstrap, variables):
         AWS_LAMBDA_FUNCTION_VERSION="1",
         AWS_LAMBDA_LOG_STREAM_NAME="replay",
         AWS_LAMBDA_LOG_GROUP_NAME="replay",
-        # The issuer that does not answer is a warning, and not what is looked at here.
+        # The issuer does not respond, which causes a warning that this check ignores.
         LOG_LEVEL="error",
     )
     environment.update(variables)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Replays golden events against the functions that infra/sam/build.sh built, under the runtime emulator that comes with
-# SAM: no Docker, no account, nothing leaves this machine. The checks are in replay.py.
+# Replays recorded events against the functions that infra/sam/build.sh built, with SAM's runtime emulator. No Docker
+# and no account is needed, and nothing leaves this machine. replay.py contains the checks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from botocore.exceptions import ClientError
 
 TABLE = "AWS::DynamoDB::Table"
-# DynamoDB restores these properties of a table; `settings` restores the others.
+# The properties of a table that DynamoDB restores. `settings` restores the others.
 WITH_ROWS = {"AttributeDefinitions", "BillingMode", "GlobalSecondaryIndexes", "KeySchema", "SSESpecification"}
 SETTINGS = {
     "DeletionProtectionEnabled", "PointInTimeRecoverySpecification", "ResourcePolicy", "StreamSpecification", "TimeToLiveSpecification",
@@ -21,16 +21,16 @@ SETTINGS = {
 # A restore of a large table takes hours.
 POLLS = {"Delay": 5, "MaxAttempts": 17_280}
 LEDGER = "LedgerTable"
-# Keys of the ledger (shared/store/src/codec/key.rs).
+# Keys in the ledger (shared/store/src/codec/key.rs).
 FREEZE_COPIES = [f"FREEZES#{copy}" for copy in range(4)]
 FREEZE_REASONS = "FREEZES#WHY"
-# The tag of a restored table that a stack has taken, and that may therefore have later rows.
+# The tag of a restored table that a stack has imported, and that may therefore have later rows.
 IMPORTED = "purser-imported"
 ONLY = "#"
 
 
 class Refused(Exception):
-    """What was asked for can't be done, or must not be."""
+    """The error for a request that cannot or must not be carried out."""
 
 
 def parse_instant(text):
@@ -44,7 +44,7 @@ def parse_instant(text):
 
 
 def check_windows(dynamodb, sources, instant):
-    """Rejects the instant unless each of the tables can be restored to it, and says which instants can."""
+    """Rejects the instant unless all tables can be restored to it. The error says which instants are possible."""
     unrestorable, windows = [], []
     for logical_id, name in sources.items():
         described = dynamodb.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
@@ -64,8 +64,9 @@ def check_windows(dynamodb, sources, instant):
 
 
 def restore_tables(session, environment, tables, sources, instant, note=print):
-    """Restores all tables, with their settings, and returns their names. Repeated, it goes on where it was stopped. `tables` are
-    the properties of the template's tables, and `sources` the names of the former tables, by logical id."""
+    """Restores all tables, with their settings, and returns their names. If the function is repeated, it continues.
+    `tables` are the properties of the template's tables, and `sources` the names of the former tables, by logical id.
+    """
     dynamodb = session.client("dynamodb")
     check_windows(dynamodb, sources, instant)
     targets = {logical_id: f"{environment.stack}-{logical_id}-{instant:%Y%m%dT%H%M%SZ}" for logical_id in sources}
@@ -106,7 +107,7 @@ def wait_until_active(dynamodb, table):
 
 
 def apply_settings(dynamodb, table, properties, tags):
-    """Gives a restored table the settings of the template that it lacks. The protection from deletion comes first."""
+    """Gives a restored table the settings that it lacks. Protection from deletion comes first."""
     if unknown := properties.keys() - WITH_ROWS - SETTINGS:
         raise Refused(f"infra/sam/restore.py does not restore {', '.join(sorted(unknown))} of a table")
     described = dynamodb.describe_table(TableName=table)["Table"]
@@ -138,7 +139,8 @@ def apply_settings(dynamodb, table, properties, tags):
 
 
 def missing_throughput(properties, described):
-    """Returns the warm throughput that a table or an index lacks. DynamoDB rejects a lower one than it has."""
+    """Returns the warm throughput that a table or an index lacks. DynamoDB rejects a lower value than the current one.
+    """
     current = described.get("WarmThroughput", {})
     wanted = {name: int(units) for name, units in properties.get("WarmThroughput", {}).items()}
     return {name: max(units, current.get(name, 0)) for name, units in wanted.items()} if any(current.get(name, 0) < units for name, units in wanted.items()) else {}
@@ -151,7 +153,7 @@ def take_over(dynamodb, former, ledger, instant):
         return dynamodb.get_item(TableName=table, Key=key(pk, sk), ConsistentRead=True).get("Item", {})
 
     for copy in FREEZE_COPIES:
-        # Freezes of both times hold: the restored one's may have been ended since, which an operator can repeat.
+        # Freezes of both times are kept. A restored freeze may have been ended since, which an operator can repeat.
         sets = {name: value for name, value in row(former, copy).items() if name in ("agents", "owners")}
         dynamodb.update_item(
             TableName=ledger,
@@ -170,7 +172,7 @@ def take_over(dynamodb, former, ledger, instant):
     }
     for reason in [deployment, *(item for page in reasons for item in page["Items"])]:
         dynamodb.put_item(TableName=ledger, Item=reason)
-    # The next agent would get the wallet, and the money, of an agent that was made after the instant.
+    # Otherwise the next agent would get the wallet, and the money, of an agent that was created after the instant.
     if count := row(former, "WALLETS").get("n"):
         try:
             dynamodb.update_item(
@@ -196,7 +198,9 @@ def check_restored_together(dynamodb, tables):
 
 
 def mark_as_imported(dynamodb, tables):
-    """Keeps `restore` from taking these tables for freshly restored ones: from now on functions write to them."""
+    """Marks these tables, so that `restore` does not mistake them for newly restored tables after functions have
+    written to them.
+    """
     for name in tables:
         arn = dynamodb.describe_table(TableName=name)["Table"]["TableArn"]
         dynamodb.tag_resource(ResourceArn=arn, Tags=[{"Key": IMPORTED, "Value": "true"}])

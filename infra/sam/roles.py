@@ -1,7 +1,8 @@
 """The functions' roles in the translated template, one permission at a time.
 
-A permission is one action on one resource, named by its logical id, perhaps only for some keys or within a transaction.
-What is not of that form is refused here: a role that says more than this file understands is one that nobody checks.
+A permission is one action on one resource, which is named by its logical id, possibly only for some keys or within a
+transaction. Any other form is rejected, because a role with statements that this file does not understand would not be
+checked.
 """
 
 import re
@@ -12,21 +13,21 @@ from translate import evaluated
 
 KEYS = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
 ATTRIBUTES = ("ForAllValues:StringLike", "dynamodb:Attributes")
-# `ForAllValues` is true of a key that is missing, so each has to be there (IAM guide, "Multivalued context keys").
+# `ForAllValues` is true if the key is missing, so the key must be present (IAM guide, "Multivalued context keys").
 THERE = {KEYS: ("Null", "dynamodb:LeadingKeys"), ATTRIBUTES: ("Null", "dynamodb:Attributes")}
-# A read of some attributes names them: without a projection it returns all (IAM user guide, "Allows access to specific
-# columns"). DynamoDB sends the key for reads alone.
+# A read of some attributes must name them, because without a projection it returns all attributes (IAM user guide,
+# "Allows access to specific columns"). DynamoDB sends this key only for reads.
 SELECT = ("StringEqualsIfExists", "dynamodb:Select")
 READS = {"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"}
 WITHIN = ("ForAnyValue:StringEquals", "dynamodb:EnclosingOperation")
-# Actions without a resource: this one opens no secret without `GetSecretValue` of that very one.
+# Actions without a resource. `BatchGetSecretValue` opens no secret without `GetSecretValue` for the same secret.
 OF_NOTHING = {"dynamodb:ListStreams", "kms:CreateKey", "secretsmanager:BatchGetSecretValue"}
 VIA = ("StringEquals", "kms:ViaService")
-# The use of the key of people's secrets (`SecretOf`, shared/domain/src/webhook/ciphertext.rs).
+# The use of the key for users' secrets (`SecretOf`, shared/domain/src/webhook/ciphertext.rs).
 USE = ("StringEquals", "kms:EncryptionContext:use")
-# Mail has one sender.
+# All mail has the same sender.
 FROM = ("StringEquals", "ses:FromAddress")
-# The keys of wallets have no names: roles know them by the tag with their stack's name.
+# Wallet keys have no names, so roles identify them by the tag with the stack's name.
 WALLET_KEYS = {"Fn::Sub": "arn:${AWS::Partition}:kms:${AWS::Region}:${AWS::AccountId}:key/*"}
 OF_STACK = {("StringEquals", "aws:ResourceTag/purser-stack"), ("StringEquals", "aws:RequestTag/purser-stack")}
 OF_WALLET_KEYS = OF_STACK | {
@@ -46,7 +47,7 @@ class Permission:
     attributes: tuple = ()  # the only attributes that are touched; none for any
 
     def allows(self, call):
-        """Whether a recorded call (infra/local/src/iam_recorder.rs) is allowed by this permission."""
+        """Returns whether this permission allows a recorded call (infra/local/src/iam_recorder.rs)."""
         if (call["action"], call["resource"]) != (self.action, self.resource):
             return False
         keys = call.get("keys", [])
@@ -64,14 +65,15 @@ class Permission:
 
 
 def functions(template):
-    """Every function by its logical id, with its properties."""
+    """Returns the functions by logical id, with their properties."""
     resources = template["Resources"].items()
     return {name: resource["Properties"] for name, resource in resources if resource["Type"] == "AWS::Lambda::Function"}
 
 
 def role_of(template, function, **parameters):
-    """The logical id of a function's role, and the role's properties where these are given beside the defaults. What the
-    template's own managed policies allow is among its policies."""
+    """Returns the logical id and the properties of a function's role, with these parameters and otherwise the defaults.
+    The template's managed policies are included in the role's policies.
+    """
     name = logical_id(functions(template)[function]["Role"])
     role = template["Resources"][name]
     assert role["Type"] == "AWS::IAM::Role", name
@@ -83,7 +85,7 @@ def role_of(template, function, **parameters):
 
 
 def permissions(role):
-    """All that a role allows, in the order in which it stands there."""
+    """Returns all permissions of a role, in order."""
     assert "ManagedPolicyArns" not in role, "a managed policy of AWS's says what AWS wants it to say"
     found = []
     for policy in role["Policies"]:
@@ -130,8 +132,9 @@ def resource_of(action, value):
 
 
 def logical_id(value):
-    """What a reference refers to: `Table` of its ARN, a function of its alias, `Table/index/name` of an index's, `Table/stream` of its stream's,
-    `Bucket/prefix*` of objects."""
+    """Returns what a reference refers to: `Table` for its ARN, a function for its alias, `Table/index/name` for an
+    index, `Table/stream` for a stream, `Bucket/prefix*` for objects.
+    """
     match value:
         case {"Ref": name} | {"Fn::GetAtt": [name, "Arn"]}:
             return name
@@ -146,7 +149,9 @@ def logical_id(value):
 
 
 def text_of(value):
-    """A text; of a service's address in a region, the service's name; of what AWS knows, its name there."""
+    """Returns a text as it is; for a service's host name in a region, the service's name; for a pseudo parameter, its
+    name.
+    """
     if isinstance(value, str):
         return value
     if "Ref" in value:

@@ -1,6 +1,7 @@
-"""What the templates have to say, asked of the CloudFormation that AWS makes of them; run by infra/sam/check.sh.
+"""Tests the templates, after their translation to plain CloudFormation. infra/sam/check.sh runs these tests.
 
-Routes are tests/it/docs.rs. What the roles allow is infra/sam/iam; that the functions need it, infra/sam/calls.py.
+tests/it/docs.rs tests the routes. infra/sam/iam tests the permissions of the roles, and infra/sam/calls.py tests that
+the functions need them.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ TRANSACTIONS = ("TransactWriteItems",)
 NO_IAM = {"InternalAuthorizationType": "NONE"}
 IAM = {"InternalAuthorizationType": "AWS_IAM"}
 
-# The resources with data that can't be made again. A first deployment that fails leaves those that are protected from
-# deletion, and no others.
+# The resources with data that can't be created again. A failed first deployment leaves the resources that are protected
+# from deletion, and no others.
 RETAINED = {
     "AWS::Cognito::UserPool": "Retain",
     "AWS::DynamoDB::Table": "Retain",
@@ -36,7 +37,7 @@ RETAINED = {
 }
 
 
-# Each secret, by the hash of its resource.
+# Each secret, with the hash of its resource.
 SECRETS = {
     "AgentsClientIpKeySecret": "70edf6ae4a56",
     "ClientIpKeySecret": "f2c590ba7fe1",
@@ -126,7 +127,7 @@ class Template(unittest.TestCase):
 
     def test_what_cannot_be_made_again_outlives_the_stack(self):
         for name, resource in self.of_type(*RETAINED).items():
-            # A kept group of this name would be in the way of the next stack.
+            # A retained group with this name would prevent the next stack.
             policy = "Delete" if name == "ApiLogs" else RETAINED[resource["Type"]]
             self.assertEqual(resource.get("DeletionPolicy"), policy, name)
             self.assertEqual(resource.get("UpdateReplacePolicy"), "Retain", name)
@@ -141,8 +142,8 @@ class Template(unittest.TestCase):
             self.assertEqual(properties["SSESpecification"]["KMSMasterKeyId"], {"Fn::GetAtt": ["DataKey", "Arn"]}, name)
 
     def test_no_secret_changes_under_its_policy(self):
-        # CloudFormation's handler may read a secret that it updates (its schema has GetSecretValue among the rights of an
-        # update), and the secrets' policies deny that to it. A change needs a release before it that takes the policy off.
+        # CloudFormation's handler may read a secret that it updates (its schema lists GetSecretValue for updates), and
+        # the secrets' policies deny that. So before a secret is changed, an earlier release must remove the policy.
         secrets = {name: hashlib.sha256(json.dumps(one, sort_keys=True).encode()).hexdigest()[:12]
                    for name, one in self.of_type("AWS::SecretsManager::Secret").items()}
         self.assertEqual(secrets, SECRETS)
@@ -173,7 +174,7 @@ class Template(unittest.TestCase):
             resources = evaluated(self.template, self.resources, ReserveConcurrency=choice, ReconcileRuns=4).values()
             shares = [one["Properties"].get("ReservedConcurrentExecutions") for one in resources
                       if one["Type"] == "AWS::Lambda::Function"]
-            # Lambda leaves at least 100 unreserved.
+            # Lambda requires at least 100 unreserved executions.
             quota = sum(int(share or 0) for share in shares) + 100
             row = re.search(rf"^\| `{choice}`.*$", page, re.MULTILINE).group()
             self.assertTrue(row.endswith(f" {quota} |"), f"{quota}: {row}")
@@ -181,7 +182,7 @@ class Template(unittest.TestCase):
     def test_the_gateway_refuses_nobody_but_before_the_internal_group_where_that_is_asked_for(self):
         for parameters, gate in (({}, []), (NO_IAM, []), (IAM, [{"AWS_IAM": []}])):
             template = translated(**parameters)
-            # A warning about `security` must not be passed over.
+            # A warning about `security` must not be ignored.
             stops = template["Resources"]["Api"]["Properties"]["FailOnWarnings"]
             self.assertEqual(evaluated(template, stops, **parameters), bool(gate))
             body = evaluated(template, template["Resources"]["Api"]["Properties"]["Body"], **parameters)
@@ -204,7 +205,7 @@ class Template(unittest.TestCase):
             self.assertTrue(internal)
 
     def test_sam_local_serves_every_route(self):
-        # It says of each route of the internal group that it does not know the gateway's authorizer.
+        # For each route of the internal group, SAM warns that it does not know the gateway's authorizer.
         logging.getLogger("samcli").setLevel(logging.CRITICAL)
         stacks, _ = SamLocalStackProvider.get_stacks(str(TEMPLATE))
         served = {(route.function_name, route.path) for route in ApiProvider(stacks).api.routes}
@@ -220,7 +221,7 @@ class Template(unittest.TestCase):
         called = {name: one for name, one in self.resources.items() if one["Type"] not in ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard")}
         for alias in self.of_type("AWS::Lambda::Alias"):
             function = alias.removesuffix("Aliaslive")
-            # A mention that is not the alias's would reach $LATEST, which a deployment changes at once.
+            # A reference without the alias would reach $LATEST, which a deployment changes at once.
             told = {name: json.dumps(one).replace(f"{{{function}.Arn}}:live", "") for name, one in called.items()}
             named = {name for name, text in told.items() if re.search(rf'"{function}"|{function}[.}}]', text)}
             versions = {name for name in called if name.startswith(f"{function}Version")}
@@ -235,7 +236,8 @@ class Template(unittest.TestCase):
             self.assertIn("DEPLOYMENT_STOP_ON_ALARM", group["AutoRollbackConfiguration"]["Events"], alias)
             self.assertTrue(group["AlarmConfiguration"]["Enabled"], alias)
             for alarm in group["AlarmConfiguration"]["Alarms"]:
-                # Lambda's metrics by the function's name alone are those of all its versions (developer guide, "Types of metrics").
+                # Lambda's metrics by the function's name alone cover all versions (developer guide, "Types of
+                # metrics").
                 dimensions = {each["Name"] for each in alarms[alarm["Name"]["Fn::Sub"]].get("Dimensions", [])}
                 self.assertLessEqual(dimensions, {"FunctionName"}, alarm)
         self.assertEqual(len(groups), 3)
@@ -252,11 +254,11 @@ class Template(unittest.TestCase):
         content = parameters(self.resources["Configuration"]["Properties"]["Content"])
         for alias in self.of_type("AWS::Lambda::Alias"):
             function = alias.removesuffix("Aliaslive")
-            # The others are no part of a version.
+            # The other properties are not part of a version.
             of_version = {name: value for name, value in self.functions[function].items()
                           if name not in ("CodeSigningConfigArn", "ReservedConcurrentExecutions")}
             self.assertEqual(parameters(of_version) - content, set(), function)
-            # Lambda makes no version of what has not changed, so a number that changes is a variable.
+            # Lambda creates no version if nothing has changed, so a number that changes is a variable.
             variables = self.functions[function]["Environment"]["Variables"]
             self.assertEqual(variables["CONFIGURATION"], {"Ref": "Configuration"}, function)
             [version] = [one for name, one in self.resources.items() if name.startswith(f"{function}Version")]
@@ -312,7 +314,7 @@ class Template(unittest.TestCase):
             self.assertIn("HasAlarmEmail", json.dumps(properties["AlarmActions"]), name)
             named.add(section)
         runbook = (ROOT / "docs" / "runbook.md").read_text()
-        # One section may be about the same alarm of each function or table: `<function>-errors`.
+        # One section may describe the same alarm for each function or table: `<function>-errors`.
         groups = "|".join(function.removesuffix("Function").lower() for function in self.functions)
         tables = "|".join(table.removesuffix("Table").lower() for table in self.of_type("AWS::DynamoDB::Table"))
         general = {re.sub(f"^({groups})-(errors|throttled)$", r"<function>-\2", section) for section in named}
@@ -357,13 +359,13 @@ class Template(unittest.TestCase):
         metrics |= set(re.findall(rf'"{ours}", "(\w+)"', shown))
         metrics |= set(re.findall(rf'\{{\\"{ours}\\"[^}}]*\}} MetricName=\\"(\w+)', shown))
         self.assertGreater(len(metrics), 10)
-        # Filters of the logs count these.
+        # Log filters count these metrics.
         for metric in metrics - {"ErrorLines"}:
             self.assertIn(f'"{metric}"', counted)
 
 
 class Calls(unittest.TestCase):
-    """That calls.py sees what it is there to see."""
+    """Tests that calls.py finds differences."""
 
     PUT = roles.Permission("dynamodb:PutItem", "LedgerTable", ("A#*", "L#*"), TRANSACTIONS)
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python infra/sam/translate.py [<template>]
 
-The routes and permissions exist only after this step; lint and tests that are about them read its output.
+The routes and permissions exist only after this step, so lints and tests of routes and permissions read this output.
 """
 
 import json
@@ -19,15 +19,18 @@ NESTED = "AWS::CloudFormation::Stack"
 
 
 class NoManagedPolicies:
-    """Stands where SAM asks an account for policy ARNs by name; we name none, and its own it knows."""
+    """Replaces SAM's lookup of policy ARNs by name in an account. The templates name no managed policy, and SAM knows
+    its own.
+    """
 
     def load(self):
         return {}
 
 
 def translated(path=TEMPLATE, **parameters):
-    """A template after its transforms, deployed with these parameters beside the defaults. A nested stack is still a
-    resource of it: `templates` has the nested templates too."""
+    """Returns a template after its transforms, with these parameters and otherwise the defaults. A nested stack stays a
+    resource (`templates` also has the nested templates).
+    """
     template = yaml_parse(path.read_text())
     transforms = template.get("Transform", [])
     transforms = transforms if isinstance(transforms, list) else [transforms]
@@ -39,15 +42,16 @@ def translated(path=TEMPLATE, **parameters):
 
 
 def templates(**parameters):
-    """Every template of a deployment, translated, by its path in the repository; the root comes first."""
+    """Returns every template of a deployment, translated, by its path in the repository. The root comes first."""
     root = translated(**parameters)
     nested = [each["Properties"]["TemplateURL"] for each in root["Resources"].values() if each["Type"] == NESTED]
     return {TEMPLATE.name: root} | {path: translated(TEMPLATE.parent / path) for path in nested}
 
 
 def whole(templates):
-    """A deployment's templates as one: the resources of nested stacks are among the root's, and what the root passes to a
-    nested stack stands where its parameter was."""
+    """Returns a deployment's templates as one template: it includes the nested stacks' resources, with the values that
+    the root passes in place of the parameters.
+    """
     merged = {**templates[TEMPLATE.name]}
     merged["Conditions"], merged["Resources"] = dict(merged["Conditions"]), dict(merged["Resources"])
     for name, stack in templates[TEMPLATE.name]["Resources"].items():
@@ -66,7 +70,7 @@ def whole(templates):
 
 
 def passed_into(value, passed):
-    """A part of a nested template with what its stack is passed in place of the parameters."""
+    """Returns a part of a nested template with the passed values in place of the parameters."""
 
     def text(found, more):
         name, _, attribute = found[1].partition(".")
@@ -100,7 +104,9 @@ def passed_into(value, passed):
 
 
 def evaluated(template, value, **parameters):
-    """A part of a template as CloudFormation reads it: `Fn::If` decided, and what is then `AWS::NoValue` left out."""
+    """Returns a part of a template as CloudFormation reads it: each `Fn::If` is decided, and `AWS::NoValue` is left
+    out.
+    """
     defaults = {name: parameter.get("Default") for name, parameter in template["Parameters"].items()}
     parameters = {**defaults, **parameters}
 
@@ -109,7 +115,7 @@ def evaluated(template, value, **parameters):
             case {"Condition": name}:
                 return holds(template["Conditions"][name])
             case {"Fn::Equals": [one, other]}:
-                # Parameters are texts, whatever their type.
+                # Parameters are texts, whatever their type is.
                 return str(plain(one)) == str(plain(other))
             case {"Fn::Not": [one]}:
                 return not holds(one)
@@ -139,7 +145,7 @@ if __name__ == "__main__":
     printed = translated(Path(sys.argv[1]) if len(sys.argv) > 1 else TEMPLATE)
     for resource in printed["Resources"].values():
         if resource["Type"] == NESTED:
-            # `sam deploy` uploads the file and puts its URL here.
+            # `sam deploy` uploads the file and puts the URL here.
             resource["Properties"]["TemplateURL"] = f"https://s3.us-east-1.amazonaws.com/bucket/{resource['Properties']['TemplateURL']}"
     json.dump(printed, sys.stdout, indent=2)
     print()

@@ -28,18 +28,19 @@ from values import ROOT
 PREVIOUS = ROOT / "infra" / "sam" / "previous.jsonl"
 ARCHITECTURE = "arm64"
 TEMPLATE = f"template-{ARCHITECTURE}.json"
-# Each deployment of new code makes one. SAM retains those before, for a way back.
+# Each deployment of new code creates a version. SAM retains earlier versions, so that a deployment can be undone.
 VERSION = "AWS::Lambda::Version"
 SECRET = "AWS::SecretsManager::Secret"
 TABLE = "AWS::DynamoDB::Table"
-# Not retained, but a new one has another address than the one that others have.
+# Resources that are not retained, but whose replacement has another address than the one that callers have.
 ADDRESSED = {
     "AWS::ApiGatewayV2::Api": "callers use its URL",
     "AWS::Cognito::UserPoolClient": "sessions belong to it",
     "AWS::Events::EventBus": "rules of others belong to it, and CloudFormation can't delete a bus that has them",
     "AWS::SNS::Topic": "its e-mail subscription must be confirmed again, and until then no alarm is mailed",
 }
-# Resources that AWS has once for these targets, and what happens if a second is made before the first is deleted.
+# Resources that AWS allows once for these targets, and what happens if a second one is created before the first is
+# deleted.
 ATTACHED = {
     "AWS::ApiGatewayV2::ApiMapping": (["DomainName", "ApiMappingKey"], "API Gateway returns 409 to a second mapping of a domain name's path"),
     "AWS::Cognito::ManagedLoginBranding": (["ClientId"], "Cognito rejects a client's second style"),
@@ -62,7 +63,7 @@ POLICIES = ("DeletionPolicy", "UpdateReplacePolicy")
 
 
 class Deployment:
-    """The translated templates of a release. Keys of resources are (nested stack or "", logical id)."""
+    """The translated templates of a release. The key of a resource is (nested stack or "", logical id)."""
 
     def __init__(self, files):
         self.templates = {"": translate(files[TEMPLATE])}
@@ -73,7 +74,9 @@ class Deployment:
                 self.resources |= {(name, each): one for each, one in passed_into(nested["Resources"], stack["Properties"]["Parameters"]).items()}
 
     def settled(self, value):
-        """Returns a value with what it depends on: the defaults of its parameters and the definitions of its conditions."""
+        """Returns a value together with what it depends on: the defaults of its parameters and the definitions of its
+        conditions.
+        """
         parameters, conditions = self.templates[""]["Parameters"], self.templates[""]["Conditions"]
         match value:
             case {"Ref": name} if name in parameters:
@@ -92,16 +95,16 @@ class Deployment:
         return value
 
     def create_only(self, resource):
-        """Returns the properties of a resource that can't change without a new one."""
+        """Returns the properties of a resource that can change only by replacing the resource."""
         properties = resource.get("Properties", {})
         return {path: self.settled(value) for path in create_only_paths(resource["Type"]) if (value := at(properties, path)) is not None}
 
     def presence(self, resource):
-        """Returns the condition under which a deployment has the resource, as it is defined."""
+        """Returns the condition under which a deployment has the resource."""
         return self.settled({"Condition": resource["Condition"]}) if "Condition" in resource else None
 
     def names(self):
-        """Returns which resource has which physical name, of those that the template names."""
+        """Returns the resources by physical name, if the template sets the name."""
         return {name: key for key, resource in self.resources.items() if (name := self.physical_name(resource))}
 
     def physical_name(self, resource):
@@ -112,7 +115,8 @@ class Deployment:
         return (resource["Type"], plain(given)) if any(map(self.is_text, given.values())) else None
 
     def is_text(self, value):
-        """Whether a value is a text, and not a resource, which says what the named one belongs to."""
+        """Returns whether a value is a text. Otherwise, the value refers to a resource to which the named one belongs.
+        """
         match value:
             case {"Ref": name}:
                 return all(name != logical for _, logical in self.resources)
@@ -121,7 +125,7 @@ class Deployment:
         return isinstance(value, str)
 
     def attached(self):
-        """Returns which resource is attached to which target, of those that AWS has once for each."""
+        """Returns the resources by target, for resources that AWS allows once per target."""
         found = {}
         for key, resource in self.resources.items():
             if resource["Type"] in ATTACHED:
@@ -151,7 +155,7 @@ def create_only_paths(kind):
 
 @cache
 def name_properties(kind):
-    """Returns the properties that make a resource of this type unique, if the template gives them."""
+    """Returns the properties that make a resource of this type unique, if the template sets them."""
     identifier = [path.removeprefix("/properties/") for path in schema(kind)["primaryIdentifier"]]
     read_only = {path.removeprefix("/properties/") for path in schema(kind).get("readOnlyProperties", [])}
     whole = [] if read_only & set(identifier) else identifier
@@ -173,7 +177,7 @@ def is_retained(resource):
 
 
 def retaining(resource):
-    """Returns the policies of a resource by which CloudFormation keeps it."""
+    """Returns the policies of a resource with which CloudFormation retains it."""
     return {policy for policy in POLICIES if str(resource.get(policy, "")).startswith("Retain")}
 
 
@@ -182,7 +186,7 @@ def path_of(key):
 
 
 def compare(before, after):
-    """Returns what an upgrade of a stack would break, one sentence or two each."""
+    """Returns what an upgrade of a stack would break, in one or two sentences each."""
     checks = (lost_resources, moved_names, moved_attachments, removed_outputs, changed_secrets, changed_tables, unknown_alarms)
     return [violation for check in checks for violation in check(before, after)]
 
@@ -255,7 +259,9 @@ def removed_outputs(before, after):
 
 
 def changed_secrets(before, after):
-    """The policies of secrets may keep CloudFormation from reading them, which an update of a secret does. It was not tried."""
+    """Finds changed secrets. The policies of secrets may prevent CloudFormation from reading them, which an update of a
+    secret does. This has not been tried.
+    """
     with_policy = {target for kind, target in before.attached() if kind == "AWS::SecretsManager::ResourcePolicy"}
     for key, resource in before.resources.items():
         new = after.resources.get(key)
@@ -269,7 +275,7 @@ def changed_secrets(before, after):
 
 
 def changed_tables(before, after):
-    """What DynamoDB rejects of a table that stays, or what would lose records (API reference, UpdateTable)."""
+    """Finds changes of tables that DynamoDB rejects or that would lose records (API reference, UpdateTable)."""
     for key, resource in before.resources.items():
         new = after.resources.get(key)
         if resource["Type"] != TABLE or new is None or new["Type"] != TABLE:
@@ -291,7 +297,9 @@ def changed_tables(before, after):
 
 
 def unknown_alarms(before, after):
-    """Alarms of canaries are made after the functions, so the canary of this upgrade may look for an alarm that is not there yet."""
+    """Finds alarms that may not exist yet when a canary of this upgrade looks for them, because alarms of canaries are
+    created after the functions.
+    """
     known = {plain(each["Properties"].get("AlarmName")) for each in before.resources.values() if each["Type"] == "AWS::CloudWatch::Alarm"}
     for key, resource in after.resources.items():
         for alarm in at(resource.get("Properties", {}), "AlarmConfiguration/Alarms") or []:
@@ -300,7 +308,7 @@ def unknown_alarms(before, after):
 
 
 def release_files(root=ROOT):
-    """Returns the templates of a release of this checkout, by the names of their files."""
+    """Returns the templates of a release of this checkout, by file name."""
     text, nested, _ = release.template(ARCHITECTURE, root)
     return {TEMPLATE: json.loads(text)} | {name: yaml_parse(content) for name, content in nested.items()}
 

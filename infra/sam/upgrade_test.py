@@ -53,7 +53,7 @@ def remove(stack, name):
 
 
 def first(kind, stack=""):
-    """The logical id of the first resource of a type in a stack."""
+    """Returns the logical id of the first resource of a type in a stack."""
     return next(name for (where, name), each in deployment("current").resources.items() if where == stack and each["Type"] == kind)
 
 
@@ -147,7 +147,7 @@ class Upgrade(unittest.TestCase):
         self.assertEqual(upgrade.compare(deployment("previous"), deployment("current")), [])
 
     def test_each_planted_violation_is_found(self):
-        # Before is this checkout too, so that what is planted is all that differs.
+        # The earlier deployment is this checkout too, so only the planted change differs.
         for what, change, words in PLANTED:
             with self.subTest(what):
                 found = upgrade.compare(deployment("current"), planted(change))

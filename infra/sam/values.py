@@ -3,11 +3,11 @@
 
     infra/sam/values.py [<environment of samconfig.toml>]
 
-A parameter's value is that of `deploy/<environment>.toml`, a file of `Name = value` that git ignores; else that of
-samconfig.toml; else its default in template.yaml. Every parameter is printed: SAM has CloudFormation keep the former
-value of one that it is not given, so a value that was taken out of the file would stay.
+A parameter's value is from `deploy/<environment>.toml`, a file of `Name = value` lines that git ignores; otherwise from
+samconfig.toml; otherwise the default in template.yaml. Every parameter is printed, because CloudFormation keeps the
+former value of an omitted parameter, so a value that was removed from the file would stay.
 
-Exit status: 0, or 2 with what is wrong on stderr.
+Exit status: 0; 2, the values are wrong (see stderr).
 """
 
 import re
@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Wrong(Exception):
-    """The environment's values are not usable as they are written."""
+    """The error for values that can't be used."""
 
 
 class Environment:
-    """An environment: the name of its stack, its settings of `sam deploy`, and all of its parameters."""
+    """An environment: the stack's name, the settings of `sam deploy`, and all parameters."""
 
     def __init__(self, name, root=ROOT):
         settings = tomllib.loads((root / "samconfig.toml").read_text())
@@ -54,7 +54,7 @@ class Environment:
 
 @cache
 def declared_in(template):
-    """The parameters of a template, which alone are read of it: the whole takes seconds."""
+    """Reads only the parameters of a template, because parsing the whole template takes seconds."""
     section = re.search(r"^Parameters:\n(?:(?: .*)?\n|#.*\n)+", template, re.M)
     return yaml_parse(section[0])["Parameters"]
 
@@ -76,7 +76,7 @@ def own_values(file):
 
 
 def escaped(value):
-    # SAM reads `\"` back, and leaves any other backslash; no parameter takes one.
+    # SAM unescapes `\"`, and no other backslash. No parameter contains one.
     return value.replace('"', '\\"')
 
 

@@ -1,11 +1,12 @@
-// The rights of each function on each kind of item, by an IAM simulator: `function` in docs/guarantees.toml.
+// Tests the permissions of each function on each kind of item with an IAM simulator (`function` in
+// docs/guarantees.toml).
 //
 //     node --test infra/sam/iam/roles.test.mjs      after infra/sam/check.sh has translated the template
 //
-// Everything that the table does not list is asked too, and must be denied: each action on each kind of item, alone and
-// within a transaction; with another's item beside one's own; without a leading key, for which `ForAllValues` alone would
-// be true. Whether DynamoDB sends these condition keys as its documentation says is beyond a simulator; that the
-// functions need each right is tested by infra/sam/calls.py.
+// Everything that the table does not list must be denied: each action on each kind of item, alone and within a
+// transaction; with an item of another kind in the same request; and without a leading key, for which `ForAllValues`
+// alone would be true. A simulator cannot test whether DynamoDB sends these condition keys as documented.
+// infra/sam/calls.py tests that the functions need each permission.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -16,7 +17,7 @@ const { Resources } = JSON.parse(readFileSync(new URL("../../../.aws-sam/transla
 const ACCOUNT = "123456789012";
 const REGION = "us-east-1";
 
-/** The kinds of items of each table, by their partition key or its prefix (docs/data-model.toml); `Z#` is of no kind. */
+/** The kinds of items of each table, by partition key or its prefix (docs/data-model.toml). `Z#` stands for no kind. */
 const ITEMS = {
   CatalogTable: ["CHUNK#", "OBJECT", "PROBE#", "SIGHTINGS", "SLUG#", "SVC#", "VERSION", "Z#"],
   LedgerTable: [
@@ -32,7 +33,7 @@ const ITEMS = {
 const READS = ["BatchGetItem", "ConditionCheckItem", "GetItem", "PartiQLSelect", "Query"];
 const WRITES = ["BatchWriteItem", "DeleteItem", "PartiQLDelete", "PartiQLInsert", "PartiQLUpdate", "PutItem", "UpdateItem"];
 
-/** The actions that may be in a transaction and alone; `ConditionCheckItem` is in one always. */
+/** The actions that may be alone or in a transaction. `ConditionCheckItem` is always in a transaction. */
 const TRANSACTED = ["DeleteItem", "GetItem", "PutItem", "UpdateItem"];
 
 const READS_CATALOG = `
@@ -49,7 +50,7 @@ const COUNTS_REQUESTS = `
   ThrottleTable   RL#         UpdateItem
 `;
 
-/** `tx:` is within a transaction alone; `(…)` are the only attributes that may be touched. */
+/** The permissions. `tx:` means only within a transaction, and `(…)` lists the only attributes that may be used. */
 const MAY = {
   AgentsFunction: SHOWS_CATALOG + COUNTS_REQUESTS + `
   LedgerTable     S#          GetItem Query
@@ -219,7 +220,9 @@ const MAY = {
   `,
 };
 
-/** Who does what with which queue: the function's own calls, and what Lambda's polling does in its name. */
+/**
+ * The permissions on queues: the functions' own calls, and the calls that Lambda's polling makes in a function's name.
+ */
 const QUEUES = {
   WebhookDeliveriesQueue: { WebhooksFunction: ["DeleteMessage", "GetQueueAttributes", "ReceiveMessage", "SendMessage"] },
   WebhookRequestsQueue: {
@@ -244,7 +247,7 @@ const QUEUE_ACTIONS = [
   "ReceiveMessage", "SendMessage", "SetQueueAttributes",
 ];
 
-/** Who reads which secret. */
+/** The functions that may read each secret. */
 const READERS = {
   AgentsClientIpKeySecret: ["AgentsFunction", "McpFunction"],
   ClientIpKeySecret: ["McpFunction", "PaymentsFunction"],
@@ -256,7 +259,7 @@ const READERS = {
   StatementsKeySecret: ["EventsFunction"],
   WalletSeedSecret: ["PaymentsFunction"],
 };
-/** Who does what with the objects of the log, by their prefix. */
+/** The permissions on the log's objects, by prefix. */
 const LOG = {
   AgentsFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/"] },
   CatalogFunction: { GetObject: ["checkpoint", "tile/0/", "tile/0/000.p/", "trust.json"] },
@@ -274,11 +277,14 @@ const LOG = {
   HistoryFunction: { PutObject: ["pending/"] },
   PeopleFunction: { GetObject: ["checkpoint", "index/", "tile/0/", "tile/0/000.p/", "tile/entries/", "tile/entries/000.p/"] },
 };
-/** Who invokes which function. The gateway and the schedules are allowed to by the functions' own policies. */
+/**
+ * The functions that may invoke other functions. The functions' own policies let the gateway and the schedules invoke
+ * them.
+ */
 const INVOKES = { PeopleFunction: ["PaymentsFunction"] };
-/** The same, where operators act in the browser. */
+/** The same, if operators can act in the browser. */
 const INVOKES_FOR_OPERATORS = { PeopleFunction: ["InternalFunction", "PaymentsFunction"] };
-/** Whose mappings read which streams, of which each record is a whole row. */
+/** The functions whose mappings read each stream. A record of a stream is a whole row. */
 const STREAMED = {
   EventsFunction: ["CatalogTable", "DecisionsTable", "LedgerTable"],
   HistoryFunction: ["DecisionsTable", "LedgerTable"],
@@ -317,10 +323,13 @@ const PSEUDO = {
   "AWS::URLSuffix": "amazonaws.com",
 };
 
-/** The simulator leaves out condition keys with a name of ours after a colon. Another text of the same requests stands in. */
+/** The simulator omits condition keys with a custom name after a colon, so the same requests use another key. */
 const [USE, ALIAS] = ["kms:EncryptionContext:use", "kms:RequestAlias"];
 
-/** A part of the template as IAM sees it, deployed without parameters: each condition is false but those that `holds`. */
+/**
+ * Returns a part of the template as IAM sees it, deployed without parameters. All conditions are false except those in
+ * `holds`.
+ */
 const resolved = (value, holds = []) => {
   const inside = (member) => resolved(member, holds);
   if (Array.isArray(value)) return value.map(inside).filter((member) => member !== undefined);
@@ -334,9 +343,9 @@ const resolved = (value, holds = []) => {
 
 const functions = Object.keys(Resources).filter((name) => Resources[name].Type === "AWS::Lambda::Function");
 const roleOf = (name) => Resources[name].Properties.Role["Fn::GetAtt"][0];
-/** The address by which a function is called: its alias's, if it has one. */
+/** Returns the ARN by which a function is called: its alias's ARN if it has an alias. */
 const callable = (name) => (Resources[`${name}Aliaslive`] ? arn(`${name}Aliaslive`) : arn(name));
-/** A role's own policies, and the template's that are attached to it. */
+/** Returns a role's own policies, and the policies of the template that are attached to the role. */
 const policiesOf = (name, holds) => {
   const { Policies, ManagedPolicyArns = [] } = Resources[roleOf(name)].Properties;
   const managed = ManagedPolicyArns.map(({ Ref }) => ({ PolicyName: Ref, ...Resources[Ref].Properties }));
@@ -346,7 +355,7 @@ const policiesOf = (name, holds) => {
   }));
 };
 
-/** Whether IAM allows a function this. */
+/** Returns whether IAM allows a function this request. */
 async function allows(name, action, resource, contextVariables, { resourcePolicy, more = [], holds = [] } = {}) {
   const request = {
     principal: arn(roleOf(name)),
@@ -359,12 +368,12 @@ async function allows(name, action, resource, contextVariables, { resourcePolicy
     {},
   );
   assert.notEqual(answer.resultType, "error", JSON.stringify(answer.errors));
-  // A misspelt key would be left out, and what `ForAllValues` says of it be true.
+  // A misspelt key would be omitted, and `ForAllValues` would be true.
   assert.deepEqual(answer.result?.ignoredContextKeys ?? [], []);
   return answer.overallResult === "Allowed";
 }
 
-/** The table's rows of a function: by place, what is allowed there. */
+/** Returns a function's rows of the table: for each kind of item, the allowed actions. */
 function rowsOf(name) {
   const rows = new Map();
   for (const line of MAY[name].split("\n").filter((line) => line.trim())) {
@@ -454,7 +463,7 @@ for (const name of functions) {
       const ask = (action, more) => allows(name, `secretsmanager:${action}`, arn(secret), {}, { resourcePolicy, more });
       const isReader = READERS[secret].includes(name);
       assert.equal(await ask("GetSecretValue"), isReader, `${name} reads ${secret}`);
-      // The signing keys and the nonce key are kept even from a role with too many rights.
+      // The policies protect the signing keys and the nonce key even from a role with too many permissions.
       assert.equal(await ask("GetSecretValue", everything), isReader, `${name} with everything reads ${secret}`);
       for (const action of SECRET_WRITES) {
         assert.equal(await ask(action, everything), false, `${name} with everything: ${action} ${secret}`);
@@ -547,7 +556,7 @@ test("only events signs by the key of statements, and only digests", async () =>
     ["PutKeyPolicy", {}, false],
     ["ScheduleKeyDeletion", {}, false],
   ];
-  // The policy that KMS gives a key by default.
+  // The policy that KMS gives to a key by default.
   const root = { AWS: `arn:aws:iam::${ACCOUNT}:root` };
   const resourcePolicy = { Version: "2012-10-17", Statement: [{ Effect: "Allow", Principal: root, Action: "kms:*", Resource: "*" }] };
   for (const holds of [["HasStatementsKey"], []]) {
@@ -678,7 +687,7 @@ test("people encrypts the secrets that are kept for people, webhooks and notices
     for (const [use, decrypts] of [["webhook", signs], ["notice", notifies]]) {
       assert.equal(await ask("Encrypt", used(use)), encrypts, `${name} encrypts for ${use}`);
       assert.equal(await ask("Decrypt", used(use)), decrypts, `${name} decrypts for ${use}`);
-      // A role that was given too much decrypts none, if it is not one of the two.
+      // Other roles cannot decrypt, even with too many permissions.
       assert.equal(await ask("Decrypt", used(use), everything), signs || notifies, `${name} with everything decrypts`);
     }
     for (const action of ["CreateGrant", "ReEncryptFrom"]) {
@@ -724,7 +733,7 @@ const useQueueOrFunction = () => [
   ...functions.map((other) => ["function", other]),
 ];
 
-/** What each text of a `cannot` in docs/guarantees.toml means in terms of IAM. */
+/** The meaning, in terms of IAM, of each text of a `cannot` in docs/guarantees.toml. */
 const CLAIMS = {
   "write to a table": () => Object.keys(ITEMS).flatMap((table) => all(table, WRITES)),
   "write to a table, except request counters": () =>
@@ -745,7 +754,7 @@ const CLAIMS = {
   "read the ledger": () => all("LedgerTable", READS),
   "read a settlement": () => items("LedgerTable", ["S#"], READS),
   "write to the ledger": () => all("LedgerTable", WRITES),
-  // A write of its other attributes beside them is denied.
+  // A write that includes other attributes is denied.
   "write to the ledger, except agent status": () => all("LedgerTable", WRITES),
   "write to the catalog": () => all("CatalogTable", WRITES),
   "write a service": () => items("CatalogTable", ["CHUNK#", "OBJECT", "SLUG#", "SVC#", "VERSION"], WRITES),
@@ -758,13 +767,14 @@ const CLAIMS = {
   "write a window's sum": () => inLedger("B#", "L#"),
   "write a settlement or claim": () => inLedger("I#", "S#", "X#"),
   "change what a payment is": () => inLedger("S#", "I#"),
-  // Only `internal` writes freezes, and there no browser's act changes a token's freeze.
+  // Only `internal` writes freezes. The function's code ensures that an action in the browser does not change a freeze
+  // that was set with a token.
   "end or change a freeze that was set with a token": () => inLedger("FREEZES#"),
   "read a webhook's secret": () => items("WebhooksTable", ["K#"], READS),
   "change a webhook or webhook secret": () => items("WebhooksTable", ["K#", "P#"], WRITES),
 };
 
-/** What only `payments` can do, as section 8 of docs/guarantees.md says. */
+/** What only `payments` can do (docs/guarantees.md §8). */
 const PAYMENTS_ONLY = {
   "use wallet keys": () => WALLET_KEYS,
   "move a wallet to another agent": () => inLedger("ATTESTED#"),

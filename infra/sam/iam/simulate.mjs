@@ -1,4 +1,5 @@
-// Asks an IAM simulator whether requests are allowed: reads `{policies, requests}` from stdin, and writes a list of decisions.
+// Checks with an IAM simulator whether requests are allowed. Reads `{policies, requests}` from stdin, and writes a list
+// of decisions.
 
 import { text } from "node:stream/consumers";
 import { runSimulation } from "@cloud-copilot/iam-simulate";

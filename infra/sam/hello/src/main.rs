@@ -1,4 +1,4 @@
-//! Answers every event alike: the floor under the figures of `infra/sam/bench_cold.py`.
+//! Responds to every event in the same way. `infra/sam/bench_cold.py` compares the functions with this program.
 
 use lambda_runtime::{Error, LambdaEvent, service_fn};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Makes one call over TLS, to `TLS_URL`, and answers: the floor under a function's first call of anything.
+//! Makes one call over TLS to `TLS_URL`, and responds. `infra/sam/bench_cold.py` compares the first calls of functions
+//! with this program.
 
 use aws_smithy_http_client::{
     Connector,
