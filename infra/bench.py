@@ -1,4 +1,5 @@
-"""Runs every bench, prints its tables, and writes them to docs/performance.json; run by `make bench`.
+"""Runs the benches, prints their tables, and writes the tables to docs/performance.json. `make bench` runs this
+program.
 
     infra/bench.py                     all of them
     infra/bench.py stack cold          these alone; the others' figures stay as they are in the file, as do those of a
@@ -8,11 +9,11 @@ Each bench writes one JSON object to a line of target/bench/<bench>.jsonl. A tim
 
     {"group", "name", "median_ns", "reference", "ratio"}       and "reference_ns", "limit", "units" where there are any
 
-where the ratio is that of the median to a reference that was measured in the same run, and must not exceed the limit.
-The other shapes are a count (group "costs"), a start (group "starts"), and rows of text ("cells"); below is what they hold.
+The ratio compares the median with a reference from the same run, and must not exceed the limit. The other shapes are a
+count (group "costs"), a start (group "starts"), and rows of text ("cells"). The functions below describe them.
 
-What got worse by more than a tenth than in the committed file is marked. So is what is over its limit, and then the
-exit status is 1; it is 2 where a bench could not be run.
+A row is marked if it is more than a tenth worse than in the committed file, or if it exceeds its limit. Exit status: 0;
+1, a row exceeds its limit; 2, a bench could not be run.
 """
 
 import argparse
@@ -30,10 +31,10 @@ FIGURES = ROOT / "target" / "bench"
 FILE = ROOT / "docs" / "performance.json"
 TOLERANCE = 1.1
 
-# In the order in which the file has them. Counts need no optimized build.
+# The benches in the order of the file. Counts need no optimized build.
 BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
-    # Each page has to take less than a second, and what counts is its units.
+    # Each page must take less than a second. The figures are the units that it costs.
     "pages": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "stack", "--", "pages"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],
@@ -56,7 +57,7 @@ def main():
         began = load()
         if not run(name):
             failed.append(name)
-        # Each says where it was measured: they need not be run together.
+        # Benches can be run separately, so each bench has the machine that it was measured on.
         place = f"{machine()} Load before and after: {began}, {load()}."
         if figures := lines(name):
             text = section(figures, before)
@@ -87,7 +88,7 @@ def lines(name):
 
 
 def section(figures, before):
-    """The tables of one bench, as Markdown."""
+    """Returns the tables of one bench as Markdown."""
     text, groups = [], {}
     for figure in figures:
         groups.setdefault(figure["group"], []).append(figure)
@@ -99,7 +100,7 @@ def section(figures, before):
 
 
 def times(rows, before):
-    # A value that all rows share is printed above them, and an empty column is left out.
+    # A value that all rows share is printed above the table, and an empty column is left out.
     references = {row["reference"] for row in rows}
     common = f" {rows[0]['reference']}" if len(references) == 1 else ""
     with_limits = any("limit" in row for row in rows)
@@ -126,7 +127,9 @@ def times(rows, before):
 
 
 def plain(rows, before):
-    """{"group", "name", "cells", "over"}: the cells are pairs of a title, the same in all rows, and a text."""
+    """Returns a table of rows {"group", "name", "cells", "over"}. A cell is a pair of a title, which all rows share,
+    and a text.
+    """
     titles = [title for title, _ in rows[0]["cells"]]
     yield f"| {' | '.join(['', *titles])} |"
     yield "|---" * (1 + len(titles)) + "|"
@@ -136,7 +139,8 @@ def plain(rows, before):
 
 
 def costs(rows, before):
-    """{"group": "costs", "name", "read", "read_budget", "write", "write_budget", "sequence"}"""
+    """Returns a table of rows {"group": "costs", "name", "read", "read_budget", "write", "write_budget", "sequence"}.
+    """
     yield "| | read | write | calls, in rounds |"
     yield "|---|---|---|---|"
     for row in rows:
@@ -147,8 +151,9 @@ def costs(rows, before):
 
 
 def starts(rows, before):
-    """{"group": "starts", "name", "binary", "gzip", "gzip_limit", "boot", "first", "cpu", "memory"}, of which the first is
-    what the others are compared with; bytes and milliseconds."""
+    """Returns a table of rows {"group": "starts", "name", "binary", "gzip", "gzip_limit", "boot", "first", "cpu",
+    "memory"}, in bytes and milliseconds. The other rows are compared with the first row.
+    """
     units = {"binary": ("MB", 1e6), "gzip": ("MB", 1e6), "boot": ("ms", 1), "first": ("ms", 1), "cpu": ("ms", 1),
              "memory": ("MB", 1e6)}
     floor = rows[0]
@@ -171,7 +176,7 @@ def duration(nanoseconds):
 
 
 def tables(text):
-    """The rows of Markdown tables, by group: of each, the titles first."""
+    """Returns the rows of Markdown tables by group. The first row of a table has the titles."""
     found, group = {}, None
     for line in text:
         if line.startswith("#### "):
@@ -182,7 +187,9 @@ def tables(text):
 
 
 def committed():
-    """The ratios of the file as it was committed, or as it is where there is no repository, by group and name."""
+    """Returns the ratios of the committed file by group and name. Without a repository, returns the ratios of the file
+    as it is.
+    """
     shown = subprocess.run(["git", "show", f"HEAD:{FILE.relative_to(ROOT)}"], cwd=ROOT, capture_output=True, text=True)
     return ratios_of(json.loads(shown.stdout) if shown.returncode == 0 else stored())
 
@@ -192,7 +199,7 @@ def stored():
 
 
 def ratios_of(benches):
-    """The ratios of the file's tables, by group and name."""
+    """Returns the ratios in the file's tables, by group and name."""
     return {
         (group, cells[0]): float(ratio[0])
         for bench in benches.values()
@@ -222,11 +229,11 @@ def load():
 
 
 def write(measured):
-    # A bench that was not run keeps what it had.
+    # A bench that was not run keeps its earlier figures.
     benches = stored() | measured
     ordered = {name: benches[name] for name in BENCHES if name in benches}
     text = json.dumps(ordered, indent=1, ensure_ascii=False)
-    # A row stands on a line.
+    # Writes each row on one line.
     text = re.sub(r"\[\n\s+(\"[^\[\]]*?\")\n\s+\]", lambda row: "[" + re.sub(r",\n\s+", ", ", row[1]) + "]", text)
     FILE.write_text(text + "\n")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of the table of infra/bench.py: what got worse shows, and so does what is over its limit."""
+"""Tests that the tables of infra/bench.py mark rows that got worse or exceed their limit."""
 
 import unittest
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks that the claims of the documents name proofs that exist.
 
-docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the model, or a program), each proof exists, and
-each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each test that the page names exists, and the page
-cites each section of docs/guarantees.md. docs/data-model.toml: the tables and the kinds of keys are those that the IAM
-simulator checks, each attribute of the sample rows (shared/store/tests/rows/items.json) is listed, and each test exists.
-docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one row, and each test, file and section that a row
-names exists. docs/log-lines.toml: the log lines are those of the functions.
-Whether a proof suffices is for readers to judge.
+docs/guarantees.toml: each guarantee has a proof (a test, an invariant of the model, or a program), each proof exists,
+and each invariant of `tests/model` proves a guarantee. docs/threat-model.md: each named test exists, and the page cites
+each section of docs/guarantees.md. docs/data-model.toml: the tables and the kinds of keys are the same as in the IAM
+simulator, each attribute of the sample rows (shared/store/tests/rows/items.json) is listed, and each test exists.
+docs/asvs.toml: each requirement of OWASP ASVS 5.0.0, levels 1 and 2, is in one row, and each test, file and section
+that a row names exists. docs/log-lines.toml: the functions log exactly these lines. This program does not check whether
+a proof is sufficient.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The requirements of levels 1 and 2, section by section, which are numbered from 1 without a gap.
+# The numbers of the requirements of levels 1 and 2, by section. The numbers have no gaps.
 REQUIREMENTS = """
     1.1.1-2 1.2.1-9 1.3.1-11 1.4.1-3 1.5.1-2
     2.1.1-3 2.2.1-3 2.3.1-4 2.4.1-1
@@ -59,17 +59,17 @@ def read_sources():
 
 
 def defined_functions(sources):
-    """The names of all functions in the sources."""
+    """Returns the names of all functions in the sources."""
     return {name for text in sources.values() for name in re.findall(r"\b(?:fn|def) (\w+)\(", text)}
 
 
 def named_tests(page):
-    """The test names of a page: words in backticks with more than three underscores."""
+    """Returns the test names on a page: words in backticks with more than three underscores."""
     return {word for word in re.findall(r"`(\w+)`", page) if word.count("_") > 3}
 
 
 def guarantee_faults(guarantees, functions, invariants):
-    """What is wrong with the rows of docs/guarantees.toml."""
+    """Returns the errors in the rows of docs/guarantees.toml."""
     for guarantee in guarantees:
         claim = guarantee["claim"]
         if unknown := set(guarantee) - {"section", "claim", "invariants", "tests", "programs"}:
@@ -86,20 +86,21 @@ def guarantee_faults(guarantees, functions, invariants):
 
 
 def threat_model_faults(page, sections, functions):
-    """What is wrong with the citations of docs/threat-model.md."""
+    """Returns the errors in the citations of docs/threat-model.md."""
     yield from (f"threat-model.md: no test {test}" for test in sorted(named_tests(page) - functions))
     yield from (f"threat-model.md does not cite §{number}" for number in sections if not re.search(rf"§{number}\b", page))
 
 
 def key_kinds(simulator):
-    """The kinds of items of each table in infra/sam/iam/roles.test.mjs; `Z#` is of no kind."""
+    """Returns the kinds of items of each table in infra/sam/iam/roles.test.mjs, except `Z#`, which stands for no kind.
+    """
     items = re.search(r"^const ITEMS = \{(.*?)^\};", simulator, re.M | re.S)[1]
     tables = re.findall(r"(\w+)Table: \[(.*?)\]", items, re.S)
     return {table.lower(): set(re.findall(r'"([^"]+)"', kinds)) - {"Z#"} for table, kinds in tables}
 
 
 def data_model_faults(model, kinds, functions):
-    """What is wrong with the tables, rows and ownership transfers of docs/data-model.toml."""
+    """Returns the errors in the tables, rows and ownership transfers of docs/data-model.toml."""
     if {table["name"] for table in model["table"]} != set(kinds):
         yield f"data-model.toml: the tables are {sorted(kinds)}"
     listed = {table: set() for table in kinds}
@@ -113,12 +114,14 @@ def data_model_faults(model, kinds, functions):
 
 
 def sample_faults(model, samples):
-    """The attributes of stored rows (shared/store/tests/rows/items.json) that docs/data-model.toml does not list."""
+    """Returns the attributes of stored rows (shared/store/tests/rows/items.json) that docs/data-model.toml does not
+    list.
+    """
     prefix = re.compile(r"[^#]*#?")
     attributes = {}
     for row in model["row"]:
         text = re.sub(r"\*(\w+)\*", lambda part: model["common"].get(part[1], ""), row["attributes"])
-        # The attributes of a common part may refer to another part.
+        # The attributes of a common part can refer to another part.
         text = re.sub(r"\*(\w+)\*", lambda part: model["common"].get(part[1], ""), text)
         for key in row["pk"]:
             attributes.setdefault((row["table"], prefix.match(key)[0]), {"pk", "sk"}).update(re.findall(r"`(\w+)`", text))
@@ -129,21 +132,21 @@ def sample_faults(model, samples):
 
 
 def logged_names():
-    """The names of the log lines that the functions and their crates log, without those of tests."""
+    """Returns the names of the log lines that the functions and their crates log, without the names in tests."""
     sources = [path.read_text().split("#[cfg(test)]")[0] for folder in ("functions", "shared") for path in ROOT.glob(f"{folder}/*/src/**/*.rs")]
-    # `line!` is a macro of reconcile that chooses the level.
+    # `line!` is a macro of reconcile that selects the level.
     macro = r'\b(?:info|warn|error|tracing::\$level)!\([^;]*?"([a-z_]+(?:\.[a-z_]+)?)",?\s*\)\s*(?:[;,})]|$)'
     return {name for text in sources for name in re.findall(macro, text, re.M)}
 
 
 def log_line_faults(listed, logged):
-    """The log lines that are in docs/log-lines.toml or in the code, but not in both."""
+    """Returns the log lines that are only in docs/log-lines.toml or only in the code."""
     yield from (f"log-lines.toml: no code logs {name}" for name in sorted(listed - logged))
     yield from (f"log-lines.toml does not list {name}" for name in sorted(logged - listed))
 
 
 def known_ids():
-    """The ids of all requirements, in their order."""
+    """Returns the ids of all requirements, in order."""
     ids = []
     for section in REQUIREMENTS.split():
         first, last = section.split("-")
@@ -152,7 +155,9 @@ def known_ids():
 
 
 def row_ids(key, known):
-    """The ids of a row: `1.2.1`, or `1.2.6-1.2.9, 1.3.1` for several. An unknown id or an empty range is a `ValueError`."""
+    """Returns the ids of a row: `1.2.1`, or `1.2.6-1.2.9, 1.3.1` for several. Raises `ValueError` for an unknown id or
+    an empty range.
+    """
     ids = []
     for part in key.split(", "):
         first, _, last = part.partition("-")
@@ -161,7 +166,7 @@ def row_ids(key, known):
 
 
 def exists(quoted, sources):
-    """Whether `file::name` or a path exists. Other quotes name nothing that can be looked up."""
+    """Returns whether `file::name` or a path exists. Other texts in backticks are not checked."""
     file, separator, name = quoted.partition("::")
     if separator:
         word = {"rs": f"fn {name}(", "py": f"def {name}("}.get(file.rsplit(".", 1)[-1], name)
@@ -171,7 +176,7 @@ def exists(quoted, sources):
 
 
 def citations(text):
-    """The cited sections, each with its page: `decisions §9.8, §14.2 and guarantees §6`."""
+    """Returns the cited sections, each with its page, such as `decisions §9.8, §14.2 and guarantees §6`."""
     page = None
     for word in re.findall(rf"\b(?:{'|'.join(PAGES)})\b|§[0-9.]*[0-9]", text):
         if word in PAGES:
@@ -181,14 +186,14 @@ def citations(text):
 
 
 def has_section(page, number):
-    """Whether the page has this section, or this item of the section's numbered list: `14`, `14.2`."""
+    """Returns whether the page has this section, or this item of a section's numbered list: `14`, `14.2`."""
     section, _, item = number.partition(".")
     text = re.search(rf"^## {section}\. (.*?)(?=^## |\Z)", page, re.M | re.S)
     return bool(text and (not item or re.search(rf"^{item}\. ", text[1], re.M)))
 
 
 def asvs_faults(rows, sources, pages):
-    """What is wrong with the rows of docs/asvs.toml."""
+    """Returns the errors in the rows of docs/asvs.toml."""
     known, seen = known_ids(), []
     for key, row in rows.items():
         try:
@@ -207,7 +212,7 @@ def asvs_faults(rows, sources, pages):
 
 
 def count_faults(rows, page):
-    """The states whose number of requirements in docs/asvs.md is wrong."""
+    """Returns the states for which docs/asvs.md has a wrong number of requirements."""
     known = known_ids()
     for state in STATES:
         count = sum(len(row_ids(key, known)) for key, row in rows.items() if row["state"] == state)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of infra/claims.py: a claim without a proof, and a proof that does not exist, are found."""
+"""Tests that infra/claims.py finds a claim without a proof, and a proof that does not exist."""
 
 import unittest
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs a demo against the running stack, or against one that it starts. `demo` shows one payment through the whole flow,
-# and stops a stack that it started; `demo-fleet` fills the stack, and leaves it running until Ctrl-C.
+# Runs a demo against the running stack. If no stack is running, the script starts a stack. `demo` makes one payment
+# through the whole flow, and then stops a stack that it started. `demo-fleet` fills the stack, and leaves it running
+# until Ctrl-C.
 #
 #   infra/demo.sh [demo | demo-fleet]
 set -euo pipefail

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Compares the lines of each product crate with its budget in infra/lines.toml.
 
-    infra/lines.py          fails where a crate exceeds its budget, or where a budget is no longer needed
+    infra/lines.py          fails if a crate exceeds its budget, or if a budget is no longer needed
     infra/lines.py --write  writes the present lines into infra/lines.toml
 
-A crate grows only together with its row, so that a review sees the growth. The product is `shared` and `functions`. A line
-counts unless it is blank, a comment, or part of a test: tests stand in `mod tests` at the end of a file.
+A crate can grow only together with its budget, so a reviewer sees the growth. The product is `shared` and `functions`.
+All lines count except blank lines, comments and tests. Tests are in `mod tests` at the end of a file.
 """
 
 import re
@@ -18,12 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BUDGETS = ROOT / "infra" / "lines.toml"
 TESTS = re.compile(r"^#\[cfg\(test\)\]\n(?:#\[.*\]\n)*mod \w+ \{", re.M)
-# A budget above the lines by more than this is lowered, so that nobody inherits the room.
+# A budget that exceeds the lines by more than this must be lowered, so that the next change does not use up the
+# difference unseen.
 SLACK = 40
 
 
 def code_lines(text):
-    """How many lines of a Rust file are code of the product."""
+    """Counts the lines of a Rust file that are product code."""
     product = TESTS.split(text)[0]
     return sum(1 for line in product.splitlines() if line.strip() and not line.lstrip().startswith("//"))
 
@@ -39,7 +40,7 @@ def lines_by_crate():
 
 
 def violations(lines, budgets):
-    """What does not agree, each as a sentence that says what to do."""
+    """Returns the differences between lines and budgets, each as a sentence that says what to do."""
     for crate in sorted(lines.keys() | budgets.keys()):
         count, budget = lines.get(crate, 0), budgets.get(crate, 0)
         if count > budget:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Finds names that say less than they could, in the Rust code of the product (shared, functions, clients).
+"""Finds names in the product's Rust code (shared, functions, clients) that break the naming rules.
 
-A function that acts is an imperative, and one that returns a value is a noun: `pay_out`, not `paid_out`. Only a function that
-returns a `bool` may be named by a participle alone, as in `paid` or `confirmed_by`, and no `async` function may begin with one. A
-participle before a noun is part of the noun: `listed_events`. A constructor is `new`, `from_…` or `for_…`, never `of`. A limit is `MAX_…` or
-`MIN_…`. No function is named by a word that needs the code around the function, as in `answer`, or by a word with `of` behind: `agent_path`, not
-`path_of`. Tests are not checked: they are named by sentences.
+A function that acts is named by an imperative, and a function that returns a value by a noun: `pay_out`, not
+`paid_out`. Only a function that returns a `bool` may be named by a participle alone, as in `paid` or `confirmed_by`,
+and no `async` function may begin with a participle. A participle before a noun is part of the noun: `listed_events`. A
+constructor is `new`, `from_…` or `for_…`, never `of`. A limit is `MAX_…` or `MIN_…`. No function is named by a word
+that needs the surrounding code, as in `answer`, or by a noun with `of` behind it: `agent_path`, not `path_of`. Tests
+are not checked, because their names are sentences.
 """
 
 import re
@@ -19,13 +20,13 @@ TESTS = re.compile(r"^#\[cfg\(test\)\]\n", re.M)
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const )?(async )?fn (\w+)((?:[^{;]|;(?!\n))*)", re.M)
 CONSTANT = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const|static) ((?:MOST|LEAST)(?:_\w+)?)\b", re.M)
 IRREGULAR = "begun chosen drawn found given gone held kept known left made met paid said sent shown taken told written".split()
-# They end like participles.
+# Verbs that end like participles.
 VERBS = "embed exceed feed need proceed read seed shed speed succeed".split()
-# A participle before one of these words has no noun.
+# Words that are not a noun after a participle.
 PREPOSITIONS = "again as at back before between by first for from in of or out since to under up with within".split()
-# Words that say nothing without the code around them.
+# Words that say nothing without the surrounding code.
 VAGUE = "again answer ask bought done each facts first judge keep later meant never note one own partial place told tell spent unread what whole why word words".split()
-# Names that stay, as patterns, each with the reason.
+# Names that stay, as patterns, each with its reason.
 EXCEPTIONS = {
     r"\w+_at": "returns the time in the field of this name",
     r"unverified(_\w+)?": "the warning comes first, for readers of the evidence",
@@ -48,7 +49,7 @@ def returns_bool(signature):
 
 
 def violations(text):
-    """The names in a Rust file that break a rule, each with its line and what to write instead."""
+    """Returns the names in a Rust file that break a rule, each with its line and what to write instead."""
     code = TESTS.split(text)[0]
     for match in FUNCTION.finditer(code):
         is_async, name, signature = match.groups()

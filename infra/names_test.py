@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of infra/names.py: names that break a rule are found, and others are not."""
+"""Tests that infra/names.py finds names that break a rule, and no other names."""
 
 import unittest
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Finds rings: files of a Rust crate that use each other, directly or through others.
 
-`cargo modules dependencies --acyclic` finds them too, but it is built with rust-analyzer, which takes longer than all
-other lints together, and it counts a module and its parent as a ring. This program reads `use` declarations and paths
-that start with `crate::` or `super::`; a name that a module re-exports counts as the file that declares it. The crates
-below `tests` are not checked.
+`cargo modules dependencies --acyclic` also finds rings, but building it takes longer than all other lints together, and
+it counts a module and its parent as a ring. This program reads `use` declarations and paths that start with `crate::`
+or `super::`. A name that a module re-exports counts as the file that declares the name. The crates below `tests` are
+not checked.
 """
 
 import re
@@ -24,14 +24,14 @@ def lines_of(*command):
 
 
 def source(path):
-    """The file without its tests and comments."""
+    """Returns the file's text without tests and comments."""
     with open(path) as file:
         text = file.read().split("#[cfg(test)]")[0]
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("//"))
 
 
 def expanded(path):
-    """The paths of `a::{b, c::{d, e}}`."""
+    """Returns the paths in `a::{b, c::{d, e}}`."""
     if "{" not in path:
         return [path]
     start = path.index("{")
@@ -49,13 +49,13 @@ def expanded(path):
 
 
 def module_of(path, crate):
-    """`a::b` of `crate/src/a/b.rs`; the root is the empty text."""
+    """Returns the module of a file: `a::b` for `crate/src/a/b.rs`, and an empty text for the root."""
     name = path.removeprefix(f"{crate}/src/").removesuffix(".rs").removesuffix("/mod")
     return "" if name in ("lib", "main") else name.replace("/", "::")
 
 
 def absolute(path, module):
-    """The path from the root of the crate; `None` for a path of another crate."""
+    """Returns the path from the root of the crate, or `None` for a path of another crate."""
     if path.startswith("crate::"):
         return path.removeprefix("crate::")
     if not path.startswith("super::"):
@@ -67,7 +67,7 @@ def absolute(path, module):
 
 
 def uses_of(crate):
-    """The modules that each module uses."""
+    """Returns the modules that each module uses."""
     texts = {module_of(path, crate): source(path) for path in lines_of("git", "ls-files", f"{crate}/src/*.rs")}
 
     def declared_by(path):

@@ -25,7 +25,7 @@ need() { # need <command> …
   exit 1
 }
 
-# A marker holds the hash of what was installed from, so that an unchanged package list costs nothing.
+# A marker has the hash of the package list that was installed, so an unchanged list is installed only once.
 fresh() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 
@@ -35,12 +35,12 @@ npm_packages() { # npm_packages <folder> <what it brings>
   fresh "$folder/node_modules/.purser" "$want" && return
   need node npm
   say "installing $2 from npm"
-  # A package's own install script is a stranger's program; none of these needs one.
+  # Install scripts of packages are untrusted programs, and none of these packages needs one.
   (cd "$folder" && npm ci --ignore-scripts --no-progress --no-audit --no-fund --loglevel=error)
   echo "$want" > "$folder/node_modules/.purser"
 }
 
-# apt-get as root: by ourselves, or by a sudo that asks for nothing.
+# Runs apt-get as root, or with a sudo that asks for no password.
 as_root() { if [[ $(id -u) == 0 ]]; then "$@"; else sudo -n "$@"; fi; }
 apt_usable() { command -v apt-get >/dev/null && as_root true 2>/dev/null; }
 apt_install() {
@@ -73,7 +73,7 @@ python_packages() { # python_packages <environment> <folder of requirements.txt>
   echo "$want" > "$environment/.purser"
 }
 
-# Unoptimized, these are built in a minute or two instead of many, and what they do takes others' time and not theirs.
+# Without optimization, these programs are built in a minute or two, and their own run time does not matter.
 cargo_program() { # cargo_program <name> <version, or a part of it> <what for>
   need cargo cc
   cargo "${1#cargo-}" --version >/dev/null 2>&1 && return
@@ -90,7 +90,7 @@ deny() { cargo_program cargo-deny 0.20.2 "which judges the dependencies"; }
 cyclonedx() { cargo_program cargo-cyclonedx 0.5.9 "which lists what a function is built of"; }
 mutants() { cargo_program cargo-mutants 25.3.1 "which mutates the code"; }
 sam() { python_packages .venv infra/sam "SAM and cargo-lambda"; }
-# Within the other, which is removed with it.
+# The environment is inside the other one, and is removed with it.
 checkov() { python_packages .venv/checkov infra/sam/checkov "checkov"; }
 iam() { npm_packages infra/sam/iam "the IAM simulator"; }
 outside() { python_packages .venv-outside tests/outside "the security tests of others, and pandas"; }
@@ -120,7 +120,7 @@ evidence() {
 }
 python() { python_packages .venv-clients clients/python "the Python HTTP libraries, the official x402 package and mypy"; }
 
-# The browser tests need Chromium, and a font to write with. Without them the tests are skipped, and all else works.
+# The browser tests need Chromium and a font. Without them, only these tests are skipped.
 browser() {
   npm_packages tests/browser "playwright-core, which drives the browser of the tests,"
   command -v chromium >/dev/null && return
@@ -131,7 +131,7 @@ browser() {
   fi
 }
 
-# Counts instructions. Without it those tests are skipped, and all else works.
+# For counting instructions. Without valgrind, only these tests are skipped.
 valgrind() {
   type -P valgrind >/dev/null && return
   if ! apt_usable; then
@@ -154,6 +154,6 @@ for name in "${@:-all}"; do
       ;;
   esac
 done
-# A deployment of release files compiles nothing.
+# A deployment of release files compiles nothing, so it needs no compiler.
 if [[ -n $compiles ]]; then need cargo cc; fi
 for part in "${wanted[@]}"; do "$part"; done

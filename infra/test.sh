@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # CI builds once, so it needs no incremental data.
 if [[ ${CI:-} == true ]]; then export CARGO_INCREMENTAL=0; fi
 
-# Of a step that reports no failure, and did not get to all that it has for lack of time.
+# The exit status of a step that found no failure, but had no time for everything.
 readonly OUT_OF_TIME=75
 
 passed=() failed=() skipped=()
@@ -38,7 +38,7 @@ skip() { # skip <name> <why>
   skipped+=("$1: $2")
 }
 
-# A step of the rest, which has an end.
+# Runs a step of the rest, which must be over by UNTIL.
 late_step() { # late_step <name> <program …>, not a function of this shell: `timeout` starts it
   local name=$1 left
   shift
@@ -48,17 +48,17 @@ late_step() { # late_step <name> <program …>, not a function of this shell: `t
   step "$name" in_time "$left" "$@"
 }
 
-# Ends a command, and all that it has started, when its time is over.
+# Ends a command and everything that it has started when its time is over.
 in_time() { # in_time <seconds> <command …>
   local status=0
-  # A command that has found failures may report them when it is terminated.
+  # A command that has found failures can report them when it is terminated.
   timeout --preserve-status --kill-after=20 "$@" || status=$?
-  # Ended by the signal, or killed since it did not end.
+  # The command ended by the signal, or was killed because it did not end.
   if [[ $status == 143 || $status == 137 ]]; then return "$OUT_OF_TIME"; else return "$status"; fi
 }
 
-# Dependencies are compiled once for each set of features that is asked of them. The programs must use the features of the
-# tests, or `make run` and `make test` would each compile most dependencies.
+# Checks that all programs and tests use the same features of dependencies. Otherwise, `make run` and `make test` would
+# each compile most dependencies.
 one_set_of_features() {
   local of_programs of_tests apart
   of_programs=$(features normal,build) && of_tests=$(features normal,build,dev) || return
@@ -69,8 +69,8 @@ features() { # features <edges>
   cargo tree --locked --workspace --edges "$1" --prefix none --format '{p} {f}' | sed 's/ (\*)$//' | LC_ALL=C sort -u
 }
 
-# The tests record the functions' calls of AWS, which are compared with their roles afterwards. They also record the
-# logs, and the texts that must not be logged.
+# The tests record the functions' AWS calls, which are compared with the functions' roles afterwards. They also record
+# the logs, and the texts that must not be logged.
 readonly RECORDS=(PURSER_RECORD="$PWD/target/calls.jsonl" PURSER_LOGS="$PWD/target/logs")
 
 # The Rust tests that `make test` leaves to `make test-all`: tests that kill processes, race, rewrite every row, wait or count
@@ -83,7 +83,7 @@ rust_tests() { # rust_tests <filter of nextest>
   env "${RECORDS[@]}" cargo nextest run --locked --workspace --no-fail-fast -E "$1"
 }
 
-# The same, over a stack where KMS has the wallets' keys: what pays, what is killed, and what a person sees of it.
+# The same, for a stack whose wallet keys are in KMS: payments, kills, and what a user sees of them.
 readonly PAYING='test(/^flow::/) or test(/^faults::kills::/) or test(/^browser::/) or test(/^secrets::/)'
 kms_tests() { # kms_tests <which of the integration tests>
   env "${RECORDS[@]}" CUSTODY=kms cargo nextest run --locked --workspace --no-fail-fast -E "package(purser-tests) and binary(it) and ($1)"
@@ -114,7 +114,7 @@ rest() {
   step "crates stay within their lines" infra/lines.py
   step "programs and tests are built of the same" one_set_of_features
   step "dependencies: licences, sources, bans" cargo deny --locked check bans licenses sources
-  # The database is a git repository on a host of its own, which is not within reach from everywhere.
+  # The advisory database is a git repository on a host that can't be reached from everywhere.
   if why=$(timeout 120 cargo deny --locked fetch db 2>&1); then
     step "dependencies: known vulnerabilities" cargo deny --locked check advisories
   else
@@ -126,7 +126,7 @@ rest() {
   step "secrets in logs would be found" tests/logs/check_test.py
   step "no secret was logged" tests/logs/check.py target/logs
   step "x402 providers on the official SDK" npm --prefix infra/local/x402 test --silent
-  # A few cases of each kind for each route; more below, and `infra/schemathesis/run.sh` makes as many as one likes.
+  # A few cases of each kind for each route. `infra/schemathesis/run.sh` can run more.
   step "schemathesis: the API is what its description says" infra/schemathesis/run.sh 10
   for client in clients/*/test.sh; do
     client=$(basename "$(dirname "$client")")
@@ -152,7 +152,7 @@ rest() {
   late_step "the models of the protocol, with their large bounds" \
     cargo nextest run --locked --workspace --run-ignored only -E 'package(purser-model)'
   late_step "the other Rust tests, where KMS has the keys" infra/test.sh --kms "not ($PAYING)"
-  # Where time is short, without the slow optimization of what ships.
+  # If time is short, the slow optimizations of a release are skipped.
   late_step "template: sam build" infra/sam/build.sh "$([[ -n ${UNTIL:-} ]] && echo --quick || echo --full)"
   late_step "bills of materials of what is deployed" infra/sbom.sh
   late_step "events under the Lambda runtime emulator" infra/sam/replay.sh
@@ -166,7 +166,7 @@ rest() {
   else
     skip "the official end-to-end suite of x402" "X402_CHECKOUT names no checkout of its repository"
   fi
-  # Short, unoptimized, and at a rate that two cores carry so; `make load` is the whole of it.
+  # A short, unoptimized run at a rate that two cores can handle. `make load` runs the full load.
   late_step "load with faults" \
     cargo bench --locked --profile dev --workspace --bench load -- --seconds 60 --rate 10 --agents 20 --environments 4
   late_step "schemathesis: ten times the cases" infra/schemathesis/run.sh 100

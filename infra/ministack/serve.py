@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Starts ministack with rules of AWS that it lacks, for the tests of deployments.
+"""Starts ministack, for the tests of deployments, with rules of AWS that ministack lacks.
 
     .venv-ministack/bin/python infra/ministack/serve.py
 
-- A function has one event source mapping for a source: 409 to a second (localstack/pull/9996 has the response, recorded on AWS).
+- A function has one event source mapping for a source: 409 to a second (localstack/pull/9996 has the response, recorded
+  on AWS).
 - An alarm or dashboard whose name is in use is not created by CloudFormation.
 - CloudFormation gives a table its TTL, point-in-time recovery, resource policy, warm throughput and encryption.
 - An alarm that an update of a nested stack leaves as it is keeps its attributes.
 - An imported table keeps its name, and a table and its indexes their warm throughput.
-- CodeDeploy, which it does not have: an update of an alias by a deployment group fails while one of the group's alarms is on. No time
-  passes, and no traffic is shifted.
+- CodeDeploy, which it does not have: an update of an alias by a deployment group fails while one of the group's alarms
+  is on. No time passes, and no traffic is shifted.
 - Point-in-time recovery has a window, keeps its days, and restores rows as of the instant.
 """
 
@@ -22,9 +23,9 @@ from ministack.core.responses import error_response_json
 from ministack.services import cloudwatch, dynamodb, lambda_svc
 from ministack.services.cloudformation import provisioners
 
-# By table: (time, rows) after each write, and (time since which it can be restored, days).
+# For each table: (time, rows) after each write, and (time since which the table can be restored, days).
 history, recovery = {}, {}
-# The names of the alarms that stop a deployment, by deployment group.
+# The names of the alarms that stop a deployment, for each deployment group.
 groups = {}
 
 
@@ -40,7 +41,8 @@ def wrap_handler(kind, verb, wrapper):
 
 
 def conflicting(function, source):
-    """Returns the response of AWS to a second mapping of a function and a source, or None."""
+    """Returns AWS's response to a second mapping of a function and a source. Returns None if there is no other mapping.
+    """
     for mapping in lambda_svc._esms.values():
         target = mapping["FunctionName"] + (f":{mapping['Qualifier']}" if mapping.get("Qualifier") else "")
         if (target, mapping["EventSourceArn"]) == (function, source):
@@ -80,10 +82,12 @@ def put_group(name, props):
 
 
 def update_alias(original, physical_id, old, new, *more):
-    """`DeploymentGroup` is the alias's update policy, which the proxy puts among its properties (infra/sam/emulator.py)."""
+    """Updates an alias. `DeploymentGroup` is the alias's update policy, which the proxy puts among the properties
+    (infra/sam/emulator.py).
+    """
     known = [cloudwatch._alarms[name] for name in groups.get(new.get("DeploymentGroup"), []) if name in cloudwatch._alarms]
     alarms = sorted(alarm["AlarmName"] for alarm in known if alarm["StateValue"] == "ALARM")
-    # A rollback moves the aliases back, whatever the alarms are.
+    # A rollback moves the aliases back even if alarms are on.
     if alarms and int(new["FunctionVersion"]) > int(old["FunctionVersion"]):
         raise ValueError(f"CodeDeploy stopped the deployment and rolled it back, as an alarm is on: {', '.join(alarms)}")
     return original(physical_id, old, new, *more)
@@ -108,13 +112,14 @@ def create_table(original, logical_id, props, stack):
 
 
 def update_table(original, physical_id, old, new, *more):
-    """Keeps the name of a table that was imported under another name than CloudFormation would have made."""
+    """Keeps the name of a table that was imported under another name than CloudFormation would give it."""
     name = {} if "TableName" in new else {"TableName": physical_id}
     return original(physical_id, old | name, new | name, *more)
 
 
 def update_resource(original, kind, physical_id, *more):
-    """Keeps the ARN of an alarm, which the emulator forgets if a nested stack is updated and the alarm is not."""
+    """Keeps the ARN of an alarm, which the emulator forgets if a nested stack is updated and the alarm does not change.
+    """
     physical_id, attributes = original(kind, physical_id, *more)
     if kind == "AWS::CloudWatch::Alarm" and physical_id in cloudwatch._alarms:
         attributes = {"Arn": cloudwatch._alarms[physical_id]["AlarmArn"]}

@@ -1,7 +1,7 @@
-"""What schemathesis can't read in the API's description: payments that can be made, agents that may be broken, and two
-checks of our own.
+"""Hooks for what schemathesis cannot read in the OpenAPI document: payments that can be made, and agents that may be
+broken. Adds two checks.
 
-Loaded by infra/schemathesis/schemathesis.toml; the environment variables are set by infra/schemathesis/run.sh.
+infra/schemathesis/schemathesis.toml loads this file, and infra/schemathesis/run.sh sets the environment variables.
 """
 
 import atexit
@@ -23,12 +23,12 @@ REACHED = {}
 
 @atexit.register
 def tell_what_was_reached():
-    """How often each operation answered with which status: what was never answered with success was not tested."""
+    """Prints how often each operation responded with each status. An operation that never succeeded was not tested."""
     with open(os.environ["REACHED"], "w") as file:
         json.dump(REACHED, file)
 
 
-# `format: uri` with the pattern of a web address: random URIs are seldom one.
+# A random URI rarely matches the pattern of a web address, so this format draws web addresses.
 schemathesis.openapi.format(
     "uri",
     st.builds(
@@ -39,15 +39,15 @@ schemathesis.openapi.format(
     ),
 )
 
-# Letters of both cases would have to be the checksum (EIP-55).
+# In mixed case, the letters would have to be the EIP-55 checksum.
 schemathesis.openapi.format("evm-address", st.from_regex(r"0x[0-9a-f]{39}[1-9a-f]", fullmatch=True))
 
 schemathesis.openapi.format(
     "host-pattern", st.sampled_from(["*", "example.com", "*.example.com", "api-*.example.com", "127.0.0.1", "b\u00fccher.example"])
 )
 
-# These end what the other calls need: the key in use, the agent, its services, the catalog. They are made all the same,
-# on what nobody else uses.
+# These operations end what the other calls need: the key in use, the agent, its services, the catalog. They are called
+# on objects that nothing else uses.
 BREAKS_AGENTS = {
     "edit_agent", "revoke_key", "rotate_key", "add_rule", "replace_rule", "remove_rule", "disable_service",
     "edit_agent_service", "enable_service", "freeze_agent", "unfreeze_agent", "name_payout_address",
@@ -58,8 +58,9 @@ BREAKS_SERVICES = {"upsert", "curated", "trust_status"}
 
 @schemathesis.hook
 def map_case(context, case):
-    """Spares what the run lives on, whatever is sent; and lets every other well-formed call, outside of the links, be
-    about something that exists. Random ids would be unknown, and nothing behind that would be reached."""
+    """Protects the objects that the run needs, and lets every other well-formed call outside of the links name existing
+    objects. With random ids, the code behind the lookup would not be reached.
+    """
     operation = case.operation.definition.raw["operationId"]
     path, meta = case.path_parameters, case.meta
     if operation in BREAKS_AGENTS and path.get("agentId") == WORLD.agent:
@@ -69,7 +70,7 @@ def map_case(context, case):
     well_formed = meta is not None and meta.generation.mode == GenerationMode.POSITIVE
     if operation == "edit_agents" and isinstance(case.body, dict):
         agents = case.body.get("agents")
-        # All agents, or those with a label, are also the one that pays.
+        # "All agents", or the agents with a label, would include the agent that pays.
         if well_formed and agents.get("kind") != "ids" or agents == {"kind": "all"}:
             case.body["agents"] = {"kind": "ids", "ids": [WORLD.spare_agent]}
     # No schema says that an archived agent stays frozen.
@@ -77,16 +78,16 @@ def map_case(context, case):
         case.body["act"] = "restore"
     if operation == "edit_agent" and isinstance(case.body, dict) and case.body.get("archived") is True:
         case.body["archived"] = False
-    # A run has no time to wait for persons who don't come.
+    # A run has no time to wait for approvals that nobody decides.
     if operation == "approval" and re.fullmatch(r"[0-9]|1[0-9]|20", str((case.query or {}).get("wait_seconds", ""))):
         case.query["wait_seconds"] = min(int(case.query["wait_seconds"]), 1)
-    # That two days are in their order, and not far from each other, no schema says.
+    # No schema says that two days must be in order and not far apart.
     if operation == "read_usage" and well_formed and (case.query or {}).get("from"):
         case.query["from"] = case.query["to"] = "2026-11-21"
-    # It offers versions that it saw in bodies as they stand there.
+    # schemathesis would send versions that it saw in bodies, without quotation marks.
     if well_formed and case.headers and not re.fullmatch(r'\*|"\d+"', case.headers.get("If-Match", "*")):
         case.headers["If-Match"] = "*"
-    # Until it has answered with success, all of an operation's.
+    # Until an operation has succeeded once, all of its cases get valid values.
     reached = any(status < 300 for status in REACHED.get(operation, {}))
     if well_formed and meta.phase.name.value != "stateful" and (not reached or CHANCE.random() < 0.5):
         known(operation, case)
@@ -100,9 +101,9 @@ def known(operation, case):
         "agentId": [WORLD.spare_agent if spare else WORLD.agent],
         "serviceId": WORLD.services,
         "version": [str(WORLD.rules_version) if operation == "restore_rule_version" else "1"],
-        # Its operations are replaced all the time.
+        # This service's operations are replaced again and again.
         "operationId": ["86576a95-9c5c-45d2-a83c-39ed168ea1a2"],
-        # Somebody without agents.
+        # A user without agents.
         "person": ["5e" * 32],
         "keyId": WORLD.spare_keys,
         "ruleId": WORLD.spare_rules,
@@ -126,7 +127,7 @@ def known(operation, case):
         return
     if operation in ("authorize", "check", "check_unpaid"):
         if operation != "check_unpaid":
-            # No schema describes a provider's requirement.
+            # No schema describes a provider's payment requirement.
             body["payment_requirement"] = WORLD.weather
         body["original_request"] = {**body["original_request"], "method": "GET", "url": WORLD.provider + "/weather"}
         for name in ("service_id", "operation_id", "approval_id", "metadata"):
@@ -134,19 +135,19 @@ def known(operation, case):
     elif operation == "raise":
         until = datetime.now(timezone.utc) + timedelta(days=2)
         body["transaction_id"] = CHANCE.choice(WORLD.refused)
-        # The terms of one refusal are the same each time.
+        # The caps for a denied payment are always the same.
         body.update(max_per_call_units=2_000_000, until=until.strftime("%Y-%m-%dT00:00:00Z"))
         body.pop("max_per_day_units", None)
     elif operation == "complete":
         body["tx_hash"] = WORLD.tx_hash
     elif operation == "replace_rule":
-        # A rule keeps its kind, and the known ones are budgets.
+        # A rule keeps its kind, and the known rules are budgets.
         case.body = {**WORLD.BUDGET, "limit_units": CHANCE.randrange(1_000_000)}
     elif operation in ("create_webhook", "replace_webhook"):
-        # At a name that nobody has.
+        # The host name does not exist.
         body["url"] = "https://hooks.example.invalid/purser"
     elif operation == "replace_notices":
-        # At a name that nobody has.
+        # The host name does not exist.
         if isinstance(body.get("slack"), dict) and "url" in body["slack"]:
             body["slack"]["url"] = "https://hooks.example.invalid/x"
     elif operation == "edit_agent":
@@ -156,12 +157,12 @@ def known(operation, case):
     elif operation == "enable_service":
         body["service_id"] = CHANCE.choice(WORLD.services)
     elif operation == "pay_out":
-        # One at a time: each of these is the same payout.
+        # Each of these calls is the same withdrawal, so that only one is made.
         body |= {"amount_units": 1, "idempotency_key": "once"}
     elif operation == "upsert":
         body |= {"slug": f"spare-{CHANCE.random()}".replace(".", "-"), "operations": []}
         case.headers = {**(case.headers or {}), "If-Match": "*"}
-    # Names of the catalog.
+    # These names are in the catalog.
     for name, value in (("services", ["lab-search"]), ("enabled_operations", None), ("allowed_domains", ["*.example.com"])):
         if name in body:
             body[name] = value
@@ -177,13 +178,14 @@ def leaves(value):
 
 @schemathesis.hook
 def filter_body(context, body):
-    """Leaves out what the description can't tell right from wrong: it knows of no space around a text that is dropped
-    before the text is looked at."""
+    """Leaves out bodies that the document cannot classify: it does not say that white space around a text is removed
+    first.
+    """
     return not any(isinstance(leaf, str) and leaf != leaf.strip() for leaf in leaves(body))
 
 
 class Broken(Failure):
-    """A check of ours that does not hold."""
+    """The error for one of this file's checks that failed."""
 
     __slots__ = ("operation", "title", "message", "case_id")
 
@@ -202,7 +204,7 @@ def demand(holds, case, title, message):
 
 @schemathesis.check
 def envelope(ctx, response, case):
-    """Every refusal has our envelope and the name of its request; no answer tells a secret."""
+    """Checks that every error has the error envelope with the request's id, and that no response contains a secret."""
     REACHED.setdefault(case.operation.definition.raw["operationId"], Counter())[response.status_code] += 1
     named = response.headers.get("x-request-id", [""])[0]
     demand(re.fullmatch(r"[0-9a-f-]{36}", named), case, "Request without a name", f"X-Request-Id is {named!r}")
@@ -217,7 +219,7 @@ def envelope(ctx, response, case):
 
 @schemathesis.check
 def undeclared_method(ctx, response, case):
-    """A method that a path does not have is an unknown route (docs/decisions.md §9)."""
+    """Checks that a method that a path does not have is an unknown route (docs/decisions.md §9)."""
     method = response.request.method
     declared = {name.upper() for name in case.operation.schema[case.operation.path]}
     if method not in declared:

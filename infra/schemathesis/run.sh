@@ -31,7 +31,7 @@ base=$(from_stack "$folder" base_url)
 AGENT_KEY=$(from_stack "$folder" agent key)
 SESSION=$(from_stack "$folder" user token)
 INTERNAL_TOKEN=$(from_stack "$folder" internal_token)
-# A payment that is made and proven; the rest of what the calls are about is made in infra/schemathesis/world.py.
+# The demo makes and completes a payment. infra/schemathesis/world.py creates the other objects of the calls.
 BASE_URL=$base STACK_FOLDER=$folder target/debug/demo > "$folder/demo.log" 2>&1 || { tail -n 5 "$folder/demo.log"; exit 1; }
 export AGENT_KEY SESSION INTERNAL_TOKEN STACK_FOLDER=$folder HYPOTHESIS_STORAGE_DIRECTORY=$folder/hypothesis
 export REACHED=$folder/reached.json
@@ -57,7 +57,7 @@ if never:
 sys.exit(bool(never))
 PYTHON
 
-# A line of level ERROR is a failure of ours, whatever was answered; secrets are in no line at all.
+# A line of level ERROR is an internal failure, whatever the response was. Secrets must be in no line.
 if grep -m 3 -E '"level":"ERROR"|panicked at' "$folder/stack.log"; then
   echo "schemathesis: the service logged the failures above"
   failed=1

@@ -1,5 +1,6 @@
-"""What the calls are about: an agent that has paid, was refused and waits for a person, and what may be broken in its
-stead. Made over HTTP in a running stack, whose files lie in $STACK_FOLDER."""
+"""Creates the objects of the calls: an agent that has paid, was denied a payment and waits for an approval, and objects
+that may be broken. All are created over HTTP in a running stack, whose files are in $STACK_FOLDER.
+"""
 
 import base64
 import json
@@ -10,7 +11,7 @@ import urllib.error
 import urllib.request
 import uuid
 
-# The same ids and the same choices in every run.
+# Every run has the same ids and the same choices.
 CHANCE = random.Random(5)
 
 
@@ -23,10 +24,10 @@ class World:
         self.base, self.provider = stack["base_url"], stack["provider_url"]
         self.agent, self.key = stack["agent"]["agent_id"], stack["agent"]["key"]
         self.session, self.internal_token = stack["user"]["token"], stack["internal_token"]
-        # Whatever is sent, none of these is ever answered.
+        # No response may ever contain one of these texts.
         self.secrets = [self.key.split(":")[1], self.session, self.internal_token]
 
-        # A second agent, and an entry of the catalog that nobody buys from: what ends keys, agents and services ends theirs.
+        # A second agent, and a catalog service that nobody pays. Calls that end keys, agents and services use these.
         self.spare_agent = self.own("POST", "/agents", {"name": "spare"})["agent_id"]
         at_spare = f"/agents/{self.spare_agent}"
         self.spare_keys = [self.own("POST", f"{at_spare}/keys", {})["key_id"] for _ in range(8)]
@@ -37,30 +38,31 @@ class World:
 
         # Every agent has the curated services.
         self.services = [service["slug"] for service in self.own("GET", f"{at_spare}/services")["services"]]
-        # Searches go to a person first.
+        # Searches require approval.
         self.own("PATCH", f"/agents/{self.agent}/services/lab-search", {"require_approval_above_units": 0})
-        # Good at once, on this stack.
+        # On this stack, the address is usable at once.
         self.own("PUT", f"/agents/{self.agent}/payout-address", {"address": "0x" + "90" * 20})
         self.webhooks = [self.own("POST", "/webhooks", {"url": "https://hooks.example.invalid/purser"})["webhook_id"] for _ in range(6)]
-        # A webhook at a name that nobody has, which was called with a test event: its delivery can be sent again.
+        # A webhook whose host name does not exist. A test event was sent to it, so it has a delivery that can be sent
+        # again.
         self.called_webhook = self.own("POST", "/webhooks", {"url": "https://called.example.invalid/purser"})["webhook_id"]
         self.own("POST", f"/webhooks/{self.called_webhook}/test", {})
         self.delivery = self.first(f"/webhooks/{self.called_webhook}/deliveries", "deliveries")["delivery_id"]
         self.backtests = [self.own("POST", "/backtests", {"agents": {"kind": "all"}})["backtest_id"]]
-        # Without limits, so that an agent that follows it pays on.
+        # The template sets no limits, so an agent that follows it can still pay.
         self.call("PUT", "/policy-templates/research", {"services": {}}, {"Authorization": f"Bearer {self.session}"})
         self.weather = self.offer("/weather")
         search = self.offer("/search")
-        # Fewer than may wait, so that a raise can be asked for.
+        # Fewer than the maximum, so that a limit increase can still be requested.
         self.approvals = [self.authorize("/search", search)["approval_id"] for _ in range(12)]
-        # Once the weather cost more than its cap, which a raise would lift.
+        # A weather call that exceeded its cap, for which a limit increase can be requested.
         at_weather = f"/agents/{self.agent}/services/lab-weather"
         self.own("PATCH", at_weather, {"max_per_call_units": 1})
         self.refused = [self.authorize("/weather", self.weather)["transaction_id"] for _ in range(2)]
         self.own("PATCH", at_weather, {"max_per_call_units": 1_000_000})
         self.settlements = [self.authorize("/weather", self.weather)["settlement_id"] for _ in range(4)]
         rows = self.own("GET", f"/settlements?agent_id={self.agent}&status=confirmed")["settlements"]
-        # `make demo` has left a payment that is proven.
+        # `make demo` has left a confirmed payment.
         self.confirmed, self.tx_hash = rows[0]["id"], rows[0]["tx_hash"]
         self.decisions = [row["transaction_id"] for row in self.own("GET", f"/decisions?agent_id={self.agent}&result=escalate")["decisions"]]
 
@@ -71,7 +73,7 @@ class World:
             with urllib.request.urlopen(request, timeout=30) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            # A payment that waits for a person is refused with 402, and says which approval it waits for.
+            # A payment that requires approval is rejected with 402, and the response contains the approval's id.
             answer = json.load(error)
             if error.code != 402:
                 raise RuntimeError(f"{method} {path}: {error.code} {answer}") from None
@@ -81,7 +83,7 @@ class World:
         return self.call(method, path, body, {"Authorization": f"Bearer {self.session}", "If-Match": "*"})
 
     def first(self, path, members):
-        """The first of a list that fills by itself."""
+        """Returns the first item of a list that is filled in the background."""
         for _ in range(120):
             found = self.own("GET", path)[members]
             if found:

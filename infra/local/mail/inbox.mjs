@@ -1,5 +1,5 @@
-// The mail service of the local stack: SES v2's wire protocol, and a page with the mail that was sent. It prints its
-// address as one line of JSON, and ends when its standard input does.
+// The mail service of the local stack. It implements SES v2's wire protocol, and has a page with the sent mail. The
+// program prints its address as a line of JSON, and ends when its standard input closes.
 
 import ses from "aws-ses-v2-local";
 

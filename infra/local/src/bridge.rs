@@ -12,7 +12,7 @@ use url::Url;
 pub(crate) fn across(bridge: IpAddr, loopback: &str) -> Result<String, StackError> {
     let moved = |mut url: Url| url.set_ip_host(bridge).is_ok().then_some(url);
     let url = Url::parse(loopback).ok().and_then(moved);
-    // The stack's addresses have no path, and a `Url` prints an empty path as a slash.
+    // The stack's URLs have no path, but a `Url` prints an empty path as a slash.
     url.map(|url| url.as_str().trim_end_matches('/').to_owned())
         .ok_or_else(|| StackError::Bridge {
             address: SocketAddr::from((bridge, 0)),
@@ -47,7 +47,8 @@ mod tests {
     /// A connection to the bridge's address is forwarded to loopback.
     #[tokio::test]
     async fn the_bridge_forwards_in_both_directions() {
-        // Any other address of this machine works. This address is also loopback, but not the address of the service.
+        // Any other address of this machine can be the bridge. This address is also a loopback address, but no service
+        // listens there.
         let bridge = IpAddr::from([127, 0, 0, 2]);
         let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = service.local_addr().unwrap().port();
@@ -66,7 +67,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_unavailable_bridge_address_is_reported() {
-        // RFC 5737 §3: a documentation address.
+        // A documentation address (RFC 5737 §3), which is no address of this machine.
         let error = open(IpAddr::from([192, 0, 2, 1]), "http://127.0.0.1:9")
             .await
             .unwrap_err();

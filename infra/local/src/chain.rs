@@ -143,7 +143,7 @@ impl DevChain {
             let _turn = self.sending.lock().await;
             self.call("eth_sendTransaction", json!([transaction])).await?
         };
-        // The node mines in the background. This takes milliseconds, or up to one second in a test that stopped mining.
+        // The node mines in the background. Mining takes milliseconds, or up to a second in a test that stopped mining.
         for _ in 0..200 {
             if !self.call("eth_getTransactionReceipt", json!([hash])).await?.is_null() {
                 break;

@@ -1,5 +1,5 @@
-//! Formats log lines for a terminal: a short line for each request, with the decision about a payment, and one for each
-//! warning.
+//! Formats log lines for a terminal: a short line for each request, with the decision about a payment, and a short line
+//! for each warning.
 //!
 //! ```text
 //! 12:03:04 POST /x402/authorize 200 31 ms allow $0.01
@@ -208,7 +208,6 @@ mod tests {
         check(false, log, &lines);
     }
 
-    /// Colours are written only if they are enabled.
     #[test]
     fn console_warnings_show_their_fields() {
         check(

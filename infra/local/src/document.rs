@@ -26,8 +26,8 @@ pub fn openapi() -> Result<String, serde_json::Error> {
     Ok(text)
 }
 
-/// Names the schemas that client generators would number or leave out (`tests/generators`): the variants of a `oneOf`,
-/// and objects within other schemas.
+/// Names the schemas that client generators would otherwise number or leave out (`tests/generators`): variants of a
+/// `oneOf`, and objects inside other schemas.
 fn name_schemas(document: &mut OpenApi) {
     if let Some(components) = &mut document.components {
         let mut schemas: Schemas = mem::take(&mut components.schemas).into_iter().collect();

@@ -90,7 +90,7 @@ pub(crate) fn router(
         .route("/_local/token", post(sign_in))
         .with_state(controls);
     let gateway = match fallback {
-        // A wrong method on a known path is an unknown route, as in API Gateway.
+        // As in API Gateway, a method that a path does not have is an unknown route.
         Some(handler) => gateway.fallback(handler.clone()).method_not_allowed_fallback(handler),
         None => gateway,
     };

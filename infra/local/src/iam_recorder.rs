@@ -180,7 +180,7 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
             };
             items.flatten().map(need).collect()
         }
-        // IAM evaluates all keys of a table in one call together.
+        // In one call, IAM evaluates all keys of a table together.
         "BatchGetItem" => {
             let tables = request.get("RequestItems").and_then(Value::as_object);
             let need = |(table, asked): (&String, &Value)| {
@@ -212,8 +212,7 @@ fn required_permissions(operation: &str, request: &Value) -> Vec<Need> {
         // The stack has only one bus.
         "PutEvents" => vec![Need::new(operation, "EventBus".to_owned(), [])],
         "GetSecretValue" => vec![Need::for_secret(&text(request, "SecretId"))],
-        // Reading several secrets in one call needs a separate permission in addition to the permission for each
-        // secret.
+        // Reading several secrets in one call needs a permission of its own, and the permission for each secret.
         "BatchGetSecretValue" => {
             let ids = list(request, "SecretIdList").iter().filter_map(Value::as_str);
             let all = Need::new(operation, "*".to_owned(), []);

@@ -67,7 +67,7 @@ struct Provider {
     /// Where a browser is redirected after signing out.
     signed_out_uri: String,
     clock: Clock,
-    /// The last key signs. Earlier keys stay published to verify earlier tokens.
+    /// The newest key signs. Earlier keys stay published, so that earlier tokens can be verified.
     keys: Mutex<Vec<Signer>>,
     codes: Mutex<HashMap<String, Grant>>,
 }
@@ -285,7 +285,7 @@ async fn end_session(State(issuer): State<Issuer>, Query(asked): Query<Parameter
     Redirect::to(address.as_str()).into_response()
 }
 
-/// A poisoned lock is safe to use, because no code panics while it holds a lock, and no map is ever half changed.
+/// A poisoned lock can be used, because no code panics while it holds the lock, and no map is left half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -299,7 +299,7 @@ fn secret() -> String {
     )
 }
 
-/// Responses with a secret are not cached.
+/// Responses that contain a secret must not be cached.
 const NO_STORE: (header::HeaderName, &str) = (header::CACHE_CONTROL, "no-store");
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    /// RFC 7636, appendix B.
+    /// The example in RFC 7636, appendix B.
     const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 

@@ -43,7 +43,7 @@ impl LogAudit {
             let folder = Env::from_process().get("PURSER_LOGS").map(str::to_owned)?;
             match Self::open(Path::new(&folder)) {
                 Ok(audit) => Some(audit),
-                // The check then fails, because too little was recorded.
+                // The error makes the later check fail, because too little was recorded.
                 Err(error) => {
                     tracing::error!(cause = %error, "audit.not_opened");
                     None
@@ -119,7 +119,7 @@ impl LogAudit {
     }
 
     fn record_text(&self, what: &str, text: &str) {
-        // A webhook names kinds of events, which are no secrets and which log lines contain too.
+        // Kinds of events in a webhook are not secret, and log lines contain them too.
         if !is_name(text) && EventKind::from_name(text).is_none() {
             self.must_not_log(what, text);
         }
@@ -149,8 +149,8 @@ impl LogAudit {
         for address in texts(headers, &header::LOCATION) {
             for pair in address.split(['?', '&']) {
                 let (name, value) = pair.split_once('=').unwrap_or_default();
-                // The notice after a form and the id of the shown object are no secrets. An audit log line may contain
-                // both.
+                // The notification after a form and the id of the shown object are not secret. An audit log line may
+                // contain both.
                 if name != "notice" && uuid::Uuid::try_parse(value).is_err() {
                     self.must_not_log("a sign-in", value);
                 }
@@ -186,7 +186,7 @@ const COOKIE: &str = "a cookie";
 
 /// Forwards a request and its response, and records the texts in them that must not be logged.
 pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, next: Next) -> Response {
-    // Texts are found only in responses that are not compressed.
+    // Secrets can only be found in responses that are not compressed.
     request.headers_mut().remove(header::ACCEPT_ENCODING);
     let headers = request.headers();
     for (what, name) in [
@@ -214,7 +214,7 @@ pub(crate) async fn audit(State(audit): State<LogAudit>, mut request: Request, n
     });
     let (parts, body) = next.run(request).await.into_parts();
     audit.record_body(&asked, &read.lock().unwrap_or_else(PoisonError::into_inner));
-    // The routers' responses are in memory, so this can't fail.
+    // The response's body is in memory, so reading it can't fail.
     let body = body.collect().await.map_or_else(|_| Bytes::new(), Collected::to_bytes);
     audit.record_response(&parts.headers, &body);
     Response::from_parts(parts, Body::from(body))
@@ -224,8 +224,8 @@ fn texts<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
 }
 
-/// Returns whether a field names a user: the user to whom an agent is offered, or the user whose agents an operator
-/// freezes. A user's id is no secret, and log lines contain it too.
+/// Whether a field names a user: the user to whom an agent is offered, or the user whose agents an operator freezes. A
+/// user's id is not secret, and log lines contain it too.
 fn is_user(name: &str, value: &str) -> bool {
     matches!(name, "id" | "to") && UserId::parse(value).is_some()
 }

@@ -43,8 +43,8 @@ pub(crate) fn anvil(chain_id: u64, port: u16) -> Result<Child, ChildError> {
     if !binary.exists() {
         return Err(ChildError::Missing("Anvil"));
     }
-    // Anvil does not watch its standard input, so a shell does: `cat` ends when the stack's end of the pipe closes. The
-    // descriptor is duplicated as number 3, because a shell's background jobs have no standard input.
+    // Anvil does not watch its standard input, so a shell watches it: `cat` ends when the stack closes the pipe. The
+    // descriptor is duplicated as number 3, because background jobs of a shell have no standard input.
     let script = r#"exec 3<&0; "$@" </dev/null & pid=$!; trap 'kill "$pid" 2>/dev/null' EXIT; cat <&3 >/dev/null"#;
     Command::new("sh")
         .args(["-c", script, "anvil"])

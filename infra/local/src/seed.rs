@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 /// The initial balance of the demo agent's wallet: 1,000 dollars.
 pub(crate) const DEMO_FUNDS: u64 = 1_000_000_000;
 
-// The names are the logical ids of `template.yaml`, as for the tables.
+// The names are the logical ids in `template.yaml`, like the names of the tables.
 pub(crate) const WALLET_SEED_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:WalletSeedSecret";
 pub(crate) const NONCE_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:NonceKeySecret";
 pub(crate) const STATEMENTS_KEY_ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:StatementsKeySecret";

@@ -213,7 +213,7 @@ impl LogFolder {
 
 impl Drop for LogFolder {
     fn drop(&mut self) {
-        // Without a statement, there is no folder.
+        // The folder does not exist if the stack made no statement.
         let _missing = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -270,7 +270,8 @@ impl Stack {
             Some(front) => front(rpc_url.clone()).await,
             None => rpc_url.clone(),
         };
-        // The node's URL is in a secret that containers read too, so with a bridge all functions use the bridge's URL.
+        // The node's URL is in a secret, which containers read too. So with a bridge, all functions use the bridge's
+        // URL.
         let functions_rpc = match options.bridge {
             Some(bridge) => bridge::open(bridge, &functions_rpc).await?,
             None => functions_rpc,
@@ -482,7 +483,7 @@ impl Stack {
     pub async fn aggregate_history(&self) -> usize {
         let Some(streams) = &self.streams else { return 0 };
         let call = async |event: Value| call_stream_functions((&self.events, &self.folding), &self.clock, event).await;
-        // The boxed type keeps this future's type out of the types of all requests in tests.
+        // The boxed type keeps the type of this future out of the types of requests in tests.
         let folding: Pin<Box<dyn Future<Output = usize> + Send + '_>> = Box::pin(streams.fold(TRIES, call));
         folding.await
     }
@@ -503,7 +504,7 @@ impl Stack {
     /// Creates a new wallet for an agent, as `people` and `payments` do together.
     pub async fn new_wallet(&self, agent: AgentId) -> Result<Wallet, CustodyError> {
         let key = match self.custody.kms_keys() {
-            // The stack's embedded database always responds.
+            // The stack's own database always responds.
             None => NewKey::Seed(self.ledger.assign_wallet_index().await.unwrap_or(u32::MAX)),
             Some(keys) => NewKey::Kms(keys.create_key(agent, KEYS_STACK, None).await?),
         };
@@ -622,7 +623,7 @@ fn follow_queues(bus: &EventBus, sqs: &Sqs, streams: Streaming, boot: impl Fn(&s
     let webhooks = Webhooks::boot(boot("WebhooksFunction")).map_err(start_error("WebhooksFunction"))?;
     let notices = Notifications::boot(boot("NoticesFunction")).map_err(start_error("NoticesFunction"))?;
     sqs_mapping::follow(bus, sqs, KEYS_STACK, &webhooks, &notices);
-    // Without published events there are no deliveries, so no delivery is paused.
+    // If no events are published, there are no deliveries to pause.
     if let Streaming::On = streams {
         sqs_mapping::sweep(webhooks);
     }
@@ -662,7 +663,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("WEBHOOKS_TABLE", "WebhooksTable"),
         ("STACK", KEYS_STACK),
         ("WEBHOOK_SECRETS_KEY_ARN", Kms::SECRETS_KEY),
-        // The address of `infra/local/webhooks`.
+        // The address on which `infra/local/webhooks` listens.
         ("WEBHOOK_ALLOWED_HOSTS", "127.0.0.1:4030"),
         // The demo owner can also use the operators' pages.
         ("OPERATOR_CLAIM", "email"),
@@ -685,7 +686,7 @@ fn environment(throttle_per_minute: u32) -> BTreeMap<String, String> {
         ("MAX_HOLDS_PER_AGENT", "1000000"),
         // An accepted payee can be paid immediately.
         ("ACCEPTED_PAYEE_DELAY_SECONDS", "0"),
-        // The local chain does not reorganize without a test's request, and mines only if there are transactions.
+        // The local chain does not reorganize unless a test asks for it, and mines only if there are transactions.
         ("FINALITY_CONFIRMATIONS", "1"),
         ("WATCH_CONFIRMATIONS", "1"),
         (RECENT_SIGN_IN, "600"),

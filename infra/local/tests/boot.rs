@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// No server listens at this URL.
 const NOWHERE: &str = "http://127.0.0.1:1";
-/// Derived from BIP-32's test vectors but different, so no wallet uses this seed.
+/// A seed that no wallet uses, because it differs from BIP-32's test vectors.
 const SEED: &str = "000102030405060708090a0b0c0d0e0f000102030405060708090a0b0c0d0e0f";
 
 type Texts = BTreeMap<String, String>;
@@ -291,7 +291,7 @@ async fn a_malformed_environment_variable_stops_the_function() {
         let said = said(function, variables, secrets()).await;
         assert_eq!(said, Some(format!("`{name}` {words}")), "{function}, {name}");
     }
-    // These values are valid only on a test network.
+    // These values are only valid on a test network.
     let mut variables = variables();
     let delay = [("NETWORK", "base"), ("PAYMENT_CHANGE_DELAY_SECONDS", "0")];
     variables.extend(delay.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -394,7 +394,6 @@ async fn node(version: &'static str) -> String {
     node.await.url
 }
 
-/// A node that does not respond is rejected, too.
 #[tokio::test]
 async fn accept_provider_ok_is_rejected_outside_local_chains() {
     let refused = Some("`ACCEPT_PROVIDER_OK` is for local chains alone");

@@ -37,7 +37,7 @@ impl Run {
             .spawn()
             .unwrap();
         let file = loop {
-            // Before the stack is ready, the file is missing or incomplete.
+            // The file is missing or incomplete until the stack is ready.
             if let Ok(file) = StackFile::read(&folder) {
                 break file;
             }
@@ -124,7 +124,8 @@ async fn local_controls_accept_any_content_type() {
     }
 }
 
-/// Fills a small demo fleet. Each call has the expected outcome, and the owner's lists and sums show the calls.
+/// The test fills a small demo fleet. Each call has the expected outcome, and the owner's lists and sums contain the
+/// calls.
 #[tokio::test]
 async fn the_demo_fleet_fills_a_running_stack_once() {
     let stack = Run::start("fleet", &[]).await;

@@ -1,9 +1,9 @@
-// A program that is called by a webhook: it verifies each call by the official library of Standard Webhooks, and prints
-// what happened, one line of JSON each; what it can't verify is refused with 401, and said too.
+// A webhook receiver. It verifies each call with the official Standard Webhooks library, and prints each event as a
+// line of JSON. A call that it can't verify is rejected with 401, which is printed too.
 //
 //     WEBHOOK_SECRET=whsec_… node receiver.mjs      on 127.0.0.1:4030, where the local stack may call it
 //
-// It keeps the ids that it has taken, since a call may come twice.
+// The receiver remembers the ids of received events, because a call may be repeated.
 
 import { createServer } from "node:http";
 import { Webhook } from "standardwebhooks";

@@ -1,8 +1,8 @@
-// The chains this stack can pose as, and what x402 knows about each.
+// The chains that the local chain can imitate, and what x402 defines for each.
 //
-// The USDC addresses and EIP-712 names are the real ones: an official client accepts them without being told anything, and a
-// signature made for the local chain has the same domain as one made for the real chain. Deliberately elsewhere: the token's
-// own idea of its name is in contracts/Usdc.sol, and test/smoke.mjs holds the two together.
+// The USDC addresses and EIP-712 names are the real ones, so an official client accepts them without configuration, and
+// a signature for the local chain has the same domain as a signature for the real chain. The token's own name is in
+// contracts/Usdc.sol, and test/smoke.mjs checks that both agree.
 
 const CHAINS = {
   8453: {

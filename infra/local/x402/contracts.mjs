@@ -1,8 +1,8 @@
-// Compiles contracts/*.sol and puts them on the chain at fixed addresses.
+// Compiles contracts/*.sol and puts the contracts on the chain at fixed addresses.
 //
-// The contracts have neither constructor nor immutables, so their runtime code is placed as it is, and placing it again
-// changes no balance. solc is slow to load and to run, so what it made is kept in node_modules/.cache under a hash of all
-// that went into it; `npm ci` clears that.
+// The contracts have neither a constructor nor immutable variables, so their runtime code can be placed on the chain
+// directly, and placing it again changes no balance. solc is slow to load and to run, so its output is cached in
+// node_modules/.cache, under a hash of the input. `npm ci` clears the cache.
 
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
@@ -12,10 +12,10 @@ const CACHE = new URL('./node_modules/.cache/purser-local-x402/', import.meta.ur
 
 export const BATCH = '0x000000000000000000000000000000000000ba7c';
 
-// When a payment would fail, the facilitator asks Multicall3, at its usual address, which of several reasons it is.
+// If a payment would fail, the facilitator calls Multicall3 at its usual address to find the reason.
 export const MULTICALL3 = '0xcA11bde05977b3631167028862bE2a173976CA11';
 
-/** `{ Usdc: { abi, code }, Batch: { abi, code } }`, where `code` is runtime code. */
+/** Returns `{ Usdc: { abi, code }, Batch: { abi, code } }`, where `code` is runtime code. */
 export async function compileContracts() {
   const sources = {};
   for (const name of SOURCES) {
@@ -25,7 +25,7 @@ export async function compileContracts() {
     language: 'Solidity',
     sources,
     settings: {
-      // Paris is the newest version without PUSH0, so the code runs under any hardfork that Anvil is started with.
+      // Paris is the newest EVM version without PUSH0, so the code runs under every hardfork that Anvil supports.
       evmVersion: 'paris',
       optimizer: { enabled: true, runs: 200 },
       outputSelection: { '*': { '*': ['abi', 'evm.deployedBytecode.object'] } },
@@ -43,7 +43,7 @@ export async function compileContracts() {
 
   const contracts = await compile(input);
   await mkdir(CACHE, { recursive: true });
-  // Written aside and renamed: another process may be reading, or doing the same.
+  // The file is written under another name and renamed, because another process may read or write it at the same time.
   const aside = new URL(`${key}.${process.pid}.tmp`, CACHE);
   await writeFile(aside, JSON.stringify(contracts));
   await rename(aside, cached);
@@ -63,7 +63,7 @@ async function compile(input) {
   return contracts;
 }
 
-/** Puts the token, the batch and Multicall3 on the chain behind `client`. */
+/** Puts the token, the batch contract and Multicall3 on the chain behind `client`. */
 export async function placeContracts(client, usdc) {
   const { Usdc, Batch } = await compileContracts();
   await setCode(client, usdc, Usdc.code);
@@ -76,7 +76,8 @@ function setCode(client, address, code) {
 }
 
 async function multicall3Code(client) {
-  // viem has the creation code but does not export it, hence the path; calling creation code returns the runtime code.
+  // viem contains the creation code but does not export it, so it is imported by its path. Calling creation code
+  // returns the runtime code.
   const constants = new URL('./constants/contracts.js', import.meta.resolve('viem'));
   const { multicall3Bytecode } = await import(constants);
   const { data } = await client.call({ data: multicall3Bytecode });

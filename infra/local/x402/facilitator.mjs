@@ -1,7 +1,7 @@
-// The official x402 facilitator behind its three HTTP calls: POST /verify, POST /settle, GET /supported.
+// The official x402 facilitator with its three HTTP calls: POST /verify, POST /settle, GET /supported.
 //
-// It takes v2 payments on the stack's chain and v1 payments on the networks the SDK knows by name. It looks at the chain's
-// clock before each verify and settle (chain-clock.mjs), and puts one transaction at a time on the wire.
+// The facilitator accepts v2 payments on the stack's chain, and v1 payments on the networks that the SDK knows by name.
+// It reads the chain's clock before each verify and settle (chain-clock.mjs), and sends one transaction at a time.
 
 import { x402Facilitator } from '@x402/core/facilitator';
 import { toFacilitatorEvmSigner } from '@x402/evm';
@@ -10,7 +10,7 @@ import express from 'express';
 
 import { listen } from './loopback.mjs';
 
-/** `client` is a viem wallet client with public actions; its account pays the gas. */
+/** Starts the facilitator. `client` is a viem wallet client with public actions, and its account pays the gas. */
 export async function startFacilitator({ chain, client, followChain, confirmationTimeoutMs, port }) {
   const oneAtATime = inTurn();
   const signer = toFacilitatorEvmSigner(
@@ -20,7 +20,8 @@ export async function startFacilitator({ chain, client, followChain, confirmatio
       readContract: (args) => client.readContract(args),
       verifyTypedData: (args) => client.verifyTypedData(args),
       waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
-      // The account's nonce is read from the node for each transaction: two at once would take the same one.
+      // The account's nonce is read from the node for each transaction, so two concurrent transactions would get the
+      // same nonce.
       sendTransaction: (args) => oneAtATime(() => client.sendTransaction(args)),
       writeContract: (args) => oneAtATime(() => client.writeContract(args)),
     },
@@ -43,7 +44,7 @@ export async function startFacilitator({ chain, client, followChain, confirmatio
     log('settle', body, result.success, result.errorReason, result.transaction);
     response.json(result);
   });
-  // An error of the SDK is about the payload; the caller is the provider, which tells its client.
+  // An error of the SDK concerns the payload. The caller is the provider, which passes the error to its client.
   app.use((error, _request, response, _next) => {
     console.error(`facilitator: ${error.message}`);
     response.status(500).json({ error: error.message });
@@ -51,7 +52,7 @@ export async function startFacilitator({ chain, client, followChain, confirmatio
   return listen(app, port);
 }
 
-/** Returns a function that runs what it is given only after all it was given before has ended, well or badly. */
+/** Returns a function that runs its argument after all earlier arguments have ended, with or without an error. */
 function inTurn() {
   let last = Promise.resolve();
   return (run) => {

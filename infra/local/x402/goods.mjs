@@ -1,12 +1,12 @@
-// The goods of the local merchant: one list from which both providers take their paths, prices and answers.
+// The goods of the local providers: one list from which both providers take their paths, prices and responses.
 //
-// Prices are whole micro-USDC in decimal text, and answers are the same on every run, so a test may compare them whole.
-// Deliberately elsewhere: how payment is asked for and taken (provider-v2.mjs, provider-v1.mjs).
+// Prices are whole micro-USDC as decimal text, and responses are always the same, so a test can compare them.
+// provider-v2.mjs and provider-v1.mjs require and accept the payments.
 
-/** How long a payment offered here may take, and so how long its authorization lives. */
+/** How long a payment may take, and so how long its authorization is valid. */
 export const MAX_TIMEOUT_SECONDS = 300;
 
-/** A price taken from the path. The largest uint256 has 78 digits; a little more than fits may be asked, and not be paid. */
+/** A price in the path. The largest uint256 has 78 digits; larger prices can be requested but not paid. */
 export const UNITS = /^[1-9][0-9]{0,77}$/;
 
 export const WEATHER = {
@@ -17,7 +17,10 @@ export const WEATHER = {
   answer: () => ({ city: 'Lisbon', temperature_c: 19.5, humidity_percent: 64, conditions: 'partly cloudy' }),
 };
 
-/** Costs what its path says; `units` is absent because each provider reads it from its own kind of request. */
+/**
+ * An operation whose price is in its path. `units` is absent because each provider reads the price from its own kind of
+ * request.
+ */
 export const PRICE = {
   method: 'GET',
   path: '/price/:units',

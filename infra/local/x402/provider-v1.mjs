@@ -1,9 +1,9 @@
-// A merchant that still speaks x402 v1: terms in the 402's JSON body, payment in X-PAYMENT, receipt in X-PAYMENT-RESPONSE
-// (docs/x402.md §1).
+// A provider that uses x402 v1: payment requirements in the JSON body of the 402, the payment in X-PAYMENT, the receipt
+// in X-PAYMENT-RESPONSE (docs/x402.md §1).
 //
-// The official v2 middleware does not take v1 payments and the v1 packages are frozen, so the protocol's few lines are
-// written here; verifying and settling are the same facilitator's. Nothing is handed out before the facilitator says it has
-// settled, and every failure is a 402 that repeats the terms, as the v1 server's were.
+// The official v2 middleware does not accept v1 payments, and the v1 packages are no longer developed, so this file
+// implements the protocol. The same facilitator verifies and settles. The provider sends nothing before the facilitator
+// has settled, and every failure is a 402 that repeats the payment requirements, as in the official v1 server.
 
 import { HTTPFacilitatorClient } from '@x402/core/server';
 import express from 'express';
@@ -49,7 +49,7 @@ export async function startProviderV1({ chain, followChain, facilitatorUrl, faci
   return listen(app, port);
 }
 
-/** Either `{ receipt }`, and the money has moved, or `{ error, payer? }`. */
+/** Returns `{ receipt }` if the money was transferred, otherwise `{ error, payer? }`. */
 async function takePayment(facilitator, header, terms) {
   if (header === undefined) return { error: 'X-PAYMENT header is required' };
 
@@ -63,7 +63,8 @@ async function takePayment(facilitator, header, terms) {
     const { success, transaction, network, payer, errorReason } = await facilitator.settle(payment, terms);
     return success ? { receipt: { success, transaction, network, payer } } : { error: errorReason, payer };
   } catch (error) {
-    // The facilitator refused the request itself or did not answer in time. The payment may yet settle; v1 cannot say so.
+    // The facilitator rejected the request itself, or did not respond in time. The payment may still settle, which v1
+    // cannot express.
     return { error: error.message };
   }
 }

@@ -1,7 +1,7 @@
-// A merchant that takes x402 v2 payments with the official Express middleware, as a real one would set it up.
+// A provider that accepts x402 v2 payments with the official Express middleware, set up as in production.
 //
-// Everything in goods.mjs is for sale; /free and /health cost nothing. The middleware verifies, lets the route answer, and
-// settles only when the answer is below 400; this file never touches a payment.
+// Everything in goods.mjs is for sale; /free and /health cost nothing. The middleware verifies the payment, lets the
+// route respond, and settles only if the response is below 400. This file never handles a payment.
 
 import { decodePaymentSignatureHeader } from '@x402/core/http';
 import { HTTPFacilitatorClient } from '@x402/core/server';
@@ -24,12 +24,13 @@ export async function startProviderV2({ chain, followChain, facilitatorUrl, faci
   const resources = new x402ResourceServer(facilitator).register(chain.network, new ExactEvmScheme());
   resources.registerExtension(paymentIdentifierResourceServerExtension);
   const paywall = new x402HTTPResourceServer(resources, paidRoutes(chain, payTo));
-  // Asked now rather than at the first request, so that a stack that says it is ready is.
+  // The middleware is initialized now instead of at the first request, so that a stack that reports to be ready is
+  // ready.
   await paywall.initialize();
 
   const app = express();
   app.use(unsteady(followChain));
-  // Both stand before the paywall: a request that could not be answered must not be paid for.
+  // Both come before the paywall, because a request without a valid response must not be paid for.
   app.use(express.json());
   app.use('/price/:units', (request, response, next) => {
     if (UNITS.test(request.params.units)) next();
@@ -41,7 +42,7 @@ export async function startProviderV2({ chain, followChain, facilitatorUrl, faci
   app.get('/free', (_request, response) => response.json({ message: 'this one is on the house' }));
   for (const { method, path, answer, takesIdentifier } of GOODS) {
     app[method.toLowerCase()](path, (request, response) => {
-      // The middleware leaves this to the application; what is answered with an error is not settled.
+      // The middleware leaves this check to the application. A response with an error is not settled.
       const { valid, errors } = takesIdentifier ? identified(request) : { valid: true };
       if (valid) response.json(answer(request));
       else response.status(400).json({ error: errors[0] });
@@ -54,7 +55,7 @@ function identified(request) {
   return validatePaymentIdentifierRequirement(decodePaymentSignatureHeader(request.get('payment-signature')), true);
 }
 
-/** The middleware's routes know `:name` segments, as Express does, and one price function per route. */
+/** Returns the middleware's routes, with `:name` segments as in Express and one price function per route. */
 function paidRoutes(chain, payTo) {
   const usdc = (amount) => ({
     amount,

@@ -1,9 +1,9 @@
-// The x402 side of the local stack in one process: the contracts on the chain, a facilitator, and two paid providers.
+// The x402 part of the local stack in one process: the contracts on the chain, a facilitator, and two paid providers.
 //
-// Always true: stdout carries exactly one line, the JSON below, written when everything answers; logs go to stderr; nothing
-// listens beyond 127.0.0.1; the process ends on SIGTERM, on SIGINT, and when the pipe it has for stdin closes, so that a
-// parent that was killed leaves nothing behind. The chain itself is started by that parent; environment variables are in
-// README.md.
+// Invariants: stdout has exactly one line, the JSON below, which is written when everything responds. Logs go to
+// stderr. Nothing listens beyond 127.0.0.1. The process ends on SIGTERM, on SIGINT, and when the pipe on stdin closes,
+// so that a killed parent leaves no process behind. The parent starts the chain. README.md lists the environment
+// variables.
 
 import { fstatSync } from 'node:fs';
 
@@ -17,13 +17,13 @@ import { startFacilitator } from './facilitator.mjs';
 import { startProviderV1 } from './provider-v1.mjs';
 import { startProviderV2 } from './provider-v2.mjs';
 
-// Anvil's dev accounts come from this public phrase. #2 is the merchant; the facilitator takes the last one, so that a test
-// that sends from the first few never competes with it for a nonce.
+// Anvil's accounts are derived from this public phrase. Account 2 is the merchant. The facilitator has the last
+// account, so that tests that send from the first accounts do not compete with it for nonces.
 const DEV_MNEMONIC = 'test test test test test test test test test test test junk';
 const MERCHANT = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 2 }).address;
 const FACILITATOR = mnemonicToAccount(DEV_MNEMONIC, { addressIndex: 9 });
 
-// The SDK reports some of what it does with console.log, and stdout belongs to the one line.
+// The SDK logs with console.log, but stdout is reserved for the one line.
 console.log = console.error;
 
 endWithParent();
@@ -47,7 +47,8 @@ async function start(env) {
     chain,
     followChain,
     facilitatorUrl,
-    // Longer than the facilitator waits for a receipt, so that its `settlement_pending` arrives instead of a timeout.
+    // This is longer than the facilitator waits for a receipt, so that its `settlement_pending` arrives instead of a
+    // timeout.
     facilitatorTimeoutMs: confirmationTimeoutMs + 10_000,
     payTo: MERCHANT,
   };
@@ -79,7 +80,7 @@ async function connect(rpcUrl, { id }) {
   return client;
 }
 
-// The chain may be starting beside this process. viem asks four times within a second, and that ten times.
+// The chain may still be starting. viem tries four times within a second, and this function tries ten times.
 async function chainId(client, attempts = 10) {
   try {
     return await client.getChainId();
@@ -105,7 +106,8 @@ function endWithParent() {
   process.on('SIGTERM', end);
   process.on('SIGINT', end);
 
-  // Only a pipe is held open by a parent; a terminal is not asked, and /dev/null or a file would end at once.
+  // Only a pipe is watched, because a parent holds it open. A terminal is not watched, and /dev/null or a file would
+  // end at once.
   const stdin = fstatSync(0);
   if (stdin.isFIFO() || stdin.isSocket()) process.stdin.on('close', end).resume();
 }

@@ -1,5 +1,5 @@
-// Two habits of real merchants that make a purchase harder, for both providers. A query turns them on; the operation of the
-// catalog is the same.
+// Two habits of real providers that make a purchase harder, for both local providers. Query parameters enable them, and
+// the catalog's operation stays the same.
 //
 //   ?offers=vary    Each 402 has a nonce, an id and a date of its own, as `sign-in-with-x` asks for. In v2, a payment has to
 //                   echo the nonce of an offer of the last five minutes.
@@ -7,11 +7,14 @@
 
 import { randomUUID } from 'node:crypto';
 
-/** How long a nonce is accepted, in milliseconds: shorter than a person may take to approve. */
+/** How long a nonce is accepted, in milliseconds. An approval can take longer. */
 const NONCE_MS = 5 * 60_000;
 const NONCE = 'sign-in-with-x';
 
-/** Returns the middleware; it stands before all that asks for payments. `followChain` is of chain-clock.mjs. */
+/**
+ * Returns the middleware, which must come before everything that requires payments. `followChain` is from
+ * chain-clock.mjs.
+ */
 export function unsteady(followChain) {
   const nonces = new Map();
   const answers = new Map();
@@ -36,7 +39,7 @@ export function unsteady(followChain) {
   };
 }
 
-/** Makes the offer of a 402 differ from every other one, in the members that no payment depends on. */
+/** Makes the payment requirements of each 402 differ in the fields that no payment depends on. */
 function varyOffers(response, nonces) {
   const varied = (offer) => {
     const [id, now] = [randomUUID(), Date.now()];
@@ -64,7 +67,7 @@ function varyOffers(response, nonces) {
   };
 }
 
-/** Ends the connection in place of an answer that was paid for. */
+/** Closes the connection instead of sending a response that was paid for. */
 function loseAnswer(response, keep) {
   const { end } = response;
   response.end = function (body, ...rest) {

@@ -1,3 +1,5 @@
+//! Tests the commands for agents.
+
 use crate::home::Home;
 use axum::body::Body;
 use axum::response::Response;

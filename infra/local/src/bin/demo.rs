@@ -27,7 +27,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), Failed> {
     let env = purser_api::Env::from_process();
     let stack = StackFile::read(&stack_folder(&env)).map_err(|error| format!("{error}; is `make run` running?"))?;
-    // A different gateway, such as `sam local`'s, may also serve the same tables and chain.
+    // Another gateway, such as `sam local`, may serve the same tables and chain.
     let base = env.get("BASE_URL").unwrap_or(&stack.base_url);
     let provider = &stack.provider_url;
     let http = Client::new();

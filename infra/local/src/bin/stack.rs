@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The port for agents. The other ports are the usual ports of their services.
+/// The port for agents. All other services use their usual ports.
 const GATEWAY: u16 = 3000;
 const PORTS: Ports = Ports {
     rpc: 8545,
@@ -28,7 +28,8 @@ const INBOX: u16 = 8005;
 #[tokio::main]
 async fn main() -> ExitCode {
     let mut env = purser_api::Env::from_process();
-    // Programs get JSON lines. A user at a terminal gets short lines, or JSON with `LOG_FORMAT=json` or `LOG_LEVEL`.
+    // A program gets JSON lines. A user at a terminal gets short lines, or JSON if `LOG_FORMAT=json` or `LOG_LEVEL` is
+    // set.
     let is_for_person = std::io::stdout().is_terminal() && env.get("LOG_LEVEL").is_none();
     if is_for_person && env.get("LOG_FORMAT") != Some("json") {
         let colours = env.get("NO_COLOR").is_none();
@@ -50,7 +51,7 @@ async fn main() -> ExitCode {
     .into_iter();
     let environment = passed_on.filter_map(|name| Some((name.to_owned(), env.get(name)?.to_owned())));
     let environment = environment.collect();
-    // Scripts that start a stack use any free ports, and read the ports from the stack's files.
+    // Scripts start a stack on any free ports, and read the ports from the stack's files.
     let (gateway_port, ports, inbox) = match env.get("PORTS") {
         Some("free") => (0, Ports::default(), 0),
         _ => (GATEWAY, PORTS, INBOX),
@@ -111,8 +112,9 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Reads `BIND`: an address of this machine at which containers reach the stack. Loopback is rejected because a
-/// container can't reach it, and the unspecified address because it would open the stack to the network.
+/// Reads `BIND`: an address of this machine at which containers reach the stack. Loopback addresses are rejected
+/// because a container can't reach them. The unspecified address is rejected because it would open the stack to the
+/// network.
 fn bridge(env: &mut purser_api::Env) -> Option<IpAddr> {
     let address = env.get("BIND")?.parse().ok();
     let address = address.filter(|address: &IpAddr| !address.is_loopback() && !address.is_unspecified());

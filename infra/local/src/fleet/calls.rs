@@ -28,7 +28,7 @@ sol! {
     function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, bytes signature);
 }
 
-/// An address that no service has: Anvil's fourth account. It also receives the owner's withdrawals.
+/// An address that belongs to no service: Anvil's fourth account. The owner's withdrawals go to the same address.
 pub(super) const STRANGER: &str = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 /// The maximum number of attempts for a call that is throttled or has a conflict.
 const ATTEMPTS: u32 = 4;

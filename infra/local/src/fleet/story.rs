@@ -86,7 +86,8 @@ pub(super) struct Purchase {
 /// An action of an agent or its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// A payment. The provider settles it and the agent reports it, unless the payment is abandoned or not reported.
+    /// A payment. The provider settles the payment and the agent completes it, unless the payment is abandoned or not
+    /// reported.
     Pay {
         purchase: Purchase,
         is_settled: bool,
@@ -152,7 +153,7 @@ pub(super) struct Planner {
     serial: u64,
     /// How often an agent of each role was chosen, because the agents of a role take turns.
     turns: BTreeMap<usize, usize>,
-    /// The index of the role for the next rejection, because the roles take turns too.
+    /// The index of the role for the next rejection, because roles take turns.
     next_refusal: usize,
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 pragma solidity ^0.8.20;
 
-/// Carries many calls to one contract in one transaction, all or none, so that a test can put several transfers next to each
-/// other in one receipt. The callee sees this contract as `msg.sender`.
+/// Makes many calls to one contract in a single transaction, all or none, so that a test can put several transfers into
+/// one receipt. The called contract sees this contract as `msg.sender`.
 contract Batch {
     function run(address target, bytes[] calldata calls) external {
         for (uint256 i = 0; i < calls.length; ++i) {

@@ -5,13 +5,13 @@ interface IERC1271 {
     function isValidSignature(bytes32 digest, bytes calldata signature) external view returns (bytes4);
 }
 
-/// The USDC of the local chain: an ERC-20 with EIP-3009 that looks, from outside, like Circle's FiatTokenV2_2 wherever x402
-/// looks: the EIP-712 domain, both `transferWithAuthorization` overloads, ERC-1271 payers, the revert texts, and a `Transfer`
-/// as the very next log after each `AuthorizationUsed`.
+/// The USDC of the local chain: an ERC-20 token with EIP-3009 that behaves like Circle's FiatTokenV2_2 in everything
+/// that x402 uses: the EIP-712 domain, both `transferWithAuthorization` overloads, ERC-1271 payers, the revert texts,
+/// and a `Transfer` log right after each `AuthorizationUsed` log.
 ///
-/// There is no constructor and no immutable, so its runtime code works wherever `anvil_setCode` puts it; everything that
-/// depends on the chain is read from the chain. Anybody may mint. Pausing, the blacklist, EIP-2612 and
-/// `receiveWithAuthorization` are left out: `exact` uses none of them.
+/// The contract has no constructor and no immutable variables, so its runtime code works at any address. Everything
+/// that depends on the chain is read from the chain. Anybody may mint. Pausing, the blacklist, EIP-2612 and
+/// `receiveWithAuthorization` are left out, because `exact` does not use them.
 contract Usdc {
     event Transfer(address indexed from, address indexed to, uint256 value);
     event Approval(address indexed owner, address indexed spender, uint256 value);
@@ -26,7 +26,8 @@ contract Usdc {
     bytes32 private constant DOMAIN_TYPEHASH =
         keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
 
-    /// Half of secp256k1's order; of the two signatures (s and n - s) only the lower one is taken, as in Circle's ECRecover.
+    /// Half of the order of secp256k1. Of the two valid signatures (s and n - s) only the lower is accepted, as in
+    /// Circle's ECRecover.
     uint256 private constant HALF_ORDER = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0;
 
     string public constant symbol = "USDC";
@@ -37,10 +38,11 @@ contract Usdc {
     mapping(address => uint256) public balanceOf;
     mapping(address => mapping(address => uint256)) public allowance;
 
-    /// True once the nonce is used or canceled; the two are told apart only by their events.
+    /// True once the nonce is used or canceled. Only the events distinguish the two.
     mapping(address => mapping(bytes32 => bool)) public authorizationState;
 
-    /// Base mainnet and Base Sepolia carry different names, hence different signing domains (EIP-712).
+    /// The token has different names on Base mainnet and Base Sepolia, and therefore different signing domains
+    /// (EIP-712).
     function name() public view returns (string memory) {
         return block.chainid == 8453 ? "USD Coin" : "USDC";
     }
@@ -118,7 +120,7 @@ contract Usdc {
         bytes32 nonce,
         bytes memory signature
     ) private {
-        // EIP-3009: the window is open at both ends.
+        // The authorization is valid strictly between the two times (EIP-3009).
         require(block.timestamp > validAfter, "FiatTokenV2: authorization is not yet valid");
         require(block.timestamp < validBefore, "FiatTokenV2: authorization is expired");
         requireUnused(from, nonce);
@@ -158,7 +160,7 @@ contract Usdc {
 
     function requireSigned(address signer, bytes32 structHash, bytes memory signature) private view {
         bytes32 digest = keccak256(abi.encodePacked("\x19\x01", DOMAIN_SEPARATOR(), structHash));
-        // An account with code answers for itself and only for itself; there is no fallback to ECDSA.
+        // An account with code verifies its own signatures. There is no fallback to ECDSA.
         bool valid = signer.code.length > 0 ? approves(signer, digest, signature) : recover(digest, signature) == signer;
         require(valid, "FiatTokenV2: invalid signature");
     }

@@ -1,8 +1,8 @@
-// Runs the stack as `make run` does, as a child beside an Anvil of its own, and pays it with the official client.
+// Runs the stack like `make run`, as a child process next to its own Anvil, and pays with the official client.
 //
-// Proves what the Rust tests lean on: exact amounts arrive, `AuthorizationUsed` is followed by its `Transfer`, payments
-// keep working after the chain's clock was moved, and the child never outlives its parent. Everything is on loopback, every
-// process is ended by the handle it was started with, and every suite has a time limit.
+// Tests what the Rust tests rely on: exact amounts arrive, `AuthorizationUsed` is followed by its `Transfer`, payments
+// still work after the chain's clock was advanced, and the child process ends with its parent. Everything listens on
+// loopback, every process is ended by the handle that started it, and every suite has a time limit.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -24,7 +24,7 @@ import { mnemonicToAccount } from 'viem/accounts';
 import { chainById } from '../chains.mjs';
 import { compileContracts } from '../contracts.mjs';
 
-// Each suite takes a few seconds; a busy machine and a first compilation may take many more.
+// Each suite takes a few seconds, but longer on a busy machine or with a first compilation.
 const TIMEOUT_MS = 90_000;
 
 const DEV_MNEMONIC = 'test test test test test test test test test test test junk';
@@ -38,7 +38,7 @@ for (const chainId of ['84532', '8453']) {
     let anvil, rpcUrl, stack, ready, reader, pay;
 
     before(async () => {
-      // A suite's limit does not reach its hooks: startAnvil and startStack bound themselves.
+      // A suite's time limit does not apply to its hooks, so startAnvil and startStack have their own limits.
       ({ anvil, rpcUrl } = await startAnvil(chainId));
       ({ stack, ready } = await startStack(rpcUrl, chainId));
       reader = createPublicClient({ transport: http(rpcUrl), pollingInterval: 100 });
@@ -53,7 +53,7 @@ for (const chainId of ['84532', '8453']) {
     const usdc = (functionName, args = []) =>
       reader.readContract({ address: ready.usdc_address, abi: Usdc.abi, functionName, args });
 
-    /** Runs `purchase` and returns its 200 answer, having checked what it moved and what it left in the log. */
+    /** Runs `purchase` and returns its response with status 200, after checking the transferred amount and the logs. */
     async function paid(units, receiptHeader, purchase) {
       const balance = await usdc('balanceOf', [ready.pay_to]);
       const response = await purchase();
@@ -72,7 +72,10 @@ for (const chainId of ['84532', '8453']) {
       return { body: await response.json(), receipt, nonce: used.args.nonce };
     }
 
-    /** A v2 payment signed by hand, which lets the test choose the window; the official client knows only the wall clock. */
+    /**
+     * Makes a v2 payment that is signed by hand, so that the test can choose the validity. The official client uses
+     * only the machine's clock.
+     */
     async function payV2ByHand(path, window) {
       const asked = await fetch(ready.provider_url + path);
       const { accepts: [accepted], resource } = fromBase64(asked.headers.get('payment-required'));
@@ -237,7 +240,7 @@ for (const chainId of ['84532', '8453']) {
       );
     });
 
-    // Last: it leaves the chain's clock ahead.
+    // This test comes last, because it leaves the chain's clock ahead.
     test('the providers live in the time of the chain', async () => {
       await reader.request({ method: 'evm_increaseTime', params: [30 * 3600] });
       await reader.request({ method: 'evm_mine', params: [] });
@@ -308,7 +311,7 @@ async function startAnvil(chainId) {
 async function startStack(rpcUrl, chainId) {
   const stack = spawn(process.execPath, [fileURLToPath(new URL('../stack.mjs', import.meta.url))], {
     env: { PATH: process.env.PATH, RPC_URL: rpcUrl, CHAIN_ID: chainId },
-    // stdin is the lifeline of a stack whose test was killed.
+    // The stack ends when stdin closes, so a stack whose test was killed ends too.
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const lines = [];
@@ -353,7 +356,7 @@ function usdcCall(functionName, args) {
   return encodeFunctionData({ abi: Usdc.abi, functionName, args });
 }
 
-/** The `exact` payload both versions share: an EIP-3009 authorization and its signature. */
+/** Returns the `exact` payload that both versions share: an EIP-3009 authorization and its signature. */
 async function authorize(chain, to, value, { validAfter, validBefore }) {
   const authorization = {
     from: agent.address, to, value, validAfter: `${validAfter}`, validBefore: `${validBefore}`,
