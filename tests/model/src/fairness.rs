@@ -1,8 +1,8 @@
-//! Runs of reconcile over the holds of two tenants, one of whom lands payments that the node refuses to show.
+//! Models runs of `reconcile` over the holds of two tenants. One tenant makes payments that the node doesn't show.
 //!
-//! A run takes the longest due holds, up to a limit, and has a number of calls for holds that the node refuses in one
-//! query; they are spent in turns of the payers. What it can't decide is put off. The bound is in runs: liveness is
-//! checked as a law on every state, so no cycle can hide a violation.
+//! A run takes the holds that have been due longest, up to a limit. It has a limited number of calls for holds that the
+//! node rejects in one query, and gives them to the payers in turn. Holds that a run can't decide are tried again
+//! later. The bound is a number of runs. Liveness is an invariant of every state, so a cycle can't hide a violation.
 
 use crate::{
     flaw::Flaw,
@@ -12,7 +12,7 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: its name here, its file, its name there.
+/// The functions that the model repeats: name in the model, file, name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     (
         "take the longest due",
@@ -27,32 +27,32 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// A model.
+/// A bounded model of fair runs.
 #[derive(Clone, Debug)]
 pub struct Fairness {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The most holds of the hostile tenant.
+    /// The maximum number of holds of the hostile tenant.
     pub hostile: u8,
-    /// The holds of the other tenant.
+    /// The number of holds of the honest tenant.
     pub honest: u8,
-    /// The holds that a run takes.
+    /// The number of holds that a run takes.
     pub most: usize,
-    /// The calls of a run for what the node refuses.
+    /// The number of calls of a run for holds that the node rejects.
     pub calls: usize,
     /// The number of runs.
     pub runs: u8,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
-/// A hold: the run from which it is due, whether it is the hostile tenant's, and its number.
+/// A hold: the run from which it is due, whether it belongs to the hostile tenant, and its number.
 type Hold = (u8, bool, u8);
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part, of which only the broken laws are used.
+    /// The state that all models have. This model uses only the violated invariants.
     pub world: World,
     holds: Vec<Hold>,
     added: u8,
@@ -62,9 +62,9 @@ pub struct State {
 /// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The hostile tenant has one more hold, due since this run.
+    /// Adds a hold of the hostile tenant that is due since this run.
     Add(u8),
-    /// A run.
+    /// Runs `reconcile`.
     Run,
 }
 
@@ -73,8 +73,8 @@ impl Fairness {
         self.flaw == Some(flaw)
     }
 
-    /// The runs within which the holds of the honest tenant end: the hostile ones that may be due before, at `most` a run,
-    /// and one run in which the honest tenant has its turn, as often as its holds need.
+    /// The number of runs within which all holds of the honest tenant end. They wait for the hostile holds that may be
+    /// due earlier, at `most` per run, and each group of honest holds needs one more run.
     fn bound(&self) -> u8 {
         let before = usize::from(self.hostile).div_ceil(self.most);
         let turns = usize::from(self.honest).div_ceil((self.calls / 2).max(1));
@@ -112,7 +112,7 @@ impl Model for Fairness {
                 state.added += 1;
             }
             Action::Run => {
-                // The hostile tenant's come first among those that are due since the same time.
+                // The hold of the hostile tenant comes first among holds that are due since the same run.
                 state
                     .holds
                     .sort_unstable_by_key(|(due, hostile, number)| (*due, !hostile, *number));
@@ -124,7 +124,7 @@ impl Model for Fairness {
                     .collect();
                 let mut taken = due.into_iter().take(self.most).collect::<Vec<_>>();
                 if !self.has(Flaw::NoTurns) {
-                    // The first of each tenant, then the second of each.
+                    // The first hold of each tenant, then the second of each.
                     let mut places = [0_usize; 2];
                     taken.sort_by_key(|(_, hostile, _)| {
                         let place = &mut places[usize::from(*hostile)];

@@ -1,119 +1,121 @@
-//! Planted errors. `every_planted_error_breaks_its_invariant` shows that a model finds each of them, by the law that names it.
+//! Planted bugs. `every_planted_error_breaks_its_invariant` checks that a model finds each bug through the invariant
+//! that the test names.
 
 macro_rules! flaws {
     ($($(#[$doc:meta])+ $name:ident,)+) => {
-        /// An error planted in one transition or one process.
+        /// A bug planted in one transition or one process.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Flaw { $($(#[$doc])+ $name,)+ }
 
         impl Flaw {
-            /// Every planted error.
+            /// Every planted bug.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
 }
 
 flaws! {
-    /// A reservation ignores the version of the policy on its window.
+    /// A reservation doesn't check the version of the policy on its window.
     ReserveIgnoresPolicyStamp,
-    /// A reservation ignores the fence of its window.
+    /// A reservation doesn't check the version of the agent on its window.
     ReserveIgnoresAgentStamp,
-    /// A reservation ignores that later entries were evicted.
+    /// A reservation doesn't check whether later entries were evicted.
     ReserveIgnoresHorizon,
-    /// A reservation relies on the total that it has read.
+    /// A reservation doesn't check whether the total still is as it was read.
     ReserveIgnoresRoom,
-    /// A reservation subtracts entries that another write has evicted.
+    /// A reservation subtracts entries that another write has already evicted.
     EvictsWhatIsGone,
-    /// A key that has paid is bound anew.
+    /// An idempotency key that has a payment gets another one.
     KeyIsOverwritten,
-    /// A used approval pays again.
+    /// An executed approval is executed again.
     ApprovalIsUsedTwice,
-    /// An approval pays after its end.
+    /// An approval is executed after it expired.
     ApprovalHasNoEnd,
-    /// A withdrawal changes an approval that was used.
+    /// An executed approval is withdrawn.
     RulingIgnoresState,
-    /// Anybody decides an approval.
+    /// A person who isn't the owner decides an approval.
     AnybodyRules,
-    /// The default policy is written for an agent that was edited since.
+    /// The default policy is written although the agent was edited since it was read.
     DefaultIgnoresAgent,
-    /// An eviction makes the time of its newest entry the horizon, even if the horizon is later.
+    /// An eviction lowers the horizon to the time of its newest entry.
     EvictionLowersHorizon,
-    /// An edit of a policy does not stamp its window.
+    /// An edit of a policy doesn't update the version on its window.
     EditStampsNothing,
-    /// An edit of an agent is answered without the fence.
+    /// An edit of an agent returns before it updates the version on the window.
     EditSkipsFence,
-    /// A repeated edit that finds itself stored is answered without the fence.
+    /// A repeated edit that was already stored returns before it updates the version on the window.
     RepeatedEditSkipsFence,
-    /// A payment is signed before its reservation is known.
+    /// A payment is signed before its reservation is stored.
     SignsBeforeReserve,
-    /// A repetition of a key is decided anew.
+    /// A repeated request is evaluated again, instead of returning the stored payment.
     RepetitionDecidesAnew,
-    /// The operators' freeze is not read.
+    /// A decision doesn't read the operators' freeze.
     FreezeIsNotRead,
-    /// A release ignores the state of its settlement.
+    /// A release doesn't check the state of its settlement.
     ReleaseIgnoresState,
-    /// A release ignores that the settlement counts from another time since it was read.
+    /// A release doesn't check whether the settlement still counts from the time that was read.
     ReleaseIgnoresCountedAt,
-    /// A release leaves the total.
+    /// A release doesn't subtract from the total.
     ReleaseKeepsTotal,
-    /// A release goes by a clock, and not by the time of a final block.
+    /// A release relies on the local clock instead of the time of a final block.
     ReleaseByClock,
-    /// A release asks one endpoint.
+    /// A release relies on a single RPC endpoint.
     ReleaseAsksOneEndpoint,
-    /// A confirmation of a held payment ignores that it was released.
+    /// A confirmation of a held payment doesn't check whether it was released.
     ConfirmIgnoresState,
     /// A payment is confirmed before its transaction is claimed.
     ConfirmsWithoutClaim,
-    /// A confirmation accepts a block that is not final.
+    /// A confirmation accepts a block that isn't final.
     ConfirmsAtTheHead,
-    /// A proof takes a block for final by its number, from an endpoint with another block of that number.
+    /// A proof compares only block numbers, and takes a block for final although the endpoint has another block with
+    /// this number.
     FinalByNumber,
     /// A payment is matched by payee and amount, without its nonce.
     MatchesWithoutNonce,
-    /// A claim replaces another settlement's.
+    /// A claim replaces the claim of another settlement.
     ClaimIsOverwritten,
-    /// A claim is removed while a confirmation rests on it.
+    /// A claim is removed while a confirmation depends on it.
     RemovalIgnoresConfirmation,
-    /// The removal of a claim leaves no mark on its settlement.
+    /// The removal of a claim isn't recorded on the settlement.
     RemovalLeavesNoMark,
     /// A payment that is confirmed late counts from a time whose entries were evicted.
     LateEntryIgnoresHorizon,
-    /// A revert deletes the window's entry.
+    /// A revert deletes the entry from the window.
     RevertReleases,
-    /// A reverted settlement is not in the index of holds.
+    /// A reverted settlement isn't added to the index of holds.
     RevertLeavesIndex,
-    /// A payout ignores that its record has changed.
+    /// A withdrawal doesn't check the version of the record.
     PayoutIgnoresVersion,
-    /// A payout does not wait for its address.
+    /// A withdrawal doesn't wait until its address can be used.
     PayoutIgnoresWait,
-    /// A payout ignores that the latest one is open.
+    /// A withdrawal doesn't check whether the latest one is still open.
     PayoutIgnoresLatest,
-    /// A payout goes to an address that another owner has named.
+    /// A withdrawal goes to an address that an earlier owner has set.
     PayoutIgnoresPerson,
-    /// A payout is reserved for the earlier owner after the handover that it did not see.
+    /// A withdrawal is reserved for the earlier owner after the agent got a new one.
     PayoutIgnoresHandover,
-    /// A handover ignores that the agent was edited.
+    /// A transfer of ownership doesn't check whether the agent was edited.
     HandoverIgnoresAgent,
-    /// A handover ignores that its offer was withdrawn or replaced.
+    /// A transfer of ownership doesn't check whether its offer was withdrawn or replaced.
     HandoverIgnoresOffer,
-    /// An offer is accepted after its end.
+    /// An offer is accepted after it expired.
     OfferHasNoEnd,
-    /// An approval moves to whom its mover has read as owner.
+    /// An approval is moved to the owner that was read, without a check of the agent.
     MoveIgnoresAgent,
-    /// The acceptance is answered before the approvals have moved.
+    /// An acceptance returns before the approvals are moved.
     AcceptSkipsApprovals,
-    /// A journal entry is replaced by an earlier record.
+    /// An entry of the decision history is replaced by an earlier record.
     EntryIgnoresSequence,
-    /// Sums are added without their sequence number.
+    /// Sums are updated without a check of the sequence number.
     SumsIgnoreSequence,
-    /// A run of reconcile begins with what it could not decide.
+    /// A run of `reconcile` begins with the holds that earlier runs could not decide.
     UndecidedStaysFirst,
-    /// A run of reconcile spends all its calls on one tenant.
+    /// A run of `reconcile` spends all its calls on one tenant.
     NoTurns,
-    /// A browser changes a freeze that was set with a token.
+    /// A browser session changes a freeze that was set with a token.
     FreezeIgnoresAuthority,
-    /// A freeze changes or ends although it is another than was read.
+    /// A freeze is changed or ended although it differs from the one that was read.
     FreezeIgnoresWhatWasRead,
-    /// A freeze that begins again keeps the request to end the earlier one.
+    /// A new freeze keeps the request to end the previous one.
     RequestOutlivesFreeze,
 }

@@ -1,8 +1,8 @@
-//! Operators' freezes of one target, by a token and from browsers, at once.
+//! Models concurrent freezes of one target by operators, by token and from browsers.
 //!
-//! Each request reads the stored freeze, judges its change by the authorities (`FreezeChange` in `shared/domain`), and
-//! writes only if the freeze is as it was read; otherwise it reads again. A write may be made at any later time or never,
-//! and so stands for a slow request, a lost answer and a crash alike.
+//! Each request reads the stored freeze, checks whether the operator may change it (`FreezeChange` in `shared/domain`),
+//! and writes only if the freeze is as it was read. Otherwise it reads again. A write may be applied at any later time
+//! or never. This covers slow requests, lost responses and crashes.
 
 use crate::{
     flaw::Flaw,
@@ -12,36 +12,36 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: its name here, its file, its name there.
+/// The functions that the model repeats: name in the model, file, name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ("judge a begin", "shared/domain/src/policy/freeze.rs", "begin_freeze"),
     ("judge an end", "shared/domain/src/policy/freeze.rs", "end_freeze"),
     ("write", "shared/store/src/people/freezes.rs", "change_freeze"),
 ];
 
-/// An operator: with a token, or in a browser.
+/// An operator, who uses a token or a browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
-    /// In a browser.
+    /// An operator in a browser.
     Browser(u8),
-    /// With a token.
+    /// An operator with a token.
     Token,
 }
 
-/// A model: the requests that begin (`true`) or end a freeze, and whether browsers need a second operator.
+/// A bounded model of operators' freezes.
 #[derive(Clone, Debug)]
 pub struct Freezes {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The requests.
+    /// Each request's operator, and whether it begins (`true`) or ends a freeze.
     pub requests: Vec<(Operator, bool)>,
-    /// Whether a second operator has to end a browser's freeze.
+    /// Whether a second operator must end a freeze that was set in a browser.
     pub needs_second: bool,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
-/// The stored freeze: who began it, the request that did, and who asked for its end.
+/// The stored freeze: the operator and the request that began it, and the operators who requested its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Row {
     by: Operator,
@@ -52,28 +52,28 @@ struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Idle,
-    /// Has read this, and writes.
+    /// The request has read this freeze and is about to write.
     Writes(Option<Row>),
     Done,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part, of which only the broken laws are used.
+    /// The state that all models have. This model uses only the violated invariants.
     pub world: World,
     stored: Option<Row>,
     requests: Vec<Request>,
-    /// Who asked for the end of the stored freeze while it was stored.
+    /// The operators who requested the end of the stored freeze since it began.
     asked: Vec<Operator>,
 }
 
 /// A step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// A request reads.
+    /// The request reads the freeze.
     Read(u8),
-    /// A request's write is made, if its condition holds.
+    /// The request's write is applied if its condition holds.
     Write(u8),
 }
 
@@ -82,7 +82,8 @@ impl Freezes {
         self.flaw == Some(flaw)
     }
 
-    /// The row that a request writes on what it has read; an error if the authorities reject it, or nothing is to end.
+    /// Returns the row that a request writes after it has read `read`. Returns an error if the operator may not make
+    /// the change, or if there is no freeze to end.
     fn judged(&self, request: u8, read: Option<Row>) -> Result<Option<Row>, ()> {
         let (by, begins) = self.requests[usize::from(request)];
         let is_weaker = read.is_some_and(|row| row.by == Operator::Token) && by != Operator::Token;
@@ -101,7 +102,7 @@ impl Freezes {
         Ok(asks.then_some(Row { end: Some(by), ..row }))
     }
 
-    /// The laws that a write breaks.
+    /// The invariants that a write violates.
     fn broken(&self, request: u8, last: &State, state: &State) -> Broken {
         let mut broken = Broken::default();
         let (by, begins) = self.requests[usize::from(request)];
@@ -115,7 +116,7 @@ impl Freezes {
                 let is_second = last.asked.iter().any(|first| *first != by);
                 let may_end = by == Operator::Token || !self.needs_second || is_second;
                 broken.unless(may_end, Law::Freezes);
-                // Nobody ends a freeze that they have not seen.
+                // A freeze that an operator hasn't seen isn't ended by that operator.
                 broken.unless(
                     last.requests[usize::from(request)] == Request::Writes(Some(row)),
                     Law::Freezes,

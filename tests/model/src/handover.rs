@@ -1,7 +1,8 @@
-//! A handover beside withdrawn and repeated offers, edits, questions and rulings.
+//! Models a transfer of ownership that runs concurrently with withdrawn and repeated offers, edits, approval requests
+//! and approval decisions.
 //!
-//! Acceptance is `accept_handover` of `functions/people/src/handovers/operations.rs`; a ruling reads the agent, then the
-//! approval, and moves it to the owner that it has read, as `read_own_approval` of
+//! An acceptance is `accept_handover` of `functions/people/src/handovers/operations.rs`. A decision reads the agent and
+//! then the approval, and moves the approval to the owner that it has read, as `read_own_approval` of
 //! `functions/people/src/approvals/operations.rs` does.
 
 use crate::{
@@ -13,37 +14,37 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// An act.
+/// An operation of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Act {
-    /// Operators offer the agent to a person, until this time.
+    /// Operators offer the agent to a person until this time.
     Offer(Person, Tick),
-    /// Operators take the offer back.
+    /// Operators withdraw the offer.
     TakeBack,
-    /// A person accepts.
+    /// A person accepts the offer.
     Accept(Person),
     /// A person freezes the agent.
     Freeze(Person),
-    /// A person approves the first question of a request.
+    /// A person approves the first approval of a request.
     Approve(Person, Request),
-    /// The agent asks.
+    /// The agent requests an approval.
     Ask(Request),
 }
 
-/// A model.
+/// A bounded model of a transfer of ownership.
 #[derive(Clone, Debug)]
 pub struct Handover {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The acts.
+    /// The operations.
     pub acts: Vec<Act>,
-    /// Whether one question waits from the beginning.
+    /// Whether an approval is pending from the beginning.
     pub asked: bool,
-    /// The last time.
+    /// The last point in time.
     pub ticks: Tick,
-    /// How many processes are killed.
+    /// The number of processes that crash.
     pub faults: u8,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
@@ -52,24 +53,24 @@ enum Step {
     Idle,
     /// An acceptance has read the offer.
     Offered(Option<Offer>),
-    /// A ruling or a question has read the agent.
+    /// A decision or an approval request has read the agent.
     Agent(Agent),
-    /// An acceptance moves the questions that it has found: those that are left, and all.
+    /// An acceptance moves the approvals that it has found: the remaining ones, and all of them.
     Moving(Vec<(Request, u8)>, Vec<(Request, u8)>),
     Writing,
     Done,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part.
+    /// The state that all models have.
     pub world: World,
     acts: Vec<(Step, u8)>,
-    /// The owner at the beginning of each act.
+    /// The owner at the beginning of each operation.
     began: Vec<Person>,
     faults: u8,
-    /// The questions that an answered acceptance has found, and its person.
+    /// The person of a completed acceptance, and the approvals that it has found.
     moved: Option<(Person, BTreeSet<(Request, u8)>)>,
 }
 
@@ -78,11 +79,11 @@ pub struct State {
 pub enum Action {
     /// Time passes.
     Tick,
-    /// An act goes on.
+    /// An operation continues.
     Go(u8),
-    /// A write is made.
+    /// A write is applied.
     Land(usize),
-    /// A process is killed.
+    /// A process crashes.
     Kill(u8),
 }
 
@@ -104,7 +105,7 @@ impl Handover {
             (Step::Idle, Act::TakeBack) => (Step::Writing, Some(Write::TakeBack)),
             (Step::Idle, Act::Accept(_)) => (Step::Offered(ledger.offer), None),
             (Step::Offered(_), Act::Accept(person)) if agent.owner == person => {
-                // Their own questions: what is in the set.
+                // The person's own approvals are those in the set.
                 let found: Vec<(Request, u8)> = ledger.approvals.keys().copied().collect();
                 (Step::Moving(found.clone(), found), None)
             }
@@ -138,7 +139,7 @@ impl Handover {
                             old,
                             new: person,
                         });
-                        // The answer to a move changes nothing.
+                        // The response to a move changes nothing.
                         (Step::Moving(left, found), write)
                     }
                     None => {
@@ -216,7 +217,7 @@ impl Handover {
                     let stood = before.offer.is_some_and(|offer| offer.to == *to && offer.at == *at);
                     stood && state.world.ledger.offer.is_none()
                 }
-                // An edit by the owner of the time, and a ruling by the owner since it began.
+                // An edit is by the current owner, and a decision by the owner since it began.
                 (Write::EditAgent { .. }, Act::Freeze(person)) => person == before.agent.owner,
                 (Write::Rule { by, .. }, Act::Approve(..)) => {
                     state.began[process] == *by
@@ -238,7 +239,7 @@ impl Handover {
         state.acts[process] = match (flight.write, step) {
             (Write::HandOver { .. }, _) if attempt < 2 => (Step::Idle, attempt + 1),
             (Write::MoveApproval { .. }, step) => {
-                // A ruling whose move was refused goes on and is refused itself.
+                // A decision continues after its move was rejected, and is then rejected as well.
                 (step, attempt)
             }
             _ => (Step::Done, attempt),
@@ -328,7 +329,7 @@ impl Model for Handover {
 
 crate::laws!(Handover, Approval);
 
-/// The questions that an answered acceptance has found are the new owner's.
+/// Checks that the new owner has the approvals that a completed acceptance has found.
 fn broken(state: &State) -> Broken {
     let mut broken = Broken::default();
     let ledger = &state.world.ledger;

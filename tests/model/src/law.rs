@@ -1,4 +1,4 @@
-//! The laws by name, and the checks of those that speak about the ledger alone.
+//! The invariants, and the checks of those that concern only the ledger.
 
 use crate::{
     ledger::{Entry, Ledger, Record, Reservation, Ruling, Scope, State, Tick, Write},
@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 macro_rules! laws {
     ($($name:ident = $words:literal,)+) => {
-        /// An invariant. The first fourteen have the numbers of the review that asked for this model.
+        /// An invariant. The first fourteen have the numbers of the review that requested this model.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Law { $(#[doc = $words] $name,)+ }
 
         impl Law {
-            /// Every law.
+            /// Every invariant.
             pub const ALL: &[Self] = &[$(Self::$name),+];
 
-            /// Its words, which are the name of its property.
+            /// The text of the invariant, which is also the name of its property.
             pub const fn words(self) -> &'static str {
                 match self { $(Self::$name => $words,)+ }
             }
@@ -47,31 +47,31 @@ laws! {
     Claims = "18: a confirmed settlement has the claim of its block",
 }
 
-/// A set of broken laws.
+/// A set of violated invariants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Broken(u32);
 
 impl Broken {
-    /// Adds a law unless its condition holds.
+    /// Adds an invariant to the set unless its condition holds.
     pub fn unless(&mut self, holds: bool, law: Law) {
         if !holds {
             self.0 |= 1 << law as u32;
         }
     }
 
-    /// Whether the law is in the set.
+    /// Whether the set contains the invariant.
     pub const fn has(self, law: Law) -> bool {
         self.0 & (1 << law as u32) != 0
     }
 
-    /// Both sets.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// The laws that a ledger breaks.
+/// The invariants that a ledger violates.
 pub fn of_ledger(ledger: &Ledger) -> Broken {
     let mut broken = Broken::default();
     for (scope, window) in &ledger.windows {
@@ -102,7 +102,7 @@ pub fn of_ledger(ledger: &Ledger) -> Broken {
     broken
 }
 
-/// Keys and settlements name each other.
+/// Checks that keys and settlements refer to each other.
 fn keys(ledger: &Ledger, broken: &mut Broken) {
     let allows = ledger.keys.iter().filter_map(|(key, record)| match record {
         Record::Allow { request, settlement } => Some((*key, *settlement, *request)),
@@ -121,7 +121,7 @@ fn keys(ledger: &Ledger, broken: &mut Broken) {
     broken.unless(by_key == by_settlement, Law::OneSettlement);
 }
 
-/// Executed approvals and the settlements that carry one name each other.
+/// Checks that executed approvals and their settlements refer to each other.
 fn approvals(ledger: &Ledger, broken: &mut Broken) {
     let mut executed: Vec<_> = ledger
         .approvals
@@ -141,7 +141,7 @@ fn approvals(ledger: &Ledger, broken: &mut Broken) {
     broken.unless(executed == carrying, Law::Approval);
 }
 
-/// The laws that a write breaks. `floor` has the versions of the answered edits.
+/// The invariants that a write violates. `floor` has the versions of the completed edits.
 pub fn of_change(before: &Ledger, after: &Ledger, write: &Write, floor: Floor) -> Broken {
     let mut broken = Broken::default();
     for (scope, is) in &after.windows {
@@ -222,8 +222,9 @@ fn reserved(before: &Ledger, after: &Ledger, of: &Reservation, floor: Floor, bro
     }
 }
 
-/// The largest sum within the length of a window that includes a payment at `at`: of everything that was reserved and
-/// not released, evicted entries included. A payment that was confirmed after its release is left out.
+/// The largest sum within the length of a window that includes a payment at `at`. It counts everything that was
+/// reserved and not released, including evicted entries. It doesn't count a payment that was confirmed after its
+/// release.
 fn most_within(ledger: &Ledger, scope: Scope, at: Tick) -> i8 {
     let counted: Vec<Entry> = ledger
         .settlements

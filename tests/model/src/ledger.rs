@@ -1,4 +1,4 @@
-//! The rows of the ledger, and one transition for each transaction that changes them.
+//! The rows of the ledger, and one transition for each kind of transaction that changes them.
 //!
 //! A [`Write`] is one transaction or one conditional write of `shared/store`: its conditions and its effect, on small
 //! numbers instead of ids and amounts. [`Ledger::apply`] is the only way in which any model changes a ledger, so all
@@ -9,25 +9,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A point in time. The unit is half a day where windows matter, and one block where the chain matters.
 pub type Tick = i8;
-/// A person.
+/// A person, by number.
 pub type Person = u8;
 /// An idempotency key.
 pub type KeyId = u8;
-/// The fingerprint of a request. It stands for the amount and the payee too.
+/// The fingerprint of a request. It also stands for the amount and the payee.
 pub type Request = u8;
-/// A settlement: the process that made it, and its attempt.
+/// The id of a settlement: it is made of the process that created the settlement, and the attempt.
 pub type SettlementId = u8;
-/// A transaction of the chain.
+/// A transaction on the chain.
 pub type Tx = u8;
-/// A block, by its place in the tree of a model: its hash.
+/// A block, by its position in the tree of a model. It stands for the block's hash.
 pub type Block = u8;
 /// The number of a block.
 pub type Height = u8;
 
-/// A window of the one agent of a ledger.
+/// A window of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// The day window of the one service.
+    /// The daily window of the service.
     Day,
     /// The window of the agent's budget.
     Budget,
@@ -46,22 +46,22 @@ impl Scope {
 /// The agent's record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Agent {
-    /// Its version.
+    /// The version of the record.
     pub version: u8,
-    /// Whether its owner has frozen it.
+    /// Whether the owner has frozen the agent.
     pub frozen: bool,
-    /// Its owner.
+    /// The agent's owner.
     pub owner: Person,
-    /// Its budget rule.
+    /// The agent's budget rule.
     pub budget: Option<Limit>,
 }
 
-/// A policy or a budget rule: a cap in a version.
+/// A policy or a budget rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Limit {
-    /// Its version.
+    /// The version of the policy or rule.
     pub version: u8,
-    /// The largest sum within the length of its window.
+    /// The maximum sum within the length of the window.
     pub cap: i8,
     /// Whether each payment needs an approval.
     pub asks: bool,
@@ -72,9 +72,9 @@ pub struct Limit {
 pub struct Entry {
     /// The time from which it counts.
     pub at: Tick,
-    /// Its settlement.
+    /// The settlement of the payment.
     pub settlement: SettlementId,
-    /// Its amount.
+    /// The amount of the payment.
     pub amount: i8,
 }
 
@@ -83,29 +83,29 @@ pub struct Entry {
 pub struct Window {
     /// The sum of the entries.
     pub total: i8,
-    /// The stamp of the policy or rule, `pver`.
+    /// The version of the policy or rule, stored as `pver`.
     pub stamp: u8,
-    /// The stamp of the agent's record, `aver`.
+    /// The version of the agent's record, stored as `aver`.
     pub agent: u8,
     /// The time of the newest evicted entry.
     pub horizon: Option<Tick>,
-    /// The entries.
+    /// The entries that count.
     pub entries: Vec<Entry>,
 }
 
-/// What an idempotency key was used for.
+/// The use of an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Record {
     /// A payment.
     Allow {
-        /// The request.
+        /// The fingerprint of the request.
         request: Request,
-        /// The payment.
+        /// The settlement of the payment.
         settlement: SettlementId,
     },
-    /// A question to a person.
+    /// A request for an approval.
     Escalated {
-        /// The request.
+        /// The fingerprint of the request.
         request: Request,
         /// The number of the approval among those of the request.
         approval: u8,
@@ -115,31 +115,31 @@ pub enum Record {
 /// The stored state of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ruling {
-    /// Nobody has decided.
+    /// No decision was made yet.
     Pending,
-    /// The owner has approved.
+    /// The owner has approved the request.
     Approved,
-    /// The owner has rejected, or withdrawn an approval.
+    /// The owner has rejected the request, or has withdrawn the approval.
     Rejected,
-    /// This settlement has used it.
+    /// This settlement has used the approval.
     Executed(SettlementId),
 }
 
 /// An approval.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Approval {
-    /// The request.
+    /// The fingerprint of the request.
     pub request: Request,
     /// The person who decides.
     pub owner: Person,
-    /// The time from which it can't be decided or used.
+    /// The time at which the approval expires.
     pub ends: Tick,
-    /// Its state.
+    /// The state of the approval.
     pub ruling: Ruling,
 }
 
 impl Approval {
-    /// Whether it can still lead to a payment.
+    /// Whether the approval can still lead to a payment.
     pub const fn is_open(&self, at: Tick) -> bool {
         at < self.ends && matches!(self.ruling, Ruling::Pending | Ruling::Approved)
     }
@@ -148,353 +148,356 @@ impl Approval {
 /// The state of a settlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Its spend is held.
+    /// The amount is reserved, and the payment is not confirmed yet.
     Authorized,
-    /// A transfer has paid it.
+    /// A transfer on the chain has made the payment.
     Confirmed {
-        /// The transaction.
+        /// The transaction of the transfer.
         tx: Tx,
-        /// The number of its block. The hash is in the claim.
+        /// The number of the transaction's block. The claim has the block's hash.
         block: Height,
     },
-    /// It can never be paid, and its spend is released.
+    /// The payment can't be made any more, and the amount is released.
     Expired,
 }
 
 /// A settlement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
-    /// The key that it is bound to.
+    /// The idempotency key of the settlement.
     pub key: KeyId,
-    /// The request that it was made for.
+    /// The request for which the settlement was created.
     pub request: Request,
-    /// The number of the approval that it has used.
+    /// The number of the approval that the settlement has used.
     pub approval: Option<u8>,
-    /// Its amount.
+    /// The amount of the payment.
     pub amount: i8,
-    /// The time of its authorization.
+    /// The time of the authorization.
     pub at: Tick,
-    /// The time from which it counts.
+    /// The time from which the payment counts.
     pub counted_at: Tick,
-    /// The windows that it counts in.
+    /// The windows in which the payment counts.
     pub scopes: Vec<Scope>,
-    /// The address of a payout; `None` for a purchase.
+    /// The address of a withdrawal; `None` for a purchase.
     pub payout_to: Option<u8>,
-    /// Its state.
+    /// The state of the settlement.
     pub state: State,
-    /// Whether it is in the index of holds.
+    /// Whether the settlement is in the index of holds.
     pub held: bool,
-    /// Whether a claim of it was removed.
+    /// Whether a claim of the settlement was removed.
     pub unclaimed: bool,
 }
 
-/// The record of an agent's payouts.
+/// The record of an agent's withdrawals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Payouts {
-    /// The address, the person who named it, and the time from which it can be used.
+    /// The address, the person who set it, and the time from which it can be used.
     pub address: Option<(u8, Person, Tick)>,
-    /// The latest payout.
+    /// The latest withdrawal.
     pub latest: Option<SettlementId>,
-    /// The number of writes.
+    /// The number of writes of the record.
     pub version: u8,
 }
 
-/// An offer of the agent.
+/// An offer to transfer the agent to another owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
-    /// The person who may accept.
+    /// The person who may accept the offer.
     pub to: Person,
-    /// Its time, which distinguishes it from others.
+    /// The time of the offer, which distinguishes it from other offers.
     pub at: Tick,
-    /// The time from which it can't be accepted.
+    /// The time at which the offer expires.
     pub ends: Tick,
 }
 
-/// The key of a claim: a block's number, a transaction, and the transfer within it unless it is the whole one.
+/// The key of a claim: the number of a block, a transaction, and the index of a transfer in it. Without an index, the
+/// claim is for the whole transaction.
 pub type Place = (Height, Tx, Option<u8>);
 
-/// All rows of one agent that money depends on, the operators' freeze, and the claims of all agents.
+/// The rows of one agent that affect payments, the operators' freeze, and the claims of all agents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
-    /// The agent.
+    /// The agent's record.
     pub agent: Agent,
-    /// Its policy; `None` while the default of its starting set has no row.
+    /// The policy of the agent for the service; `None` while the default of the agent's starting set is not stored.
     pub policy: Option<Limit>,
-    /// Its windows.
+    /// The windows of the agent.
     pub windows: BTreeMap<Scope, Window>,
-    /// Its keys.
+    /// The idempotency keys of payments.
     pub keys: BTreeMap<KeyId, Record>,
-    /// Its payouts' keys.
+    /// The idempotency keys of withdrawals.
     pub payout_keys: BTreeMap<KeyId, SettlementId>,
-    /// Its settlements.
+    /// The settlements by id.
     pub settlements: BTreeMap<SettlementId, Settlement>,
     /// The approvals, by request and number.
     pub approvals: BTreeMap<(Request, u8), Approval>,
     /// Whether operators have frozen the agent.
     pub frozen: bool,
-    /// The claims on transactions: each with its settlement and the hash of the block.
+    /// The claims of transactions, each with the settlement and the hash of the block.
     pub claims: BTreeMap<Place, (SettlementId, Block)>,
-    /// The payout record.
+    /// The record of the agent's withdrawals.
     pub payouts: Payouts,
-    /// The offer of the agent.
+    /// The offer to transfer the agent.
     pub offer: Option<Offer>,
     /// The decisions that record a revert.
     pub reverts: BTreeSet<u8>,
 }
 
-/// The policy that applies without a row.
+/// The policy that applies while none is stored.
 pub const DEFAULT: Limit = Limit {
     version: 1,
     cap: 100,
     asks: false,
 };
 
-/// The window that a decision charges, with the conditions of the write.
+/// The change of a window by a decision, with the conditions of the write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Charge {
-    /// The window.
+    /// The window to change.
     pub scope: Scope,
     /// The version of the policy or rule.
     pub stamp: u8,
-    /// Its cap.
+    /// The maximum sum of the window.
     pub cap: i8,
-    /// The recorded time less the length of the window.
+    /// The recorded time minus the length of the window.
     pub horizon: Tick,
     /// The expired entries that the write evicts.
     pub evict: Vec<Entry>,
-    /// The horizon of the window, as it was read: an eviction never lowers it.
+    /// The horizon of the window as it was read. An eviction never lowers it.
     pub cleared: Option<Tick>,
 }
 
 /// A payment to reserve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reservation {
-    /// The settlement to make.
+    /// The settlement to create.
     pub id: SettlementId,
-    /// Its key.
+    /// The idempotency key of the payment.
     pub key: KeyId,
-    /// Its request.
+    /// The fingerprint of the request.
     pub request: Request,
     /// The number of the approval to use.
     pub approval: Option<u8>,
-    /// Its amount.
+    /// The amount of the payment.
     pub amount: i8,
     /// The recorded time.
     pub at: Tick,
-    /// The version of the agent's record that was judged.
+    /// The version of the agent's record that the decision has read.
     pub agent: u8,
-    /// The windows.
+    /// The changes of the windows.
     pub charges: Vec<Charge>,
 }
 
 /// One transaction, or one conditional write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Write {
-    /// The default policy and its window, on this version of the agent.
+    /// Stores the default policy and its window, if the agent has this version.
     Default {
-        /// The version.
+        /// The version of the agent's record.
         agent: u8,
     },
-    /// A reservation.
+    /// Reserves a payment.
     Reserve(Reservation),
-    /// The eviction of expired entries without a payment.
+    /// Evicts expired entries without a payment.
     Evict {
-        /// The window.
+        /// The window to change.
         scope: Scope,
-        /// The version under which they have expired.
+        /// The version of the policy or rule under which the entries have expired.
         stamp: u8,
-        /// The entries.
+        /// The entries to evict.
         evict: Vec<Entry>,
-        /// The horizon of the window, as it was read.
+        /// The horizon of the window as it was read.
         cleared: Option<Tick>,
     },
-    /// A question to a person: the key's record, and a new approval with this end unless an open one is joined.
+    /// Requests an approval. Stores the record of the key, and a new approval unless an existing one is used.
     Escalate {
-        /// The key.
+        /// The idempotency key of the request.
         key: KeyId,
-        /// The request.
+        /// The fingerprint of the request.
         request: Request,
         /// The number of the approval.
         number: u8,
-        /// The owner, and the end of a new approval.
+        /// The owner who decides a new approval, and the time at which it expires.
         new: Option<(Person, Tick)>,
-        /// Whether the call carries an approval that waives too few limits. Then the key may wait for an earlier approval
-        /// of the request.
+        /// Whether the request has an approval that waives too few limits. Then the key may be bound to an earlier
+        /// approval of the same request.
         rebinds: bool,
     },
-    /// A person's ruling on a pending approval, or the withdrawal of an approved one.
+    /// Decides a pending approval, or withdraws an approved one.
     Rule {
-        /// The approval.
+        /// The request and the number of the approval.
         approval: (Request, u8),
-        /// The person.
+        /// The person who decides.
         by: Person,
-        /// The time on the clock of the function.
+        /// The local time of the function.
         at: Tick,
         /// The state to store.
         ruling: ApprovalRuling,
     },
-    /// The next version of the agent's record. A budget that is new or changed stamps its window.
+    /// Stores the next version of the agent's record. A budget that is new or changed updates the version on its
+    /// window.
     EditAgent {
         /// The version to replace.
         old: u8,
-        /// Whether it is frozen.
+        /// Whether the agent is frozen.
         frozen: bool,
-        /// The cap of its budget.
+        /// The maximum sum of the agent's budget.
         budget: Option<i8>,
     },
-    /// The fence of the day window.
+    /// Stores the version of the agent on the daily window, so that decisions on earlier versions are rejected.
     Fence {
-        /// The version of the agent that it lets pass.
+        /// The version of the agent's record.
         agent: u8,
     },
-    /// The next version of the policy.
+    /// Stores the next version of the policy.
     EditPolicy {
         /// The version to replace.
         old: u8,
-        /// The new cap.
+        /// The new maximum sum.
         cap: i8,
         /// Whether each payment needs an approval.
         asks: bool,
     },
-    /// An operators' freeze, or its end.
+    /// Stores an operators' freeze (`true`), or ends it.
     Freeze(bool),
-    /// A claim on a transaction, or on one transfer of it.
+    /// Claims a transaction, or one transfer of a transaction.
     Claim {
-        /// The settlement.
+        /// The settlement that claims.
         settlement: SettlementId,
-        /// The place.
+        /// The block, the transaction and the transfer.
         place: Place,
         /// The hash of the block.
         block: Block,
     },
-    /// The confirmation of a held settlement whose claim is written and never was removed.
+    /// Confirms a held settlement with an existing claim, if none of its claims was removed.
     Confirm {
-        /// The settlement.
+        /// The settlement to confirm.
         settlement: SettlementId,
-        /// The place of its claim.
+        /// The place of the settlement's claim.
         place: Place,
     },
-    /// The confirmation of a held settlement, together with its claim.
+    /// Confirms a held settlement, and stores its claim.
     ConfirmClaimed {
-        /// The settlement.
+        /// The settlement to confirm.
         settlement: SettlementId,
-        /// The place.
+        /// The block, the transaction and the transfer.
         place: Place,
         /// The hash of the block.
         block: Block,
     },
-    /// The confirmation of a released settlement, which counts again, together with its claim.
+    /// Confirms a released settlement, which counts again, and stores its claim.
     ConfirmReleased {
-        /// The settlement.
+        /// The settlement to confirm.
         settlement: SettlementId,
-        /// The place.
+        /// The block, the transaction and the transfer.
         place: Place,
         /// The hash of the block.
         block: Block,
-        /// The time from which it counts.
+        /// The time from which the payment counts.
         counted_at: Tick,
-        /// The windows.
+        /// The windows in which the payment counts.
         scopes: Vec<Scope>,
     },
-    /// The release of a held settlement.
+    /// Releases a held settlement.
     Release {
-        /// The settlement.
+        /// The settlement to release.
         settlement: SettlementId,
-        /// The time of its entries, as it was read.
+        /// The time of the settlement's entries as it was read.
         counted_at: Tick,
-        /// The windows whose entry is to be deleted.
+        /// The windows from which the entry is deleted.
         scopes: Vec<Scope>,
     },
-    /// The revert of a confirmation.
+    /// Reverts a confirmation.
     Revert {
-        /// The settlement.
+        /// The settlement to revert.
         settlement: SettlementId,
-        /// The transaction that is gone.
+        /// The transaction that is no longer on the chain.
         tx: Tx,
-        /// The decision that records it.
+        /// The decision that records the revert.
         decision: u8,
     },
-    /// A confirmation whose transaction is in another block now, together with its claim there.
+    /// Stores the new block of a confirmed settlement's transaction, and the claim for this block.
     Move {
-        /// The settlement.
+        /// The settlement of the transaction.
         settlement: SettlementId,
-        /// The place.
+        /// The block, the transaction and the transfer.
         place: Place,
         /// The hash of the new block.
         block: Block,
     },
-    /// The removal of a claim in a block that is gone, unless its settlement is confirmed by it. Marks the settlement.
+    /// Removes a claim in a block that is no longer on the chain, unless a confirmation depends on the claim. Records
+    /// the removal on the settlement.
     RemoveClaim {
-        /// The place.
+        /// The place of the claim.
         place: Place,
-        /// The hash of the block that is gone.
+        /// The hash of the block that is no longer on the chain.
         block: Block,
     },
-    /// The next version of the payout record.
+    /// Stores the next version of the record of withdrawals.
     PutPayouts {
         /// The version to replace.
         old: u8,
-        /// The address, its person and the time from which it can be used; `None` removes it.
+        /// The address, the person who set it, and the time from which it can be used; `None` removes the address.
         address: Option<(u8, Person, Tick)>,
-        /// The latest payout, as it was read.
+        /// The latest withdrawal as it was read.
         latest: Option<SettlementId>,
     },
-    /// A payout.
+    /// Creates a withdrawal.
     PayOut {
-        /// The settlement.
+        /// The settlement to create.
         id: SettlementId,
-        /// Its key.
+        /// The idempotency key of the withdrawal.
         key: KeyId,
-        /// The version of the record that was judged.
+        /// The version of the record that the decision has read.
         seen: u8,
-        /// The latest payout in it.
+        /// The latest withdrawal of the record.
         latest: Option<SettlementId>,
-        /// The address.
+        /// The address that receives the payment.
         to: u8,
-        /// The person who asks for it.
+        /// The person who requests the withdrawal.
         by: Person,
         /// The time of the decision.
         at: Tick,
     },
-    /// An offer of the agent, which replaces another.
+    /// Stores an offer to transfer the agent, and replaces an earlier offer.
     Offer {
-        /// The person who may accept.
+        /// The person who may accept the offer.
         to: Person,
-        /// Its time.
+        /// The time of the offer.
         at: Tick,
-        /// Its end.
+        /// The time at which the offer expires.
         ends: Tick,
     },
-    /// The withdrawal of an offer.
+    /// Withdraws an offer.
     TakeBack,
-    /// The acceptance of an offer.
+    /// Accepts an offer.
     HandOver {
-        /// The agent that was read, which is written again with its new owner.
+        /// The agent's record as it was read. It is stored again with the new owner.
         old: Agent,
-        /// The new owner, as the offer names them.
+        /// The new owner, as stored in the offer.
         to: Person,
         /// The time of the offer that was read.
         at: Tick,
     },
-    /// The move of an approval to an owner.
+    /// Moves an approval to another owner.
     MoveApproval {
-        /// The approval.
+        /// The request and the number of the approval.
         approval: (Request, u8),
-        /// Its owner, as it was read.
+        /// The owner of the approval as it was read.
         old: Person,
-        /// The owner of the agent, as it was read.
+        /// The owner of the agent as it was read.
         new: Person,
     },
 }
 
-/// A person's ruling.
+/// A person's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ApprovalRuling {
-    /// Approved.
+    /// The approval is granted.
     Approve,
-    /// Rejected.
+    /// The approval is rejected.
     Reject,
-    /// No longer approved.
+    /// An approval that was granted is withdrawn.
     Withdraw,
 }
 
@@ -529,8 +532,8 @@ impl Write {
     }
 }
 
-/// The function that implements each transition: its name here, its file, its name there.
-/// `every_model_transition_names_its_store_function` looks for each in the source.
+/// The function that implements each transition: name in the model, file, name in the file.
+/// `every_model_transition_names_its_store_function` searches for each one in the source.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     (
         "Default",
@@ -587,47 +590,47 @@ pub const IMPLEMENTATIONS: [(&str, &str, &str); 25] = [
     ("MoveApproval", "shared/store/src/people/handover.rs", "move_approval"),
 ];
 
-/// The answer to a write: made, or refused with the roles whose conditions failed. The refused writer may look at the
-/// rows that refused it, as they were.
+/// The result of a write. If the write was rejected, its sender may read the rows whose conditions failed, as they
+/// were.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The write was made.
+    /// The write was applied.
     Done,
-    /// Nothing was written.
+    /// The conditions of these roles failed, and nothing was written.
     Refused(BTreeSet<Role>),
 }
 
-/// The row whose condition failed.
+/// The role of a row whose condition failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// The agent's record.
     Agent,
-    /// The approval.
+    /// The approval of the request.
     Approval,
-    /// The idempotency key.
+    /// The idempotency key of the request.
     Key,
-    /// A window's totals, or an entry to evict.
+    /// The totals of a window, or an entry to evict.
     Basis,
-    /// The policy.
+    /// The policy of the service.
     Policy,
-    /// The settlement.
+    /// The settlement of the payment.
     Settlement,
     /// The entry in this window.
     Entry(Scope),
-    /// The claim.
+    /// The claim of the transaction.
     Claim,
     /// The decision that records a revert.
     Decision,
-    /// The payout record.
+    /// The record of withdrawals.
     Payouts,
-    /// The latest payout.
+    /// The latest withdrawal.
     Latest,
-    /// The offer.
+    /// The offer to transfer the agent.
     Offer,
 }
 
 impl Ledger {
-    /// A ledger with one agent of person 0, whose service has this policy, and one payment of each given entry.
+    /// A ledger with one agent of person 0, and with this policy for the service.
     pub fn new(policy: Option<Limit>) -> Self {
         let mut windows = BTreeMap::new();
         if let Some(policy) = policy {
@@ -662,7 +665,7 @@ impl Ledger {
             .map(|((_, number), _)| *number)
     }
 
-    /// Makes a write if all its conditions hold. `flaw` is the planted error, if any.
+    /// Applies a write if all its conditions hold. `flaw` is the planted bug.
     pub fn apply(&mut self, write: &Write, flaw: Option<Flaw>) -> Answer {
         let failed = self.failed(write, flaw);
         if !failed.is_empty() {
@@ -892,7 +895,7 @@ impl Ledger {
         failed
     }
 
-    /// Whether a window takes a charge.
+    /// Whether a window accepts the change.
     fn takes(&self, charge: &Charge, of: &Reservation, flaw: Option<Flaw>) -> bool {
         let has = |planted: Flaw| flaw == Some(planted);
         let Some(window) = self.windows.get(&charge.scope) else {
@@ -1166,7 +1169,7 @@ impl Ledger {
         }
     }
 
-    /// Adds an entry.
+    /// Adds an entry to a window.
     fn count(&mut self, scope: Scope, at: Tick, settlement: SettlementId, amount: i8) {
         if let Some(window) = self.windows.get_mut(&scope) {
             window.total += amount;
@@ -1175,7 +1178,7 @@ impl Ledger {
         }
     }
 
-    /// Deletes expired entries, and advances the horizon to the newest of them.
+    /// Deletes expired entries, and advances the horizon to the time of the newest of them.
     fn evict(&mut self, scope: Scope, evict: &[Entry], cleared: Option<Tick>) {
         if let Some(window) = self.windows.get_mut(&scope)
             && let Some(newest) = evict.last()

@@ -1,45 +1,48 @@
 //! A model of the protocol, checked exhaustively within bounds by `stateright`.
 //!
-//! The simulation (`tests/sim`) runs the real functions through thousands of schedules; this model looks at every
-//! interleaving of a few processes, with torn reads, skewed clocks, lost answers, crashes at any step, and writes that
-//! are made at any later time. It is in Rust rather than TLA+, so that the same transitions are replayed against the
-//! real store (`tests/traces.rs`), and nothing but cargo is needed.
+//! The simulation (`tests/sim`) runs the real functions through thousands of schedules. This model checks every
+//! interleaving of a few processes, with torn reads, skewed clocks, lost responses, crashes at any step, and writes that
+//! are applied at any later time. It is written in Rust rather than TLA+, so that the same transitions can be replayed
+//! against the real store (`tests/traces.rs`), and so that no other tool than cargo is needed.
 //!
-//! **Transitions.** [`ledger::Write`] has one variant for each transaction or conditional write, with its conditions and
-//! its effect. [`ledger::IMPLEMENTATIONS`] names the function of each.
+//! **Transitions.** [`ledger::Write`] has a variant for each transaction or conditional write.
+//! [`ledger::IMPLEMENTATIONS`] names the functions that implement them.
 //!
-//! **Models.** The product of all processes is too big, so there are seven models over the same transitions, and
-//! [`scenarios`] has the bounds of each:
+//! **Models.** A model of all processes would be too big. Instead, seven models use the same transitions, with the bounds
+//! in [`scenarios`]:
 //!
-//! | Model | Processes | Laws |
+//! | Model | Processes | Invariants |
 //! |---|---|---|
-//! | [`reserve`] | authorize; edits, freezes, rulings, evictions | 1 to 6, 12, 15, 16, 19 |
-//! | [`settle`] | complete, reconcile with its watch, authorize; two endpoints over a tree of blocks | 1, 2, 4, 7 to 10, 15, 18 |
-//! | [`payout`] | payouts, edits of the address; ends and reverts on chain, a handover, a freeze | 5, 11, 15, 16 |
-//! | [`handover`] | offers, acceptances, edits, questions, rulings | 6, 17 |
-//! | [`usage`] | batches of records, doubled, repeated and cut off | 13 |
+//! | [`reserve`] | authorize; edits, freezes, approval decisions, evictions | 1 to 6, 12, 15, 16, 19 |
+//! | [`settle`] | complete, reconcile, authorize; two endpoints over a tree of blocks | 1, 2, 4, 7 to 10, 15, 18 |
+//! | [`payout`] | withdrawals, edits of the address; confirmations, releases and reverts, a transfer of ownership, a freeze | 5, 11, 15, 16 |
+//! | [`handover`] | offers to transfer the agent, acceptances, edits, approval requests and decisions | 6, 17 |
+//! | [`usage`] | batches of records: duplicated, repeated and interrupted | 13 |
 //! | [`fairness`] | runs of reconcile over the holds of two tenants | 14 |
 //! | [`freezes`] | operators' freezes of one target, by token and from browsers | 20 |
 //!
-//! [`law::Law`] has their words.
+//! [`law::Law`] has the texts of the invariants.
 //!
-//! **Why the split loses nothing.** Two models matter to each other only by rows that both write.
+//! **Why separate models are enough.** A model affects another one only through rows that both write.
 //!
-//! - Agents share no row but the operators' freeze, which decisions only read, and the claims, for which [`settle`] has
-//!   two settlements. So one agent is enough, and one window of each kind.
-//! - [`reserve`] and [`settle`] share windows and settlements. What `settle` does to a window is a release, and an entry
-//!   that is added late; `settle` has a reservation and an eviction beside them, with every condition that a reservation
-//!   makes on the totals. Its other conditions (stamps, key, approval) are on rows that no process of `settle` writes.
-//! - [`payout`] shares settlements with `settle`, whose moves it makes at any time, and the owner with [`handover`]. A
-//!   payout counts in no window.
-//! - [`handover`] shares the agent's record with the edits of `reserve`, by its version alone.
-//! - [`freezes`] is about who may write the operators' freeze, which the others only read or write whole.
-//! - [`usage`] only reads what the others have written, and [`fairness`] is about order, not about state.
+//! - Agents share only the claims and the operators' freeze, which decisions only read. [`settle`] has two settlements
+//!   for the claims. So one agent is enough, with one window of each kind.
+//! - [`reserve`] and [`settle`] share windows and settlements. `settle` changes a window by a release, or by an entry that
+//!   is added late. So `settle` also has a reservation and an eviction, with all the conditions on the totals. The other
+//!   conditions of a reservation (versions, key, approval) concern rows that no process of `settle` writes.
+//! - [`payout`] shares settlements with `settle`, whose changes it applies at any time, and the owner with [`handover`].
+//!   A withdrawal counts in no window.
+//! - [`handover`] shares the version of the agent's record with the edits of `reserve`.
+//! - [`freezes`] checks who may write the operators' freeze. The other models only read the freeze, or replace it.
+//! - [`usage`] only reads what the other models write, and [`fairness`] checks the order of operations, not their effects.
 //!
-//! **What is left out.** The windows' `ver`, which only confirms refusals; the limit of waiting questions and the budget
-//! of a length that changes (`shared/store/tests`); signatures and nonces, beyond that a nonce is its settlement's; and
-//! that each confirmation is looked at again. Whoever confirms by an endpoint that is stuck on a fork for
-//! `WATCH_CONFIRMATIONS` blocks confirms in a block that was looked at before: there the guarantees end.
+//! **What is left out.**
+//!
+//! - The `ver` of a window, which only confirms refusals.
+//! - The limit on pending approvals, and budgets whose length changes (`shared/store/tests` has both).
+//! - Signatures and nonces, except that the nonce belongs to the settlement.
+//! - The second check of each confirmation. If an endpoint is stuck on a fork for `WATCH_CONFIRMATIONS` blocks, a payment
+//!   may be confirmed in a block that was already checked for the last time. The guarantees don't cover this case.
 
 pub mod fairness;
 pub mod flaw;
@@ -58,10 +61,11 @@ use law::Law;
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 use std::{fmt::Debug, hash::Hash};
 
-/// A property for each law: no reachable state breaks it. Every state has the laws that it, or a step to it, breaks.
+/// A property for each invariant: no reachable state violates it. Each state contains the invariants that it, or a step
+/// that leads to it, violates.
 macro_rules! laws {
     ($($law:ident),+ $(,)?) => {
-        /// The laws that this model checks.
+        /// The invariants that this model checks.
         pub const LAWS: &[$crate::law::Law] = &[$($crate::law::Law::$law),+];
 
         fn laws<M: stateright::Model<State = State>>() -> Vec<stateright::Property<M>> {
@@ -78,11 +82,12 @@ pub(crate) use laws;
 pub struct CheckResult {
     /// The number of states.
     pub states: usize,
-    /// The broken laws, each with the steps that break it, and what was never reached.
+    /// The violated invariants, each with the steps that violate it, and the expected outcomes that no state has
+    /// reached.
     pub problems: Vec<(&'static str, String)>,
 }
 
-/// Looks at every state of a model; with a law, until that is broken.
+/// Checks every state of a model. With an invariant, stops as soon as that is violated.
 pub fn check<M>(model: M, until: Option<Law>) -> CheckResult
 where
     M: Model + Send + Sync + 'static,

@@ -1,7 +1,8 @@
-//! Payouts beside edits of the address, a handover, an operators' freeze, and the chain's ends and reverts.
+//! Models withdrawals that run concurrently with edits of the address, a transfer of ownership, an operators' freeze,
+//! and confirmations, releases and reverts on the chain.
 //!
-//! `functions/payments/src/payouts.rs` reads the record, then the latest payout, and decides. The ends of a payout on
-//! chain are any that `settle` allows, at any time.
+//! `functions/payments/src/payouts.rs` reads the record, then the latest withdrawal, and then decides. A withdrawal may
+//! be confirmed, released or reverted at any time, in every order that `settle` allows.
 
 use crate::{
     flaw::Flaw,
@@ -11,64 +12,64 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// A request of a person.
+/// A person's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ask {
-    /// A payout with this key.
+    /// Requests a withdrawal with this key.
     PayOut(Person, KeyId),
-    /// This address from now on.
+    /// Sets this address.
     Name(Person, u8),
-    /// No address.
+    /// Removes the address.
     Remove(Person),
 }
 
-/// A model.
+/// A bounded model of withdrawals.
 #[derive(Clone, Debug)]
 pub struct Payout {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
     /// The requests.
     pub asks: Vec<Ask>,
-    /// How often an open payout may end, and an ended one be reverted.
+    /// How often an open withdrawal may be confirmed or released, and how often a confirmed one may be reverted.
     pub ends: u8,
-    /// Whether the agent changes hands, from person 0 to person 1, at some time.
+    /// Whether the agent is transferred from person 0 to person 1 at some time.
     pub handover: bool,
     /// Whether operators freeze the agent at some time.
     pub freeze: bool,
-    /// The last time.
+    /// The last point in time.
     pub ticks: Tick,
-    /// How many answers are lost and processes killed.
+    /// The number of lost responses and crashed processes.
     pub faults: u8,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
-/// The wait of an address.
+/// The delay until a new address can be used.
 const DELAY: Tick = 1;
-/// The sender of what is not a request.
+/// The sender of writes that belong to no request.
 const OTHERS: u8 = 50;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Idle,
-    /// The record, and whether operators have frozen the agent.
+    /// The request has read the record, and whether operators have frozen the agent.
     Read(Payouts, bool),
     Writing,
     Done,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part.
+    /// The state that all models have.
     pub world: World,
     asks: Vec<(Step, u8, bool)>,
     ends: u8,
     faults: u8,
     changed: (bool, bool),
-    /// Whether the freeze was answered.
+    /// Whether the freeze was completed.
     frozen: bool,
-    /// For each request: whether the freeze was answered before it began.
+    /// For each request, whether the freeze was completed before the request began.
     after_freeze: Vec<bool>,
 }
 
@@ -77,19 +78,19 @@ pub struct State {
 pub enum Action {
     /// Time passes.
     Tick,
-    /// A request goes on.
+    /// A request continues.
     Go(u8),
-    /// A write is made.
+    /// A write is applied.
     Land(usize),
-    /// An answer is lost, and the same write sent again.
+    /// A response is lost, and the same write is sent again.
     Lose(u8),
-    /// A process is killed.
+    /// A process crashes.
     Kill(u8),
-    /// A payout is confirmed or released.
+    /// A withdrawal is confirmed or released.
     End(SettlementId, bool),
-    /// A confirmed payout is reverted.
+    /// A confirmed withdrawal is reverted.
     Revert(SettlementId),
-    /// The agent changes hands.
+    /// The agent is transferred.
     HandOver,
     /// Operators freeze the agent.
     Freeze,
@@ -114,7 +115,7 @@ impl Payout {
                 if attempt == 0 {
                     state.after_freeze[index] = state.frozen;
                 }
-                // One round trip: the agent, the record, the freezes, the key.
+                // One round trip reads the agent, the record, the freezes and the key.
                 let used = state.world.ledger.payout_keys.contains_key(&key) && !self.has(Flaw::KeyIsOverwritten);
                 if !Self::owns(state, person) || used {
                     (Step::Done, None)
@@ -123,7 +124,7 @@ impl Payout {
                 }
             }
             (Step::Read(record, frozen), Ask::PayOut(person, key)) => {
-                // The latest payout is read next.
+                // The latest withdrawal is read next.
                 let latest = record.latest.and_then(|id| state.world.ledger.settlements.get(&id));
                 let is_open = latest.is_some_and(|of| of.state == Paid::Authorized);
                 let usable = record.address.filter(|(_, named, good)| {
@@ -217,7 +218,7 @@ impl Payout {
         let (_, attempt, _) = state.asks[process];
         let ours = match &flight.write {
             Write::PayOut { id, key, .. } => state.world.ledger.payout_keys.get(key) == Some(id),
-            // The row of the audit log shows that an earlier attempt was made.
+            // The row of the audit log shows that an earlier attempt was stored.
             Write::PutPayouts { old, address, .. } => {
                 let record = &state.world.ledger.payouts;
                 record.version == old + 1 && record.address == *address

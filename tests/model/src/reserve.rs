@@ -1,8 +1,8 @@
-//! Calls of authorize beside edits, freezes, rulings and evictions.
+//! Models calls of `authorize` that run concurrently with edits, freezes, approval decisions and evictions.
 //!
-//! A call reads, decides, writes and answers as `functions/payments/src/authorize.rs` does: its reads are torn, its
-//! clock is skewed, its answers are lost, it crashes at any step, and a write that it has given up is made later. Calls
-//! with the same key are repetitions, concurrent or later.
+//! A call reads, decides, writes and responds as `functions/payments/src/authorize.rs` does. Its reads are torn, its
+//! clock is skewed, its responses are lost, it crashes at any step, and a write that it has given up may be applied
+//! later. Calls with the same key are repetitions, which may be concurrent.
 
 use crate::{
     flaw::Flaw,
@@ -16,92 +16,92 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// A call of authorize.
+/// A call of `authorize`.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Its key.
+    /// The idempotency key of the call.
     pub key: KeyId,
-    /// Its request.
+    /// The fingerprint of the call's request.
     pub request: Request,
     /// The amount of the request.
     pub amount: i8,
-    /// The number of the approval that it carries.
+    /// The number of the approval in the request.
     pub approval: Option<u8>,
-    /// How far its clock is ahead.
+    /// The number of ticks by which the call's clock is ahead.
     pub skew: Tick,
 }
 
-/// An act of a person, an operator or reconcile.
+/// An operation of a person, an operator or `reconcile`.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
-    /// The owner edits the policy: its cap, and whether it asks.
+    /// The owner edits the policy: the maximum sum, and whether each payment needs an approval.
     Policy(i8, bool),
-    /// The owner freezes the agent, or ends that.
+    /// The owner freezes the agent (`true`), or ends the freeze.
     Freeze(bool),
-    /// The owner sets the cap of the agent's budget.
+    /// The owner sets the maximum sum of the agent's budget.
     Budget(i8),
-    /// Operators freeze the agent, or end that.
+    /// Operators freeze the agent (`true`), or end the freeze.
     Operators(bool),
-    /// The owner rules on the first approval of a request.
+    /// The owner decides the first approval of a request.
     Rule(Request, ApprovalRuling),
-    /// Reconcile evicts a window's expired entries.
+    /// `reconcile` evicts the expired entries of a window.
     Evict(Scope),
 }
 
-/// A model: who acts, and how often things go wrong.
+/// A bounded model of payments.
 #[derive(Clone, Debug)]
 pub struct Reserve {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The policy; `None` for the default of a starting set without a row.
+    /// The policy; `None` for the default of a starting set that is not stored.
     pub policy: Option<Limit>,
-    /// The cap of the agent's budget.
+    /// The maximum sum of the agent's budget.
     pub budget: Option<i8>,
-    /// Payments made before, by time and amount.
+    /// The earlier payments, by time and amount.
     pub paid: Vec<(Tick, i8)>,
-    /// The calls.
+    /// The calls of the model.
     pub calls: Vec<Call>,
-    /// The acts.
+    /// The operations of the model.
     pub acts: Vec<Act>,
-    /// The last time.
+    /// The last point in time.
     pub ticks: Tick,
-    /// The end of an approval that is asked for, after its request.
+    /// The time from a request for an approval to the end of the approval.
     pub ttl: Tick,
-    /// How many answers are lost and processes killed.
+    /// The number of lost responses and crashed processes.
     pub faults: u8,
-    /// How often a call decides before it answers 503.
+    /// The number of times that a call decides before it responds with 503.
     pub attempts: u8,
     /// Whether the reads of a decision are torn.
     pub torn: bool,
-    /// Whether an edit and its fence are made at once, as a trace replays them.
+    /// Whether an edit and its update of the window are one step, as when a trace is replayed.
     pub whole: bool,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
-/// What a decision has read so far.
+/// The rows that a decision has read so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Inputs {
-    /// The agent and the key's record.
+    /// The agent, and the record of the idempotency key.
     first: Option<(Agent, Option<Record>)>,
-    /// The policy, the approval that the call carries, and the operators' freeze.
+    /// The policy, the approval of the request, and whether operators have frozen the agent.
     second: Option<(Option<Limit>, Option<Approval>, bool)>,
     /// The day window.
     day: Option<Option<Window>>,
 }
 
-/// The end of a call.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was answered with this settlement.
+    /// The call has returned this settlement.
     Paid(SettlementId),
-    /// It was refused.
+    /// The payment was refused.
     Refused,
-    /// A person is asked.
+    /// The payment needs an approval.
     Waits,
-    /// It failed: its inputs changed too often.
+    /// The call failed because the rows that it read changed too often.
     Failed,
-    /// Its process was killed.
+    /// The call's process crashed.
     Killed,
 }
 
@@ -109,7 +109,7 @@ pub enum Outcome {
 enum Step {
     Idle,
     Reading(Inputs),
-    /// The default policy is written; then the reservation is.
+    /// The call stores the default policy, and then the reservation.
     Default(Reservation),
     Reserving(SettlementId),
     Asking,
@@ -121,40 +121,40 @@ struct Calling {
     step: Step,
     attempt: u8,
     resent: bool,
-    /// Whether a freeze by the owner, and one by operators, was answered before the call began.
+    /// Whether a freeze by the owner, and a freeze by operators, was completed before the call began.
     after_freeze: (bool, bool),
-    /// Whether its key had paid for its request before it began.
+    /// Whether a payment for the same key and request was stored before the call began.
     is_repetition: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Acting {
     Idle,
-    /// The write is on its way.
+    /// The operation has sent its write.
     Writing,
-    /// The agent's record has this version; the services with a policy are read next.
+    /// The agent's record is stored with this version. The services with a policy are read next.
     Stored(u8),
-    /// The fence is on its way.
+    /// The operation has sent the update of the window for this version.
     Fencing(u8),
     Done,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part.
+    /// The state that all models have.
     pub world: World,
     calls: Vec<Calling>,
     acts: Vec<Acting>,
     faults: u8,
-    /// What was signed: keys and settlements.
+    /// The keys and settlements of the signed payments.
     signed: BTreeSet<(KeyId, SettlementId)>,
-    /// Whether a freeze by the owner, and one by operators, was answered and not ended since.
+    /// Whether a freeze by the owner, and a freeze by operators, is completed and not ended.
     frozen: (bool, bool),
 }
 
 impl State {
-    /// The outcomes of the calls that have ended.
+    /// The results of the calls; `None` for a call that has not ended.
     pub fn outcomes(&self) -> impl Iterator<Item = Option<Outcome>> {
         self.calls.iter().map(|call| match call.step {
             Step::Done(outcome) => Some(outcome),
@@ -170,23 +170,23 @@ pub enum Action {
     Tick,
     /// A call begins.
     Begin(u8),
-    /// A call reads a part of what it decides on, and decides if that was the last.
+    /// A call reads one of the inputs of its decision, and decides if this was the last one.
     Read(u8, u8),
-    /// An act goes on.
+    /// An operation begins or continues.
     Act(u8),
-    /// A write is made.
+    /// A write is applied.
     Land(usize),
-    /// A call's answer is lost, and it sends the same write again.
+    /// The response to a call's write is lost, and the call sends the same write again.
     Lose(u8),
-    /// A call's process is killed.
+    /// A call's process crashes.
     Kill(u8),
-    /// An act's process is killed.
+    /// An operation's process crashes.
     KillAct(u8),
 }
 
-/// The first process number of the acts.
+/// The first process number of the operations.
 const ACTS: u8 = 8;
-/// The settlements made before.
+/// The first id of the settlements of earlier payments.
 const EARLIER: SettlementId = 100;
 
 enum Decision {
@@ -202,7 +202,7 @@ impl Reserve {
         self.flaw == Some(flaw)
     }
 
-    /// The horizon of a window that was read.
+    /// The horizon of a window as it was read.
     fn cleared(&self, window: &Window) -> Option<Tick> {
         if self.has(Flaw::EvictionLowersHorizon) {
             None
@@ -211,7 +211,7 @@ impl Reserve {
         }
     }
 
-    /// The last step of a call's reads.
+    /// Decides after the last read of a call.
     fn decide(&self, state: &State, call: usize, inputs: &Inputs) -> Decision {
         let (asked, calling) = (&self.calls[call], &state.calls[call]);
         let (Some((agent, record)), Some((policy, approval, frozen)), Some(day)) =
@@ -220,11 +220,11 @@ impl Reserve {
             return Decision::ReadAgain;
         };
         let (world, now) = (&state.world, state.world.now + asked.skew);
-        // Policy and window are stored together, and must have been read in the same version.
+        // Policy and window are stored together, so a decision needs both in the same version.
         if policy.map(|policy| policy.version) != day.as_ref().map(|day| day.stamp) {
             return Decision::ReadAgain;
         }
-        // The second trip.
+        // The second round trip of reads.
         let budget = agent
             .budget
             .map(|rule| (rule, world.ledger.windows.get(&Scope::Budget).cloned()));
@@ -291,7 +291,7 @@ impl Reserve {
         for (scope, limit, window) in &windows {
             let cut = at - scope.length();
             let expired: Vec<Entry> = window.entries.iter().filter(|entry| entry.at <= cut).copied().collect();
-            // Eager at first, then as much as is needed.
+            // Evicts all expired entries in the first attempt, and only as many as necessary in later ones.
             let mut evict = Vec::new();
             for entry in expired {
                 let left: i8 = window.total - evict.iter().map(|entry: &Entry| entry.amount).sum::<i8>();
@@ -372,7 +372,7 @@ impl Reserve {
         };
     }
 
-    /// Signs a payment. The nonce is the settlement's.
+    /// Signs a payment. Its nonce is that of the settlement.
     fn sign(&self, state: &mut State, call: usize, settlement: SettlementId) {
         let key = self.calls[call].key;
         state.signed.insert((key, settlement));
@@ -381,7 +381,7 @@ impl Reserve {
         state.world.broken.unless(!stands, Law::Freeze);
     }
 
-    /// Decides again, or fails.
+    /// Decides again, or fails after the last attempt.
     fn again(&self, calling: &mut Calling) {
         calling.attempt += 1;
         calling.resent = false;
@@ -392,7 +392,7 @@ impl Reserve {
         };
     }
 
-    /// A call gets the answer to its write.
+    /// Continues a call after the result of its write.
     fn answered(&self, state: &mut State, call: usize, write: &Write, answer: &Answer) {
         let by = u8::try_from(call).unwrap_or(0);
         let is_done = *answer == Answer::Done;
@@ -410,7 +410,7 @@ impl Reserve {
             }
             Step::Reserving(ours) => {
                 let Write::Reserve(of) = write else { return };
-                // An attempt whose answer was lost has bound the key.
+                // An earlier attempt whose response was lost has bound the key.
                 let bound = state.world.ledger.keys.get(&of.key);
                 let is_ours = matches!(bound, Some(Record::Allow { settlement, .. }) if *settlement == ours);
                 if is_done || is_ours {
@@ -467,7 +467,7 @@ impl Reserve {
         }
     }
 
-    /// An act begins, or goes on.
+    /// Begins or continues an operation.
     fn act(&self, state: &mut State, index: usize) {
         let by = ACTS + u8::try_from(index).unwrap_or(0);
         let agent = state.world.ledger.agent.clone();
@@ -482,7 +482,7 @@ impl Reserve {
                     }),
                     Acting::Writing,
                 ),
-                // The edit of a default writes the default first.
+                // An edit of a default policy stores the default first.
                 None => (Some(Write::Default { agent: agent.version }), Acting::Writing),
             },
             (Acting::Idle, Act::Freeze(frozen)) => {
@@ -551,7 +551,7 @@ impl Reserve {
                 }
                 None => (None, Acting::Done),
             },
-            // The services with a policy are read.
+            // Reads the services with a policy.
             (Acting::Stored(version), _) => {
                 let skips = self.has(Flaw::EditSkipsFence) || self.has(Flaw::RepeatedEditSkipsFence);
                 if state.world.ledger.policy.is_some() && !skips {
@@ -569,7 +569,7 @@ impl Reserve {
         }
     }
 
-    /// An edit of the agent is answered.
+    /// Completes an edit of the agent.
     fn edited(&self, state: &mut State, index: usize, version: u8) {
         let narrows = !matches!(self.acts[index], Act::Freeze(false));
         if narrows {
@@ -580,11 +580,11 @@ impl Reserve {
         }
     }
 
-    /// An act gets the answer to its write.
+    /// Continues an operation after the result of its write.
     fn act_answered(&self, state: &mut State, index: usize, write: &Write, answer: &Answer) {
         let is_done = *answer == Answer::Done;
         state.acts[index] = match (state.acts[index], write) {
-            // The edit goes on with the stored default.
+            // The edit continues with the stored default.
             (Acting::Writing, Write::Default { .. }) => Acting::Idle,
             (Acting::Writing, Write::EditPolicy { old, .. }) => {
                 if is_done {
@@ -601,7 +601,7 @@ impl Reserve {
                 }
             }
             (Acting::Writing, Write::Freeze(frozen)) => {
-                // An end that was sent before and is made later ends it.
+                // The end of a freeze that was sent earlier and is applied later also ends this freeze.
                 let ends = |flight: &Flight| flight.write == Write::Freeze(false);
                 state.frozen.1 = *frozen && !state.world.flights.iter().any(ends);
                 Acting::Done
@@ -817,7 +817,7 @@ crate::laws!(
 );
 
 impl Reserve {
-    /// The laws that a state breaks.
+    /// The invariants that a state violates.
     fn broken(&self, state: &State) -> Broken {
         let mut broken = Broken::default();
         let ledger = &state.world.ledger;

@@ -1,4 +1,4 @@
-//! The bounded models that are checked. `Small` ones take seconds, `Large` ones minutes.
+//! The bounded models that are checked. `Small` models take seconds, `Large` models take minutes.
 
 use crate::{
     fairness::Fairness,
@@ -14,9 +14,9 @@ use crate::{
 /// The size of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// For each change.
+    /// The size for each change of the code.
     Small,
-    /// For `make test-all`.
+    /// The size for `make test-all`.
     Large,
 }
 
@@ -24,7 +24,7 @@ const fn limit(cap: i8, asks: bool) -> Option<Limit> {
     Some(Limit { version: 1, cap, asks })
 }
 
-/// A call whose request is that of its key.
+/// A call whose request has the same number as its key.
 const fn call(key: u8, amount: i8) -> Call {
     Call {
         key,
@@ -35,7 +35,7 @@ const fn call(key: u8, amount: i8) -> Call {
     }
 }
 
-/// A call that carries the first approval of request 1.
+/// A call with the first approval of request 1.
 const fn approved(key: u8) -> Call {
     Call {
         key,

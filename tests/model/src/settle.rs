@@ -1,10 +1,10 @@
-//! Proofs, runs of reconcile and the chain.
+//! Models proofs, runs of `reconcile`, and the chain.
 //!
-//! The chain is a tree of blocks with their payments, which is there from the beginning; each endpoint sees it up to a
-//! head of its own, which only goes to blocks that are not lower. So endpoints lag, differ and reorganize. A block below
-//! a head is final for that endpoint, so finality is wrong whenever the endpoint changes to the other fork: what the
-//! protocol must repair. Runs look at any settlement at any time, a superset of what is due, marked or in a block that is
-//! looked at again.
+//! The chain is a tree of blocks with their payments, which exists from the beginning. Each endpoint sees the tree up
+//! to a head of its own, which moves only to blocks that are not lower. So endpoints lag, differ and reorganize. A
+//! block below a head is final for that endpoint, so finality is wrong whenever the endpoint changes to the other fork.
+//! The protocol must repair this. A run may read any settlement at any time, which includes the settlements that are
+//! due, those that are marked, and those in a block that is checked again.
 
 use crate::{
     flaw::Flaw,
@@ -18,47 +18,47 @@ use crate::{
 use stateright::{Model, Property};
 use std::collections::BTreeSet;
 
-/// A transaction and the settlements that it pays, in the order of its transfers.
+/// A transaction and the settlements that it pays, in the order of the transfers.
 pub type Pays = (Tx, &'static [SettlementId]);
 
-/// A model: the tree, and who acts.
+/// A bounded model of settlement: the tree of blocks, and the processes.
 #[derive(Clone, Debug)]
 pub struct Settle {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The number of settlements, which are reserved at the beginning.
+    /// The number of settlements. They are reserved at the beginning.
     pub settlements: u8,
     /// The transactions that may be mined.
     pub payments: Vec<Pays>,
-    /// The length of each of the two forks.
+    /// The length of both forks.
     pub depth: Height,
-    /// The first number of a block in which nothing can be paid any more: `validBefore`.
+    /// The first number of a block in which no payment is possible any more (`validBefore`).
     pub ends: Height,
-    /// The proofs of agents: a settlement and a transaction.
+    /// The proofs of agents, each with a settlement and a transaction.
     pub proofs: Vec<(SettlementId, Tx)>,
     /// The number of runs of reconcile.
     pub runs: u8,
-    /// Whether the second endpoint leaves out what was paid.
+    /// Whether the second endpoint hides payments.
     pub liar: bool,
-    /// Whether a new payment is reserved and old entries are evicted meanwhile.
+    /// Whether a new payment is reserved and old entries are evicted while the processes run.
     pub spends: bool,
-    /// The last time.
+    /// The last point in time.
     pub ticks: Tick,
-    /// How many answers are lost and processes killed.
+    /// The number of lost responses and crashed processes.
     pub faults: u8,
-    /// Whether the forks differ: only the first has payments.
+    /// Whether only the first fork has payments.
     pub fork: bool,
-    /// Whether claim and confirmation are made at once, as a trace replays them.
+    /// Whether claim and confirmation are one step, as when a trace is replayed.
     pub whole: bool,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
-/// The blocks: for each its parent and its transactions. Block 0 is the first of both forks.
+/// The blocks, each with its parent and transactions. Both forks begin with block 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tree {
     depth: Height,
-    /// The transactions of each fork, by height from 1 on.
+    /// The transactions of each fork by height, from height 1.
     forks: [Vec<Vec<Tx>>; 2],
 }
 
@@ -68,7 +68,7 @@ impl Tree {
         if block == 0 { 0 } else { (block - 1) % self.depth + 1 }
     }
 
-    /// The block of this height that is the given block, or one before it.
+    /// The ancestor of a block at this height. A block is its own ancestor.
     fn ancestor(&self, block: Block, height: Height) -> Option<Block> {
         let of = self.height(block);
         if height > of {
@@ -80,7 +80,7 @@ impl Tree {
         }
     }
 
-    /// Whether a block is another, or comes after it.
+    /// Whether a block equals `other` or comes after it.
     fn has(&self, block: Block, other: Block) -> bool {
         self.ancestor(block, self.height(other)) == Some(other)
     }
@@ -93,30 +93,30 @@ impl Tree {
         &self.forks[fork][usize::from(self.height(block)) - 1]
     }
 
-    /// The block up to `head` that has this transaction.
+    /// The block with this transaction on the way to `head`.
     fn block_of(&self, head: Block, wanted: Tx) -> Option<Block> {
         let up_to = (1..=self.height(head)).filter_map(|height| self.ancestor(head, height));
         let mut found = up_to.filter(|block| self.transactions(*block).contains(&wanted));
         found.next()
     }
 
-    /// All blocks but the first.
+    /// All blocks except block 0.
     fn blocks(&self) -> std::ops::RangeInclusive<Block> {
         1..=self.depth * 2
     }
 }
 
-/// What a process knows of a settlement.
+/// A settlement as a process has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct KnownSettlement {
     id: SettlementId,
     state: Paid,
     counted_at: Tick,
-    /// Whether it knows that a claim of it was removed.
+    /// Whether the process has read that a claim of the settlement was removed.
     unclaimed: bool,
 }
 
-/// A settlement on which a process works. A run has its final block, and the claim that it removes at the end.
+/// The settlement that a process handles. A run also has its final block, and the claim that it removes at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Task {
     read: KnownSettlement,
@@ -133,17 +133,18 @@ enum Step {
     Mined(KnownSettlement, Block),
     /// A run has a final block.
     Final(Block),
-    /// A run has read a settlement, maybe for a claim in a block that is gone.
+    /// A run has read a settlement. If the run has read it for a claim in a block that is no longer on the chain, the
+    /// claim is included.
     Looked(Block, KnownSettlement, Option<(Place, Block)>),
-    /// A write is on its way: a confirmation by this transaction in this block, or a release from these windows.
+    /// The process has sent a write: a confirmation by this transaction in this block, or a release from these windows.
     Writing(Task, Option<(Tx, Block)>, Vec<Scope>),
     Done,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part.
+    /// The state that all models have.
     pub world: World,
     tree: Tree,
     heads: [Block; 2],
@@ -160,7 +161,7 @@ pub struct State {
 }
 
 impl State {
-    /// Whether an endpoint's head may become a block: one that is not lower.
+    /// Whether an endpoint's head may move to a block. The block must not be lower.
     fn may_see(&self, head: Block, next: Block) -> bool {
         self.tree.height(next) >= self.tree.height(head)
     }
@@ -171,29 +172,29 @@ impl State {
 pub enum Action {
     /// Time passes.
     Tick,
-    /// A process reads its settlement; a run reads this one.
+    /// A process reads its settlement. A run reads this settlement.
     Look(u8, SettlementId),
-    /// A run looks at this claim, whose block is gone.
+    /// A run reads this claim, whose block is no longer on the chain.
     Watch(u8, Place),
-    /// A process asks an endpoint, whose head is this block by now.
+    /// A process calls an endpoint, whose head has moved to this block.
     Ask(u8, u8, Block),
-    /// A run decides.
+    /// A run decides on its settlement.
     Decide(u8),
-    /// A write is made.
+    /// A write is applied.
     Land(usize),
-    /// A process's answer is lost, and it sends the same write again.
+    /// The response to a process is lost, and the process sends the same write again.
     Lose(u8),
-    /// A process is killed.
+    /// A process crashes.
     Kill(u8),
-    /// Somebody reserves a new payment, or reconcile evicts expired entries.
+    /// A new payment is reserved, or `reconcile` evicts expired entries.
     Spend,
-    /// Reconcile evicts expired entries.
+    /// `reconcile` evicts expired entries.
     Evict,
 }
 
 /// The sender of the new payment and of the eviction.
 const OTHERS: u8 = 50;
-/// The new payment.
+/// The settlement of the new payment.
 const NEW: SettlementId = 60;
 
 impl Settle {
@@ -212,14 +213,14 @@ impl Settle {
         u8::try_from(log).ok()
     }
 
-    /// The transaction that pays a settlement up to a block, and its block.
+    /// The transaction that pays a settlement at or before a block, and the transaction's block.
     fn paid(&self, tree: &Tree, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
         let paying = self.payments.iter().filter(|(_, pays)| pays.contains(&settlement));
         let mut found = paying.filter_map(|(tx, _)| Some((*tx, tree.block_of(up_to, *tx)?)));
         found.next()
     }
 
-    /// Whether an endpoint shows that a settlement is paid up to a block.
+    /// Whether an endpoint shows at a block that a settlement is paid.
     fn shows(&self, tree: &Tree, endpoint: u8, settlement: SettlementId, up_to: Block) -> Option<(Tx, Block)> {
         if self.liar && endpoint == 1 {
             return None;
@@ -227,8 +228,8 @@ impl Settle {
         self.paid(tree, settlement, up_to)
     }
 
-    /// The state and the time of the settlement of a process's write, as the process has read them; the index of its
-    /// transfer in a transaction; and whether the process is a run.
+    /// Returns the state and the time of the settlement as the process has read them, the index of the settlement's
+    /// transfer in the transaction, and whether the process is a run.
     pub fn judged(&self, state: &State, process: u8, tx: Tx) -> Option<(Paid, Tick, u8, bool)> {
         let Some(Step::Writing(Task { read, .. }, ..)) = state.processes.get(usize::from(process)) else {
             return None;
@@ -247,8 +248,8 @@ impl Settle {
         })
     }
 
-    /// Sends a write of a process, and waits. `goes_on` is whether it belongs to the same call of the store as the write
-    /// before.
+    /// Sends a write of a process, and waits for the result. `goes_on` is whether the write belongs to the same call of
+    /// the store as the previous write.
     fn send(&self, state: &mut State, process: u8, step: Step, write: Write, goes_on: bool) {
         state.processes[usize::from(process)] = step;
         state.resent &= !(1 << process);
@@ -265,8 +266,9 @@ impl Settle {
         }
     }
 
-    /// Claims a transaction, the first write of a confirmation or one with it, by the state in which the settlement was
-    /// read; or, where another settlement has claimed it, the settlement's own transfer.
+    /// Claims a transaction, depending on the state of the settlement as it was read. The claim is the first write of a
+    /// confirmation, or a part of it. If another settlement has claimed the transaction, claims only the settlement's
+    /// transfer.
     fn claim(&self, state: &mut State, process: u8, task: Task, by: (Tx, Block), beside: bool, goes_on: bool) {
         let (tx, block) = by;
         let settlement = task.read.id;
@@ -285,7 +287,7 @@ impl Settle {
                 place,
                 block,
             },
-            // The transaction is in another block.
+            // The transaction has moved to another block.
             Paid::Confirmed { .. } => Write::Move {
                 settlement,
                 place,
@@ -296,7 +298,7 @@ impl Settle {
         self.send(state, process, step, write, goes_on);
     }
 
-    /// The confirmation of a released settlement.
+    /// Confirms a released settlement.
     fn late(&self, state: &State, settlement: SettlementId, place: Place, block: Block) -> Write {
         let ledger = &state.world.ledger;
         let of = &ledger.settlements[&settlement];
@@ -318,7 +320,7 @@ impl Settle {
         }
     }
 
-    /// A run decides on a settlement, as `purser_domain::reconcile` does, and writes.
+    /// Decides on a settlement, as `purser_domain::reconcile` does, and sends the write.
     fn decide(&self, state: &mut State, process: u8, task: Task) {
         let Task { read, at, remove } = task;
         let at = at.unwrap_or_default();
@@ -360,7 +362,7 @@ impl Settle {
     }
 
     fn release(&self, state: &mut State, process: u8, task: Task, scopes: Vec<Scope>, goes_on: bool) {
-        // A final block at or past the end in which the payment is unused, and no block after it has it.
+        // A payment is released at a final block at or past its end, if it is not made up to this block or after it.
         let (tree, at) = (&state.tree, task.at.unwrap_or_default());
         let mut after = tree.blocks().filter(|block| tree.has(*block, at));
         let never = after.all(|block| self.paid(tree, task.read.id, block).is_none());
@@ -374,7 +376,7 @@ impl Settle {
         self.send(state, process, Step::Writing(task, None, scopes), write, goes_on);
     }
 
-    /// A write is made, and its process goes on.
+    /// Applies a write, and continues its process.
     fn land(&self, state: &mut State, index: usize) {
         let (flight, answer) = state.world.land(index, self.flaw);
         let is_done = answer == Answer::Done;
@@ -411,8 +413,8 @@ impl Settle {
                 | Write::ConfirmReleased { place, .. },
                 Some(by),
             ) if !is_done && !refused(Role::Claim) => {
-                // Another process was first, a claim was removed, or the chosen time is too early: by the stored state
-                // again.
+                // Another process was first, a claim was removed, or the chosen time is too early. The process decides
+                // again with the stored state.
                 let read = Self::read(state, task.read.id).filter(|read| !matches!(read.state, Paid::Confirmed { .. }));
                 if let Some(read) = read {
                     let unclaimed = read.state == Paid::Authorized;
@@ -421,7 +423,7 @@ impl Settle {
                 }
             }
             (Write::Revert { .. }, _) if is_done || refused(Role::Decision) => {
-                // It is a hold now, and decided on as one.
+                // The settlement is held now, and is handled like any hold.
                 let state_now = Paid::Authorized;
                 let read = KnownSettlement {
                     state: state_now,
@@ -432,7 +434,7 @@ impl Settle {
             }
             (Write::Release { .. }, _) if is_done => ends = true,
             (Write::Release { .. }, _) if !refused(Role::Settlement) => {
-                // The entry was evicted: that window stays as it is.
+                // The entry was evicted, so that window isn't changed.
                 let kept = scopes
                     .into_iter()
                     .filter(|scope| !refused(Role::Entry(*scope)))
@@ -442,7 +444,7 @@ impl Settle {
             (Write::Move { .. }, _) => ends = true,
             _ => {}
         }
-        // A claim is removed when its settlement no longer depends on it.
+        // Removes a claim when the settlement no longer depends on the claim.
         if let Some((place, block)) = task.remove.filter(|_| ends) {
             state.world.send(OTHERS, Write::RemoveClaim { place, block });
         }
@@ -453,7 +455,7 @@ impl Model for Settle {
     type State = State;
     type Action = Action;
 
-    /// One state for each way in which the payments are mined.
+    /// One state for each order in which the payments may be mined.
     fn init_states(&self) -> Vec<State> {
         let mut ledger = Ledger::new(Some(Limit {
             version: 1,
@@ -472,7 +474,7 @@ impl Model for Settle {
                 if pays.iter().any(is_paid) {
                     continue;
                 }
-                // An authorization is used before its end, once on a chain.
+                // An authorization is used before its end, and once on each fork.
                 for height in 1..self.ends.min(self.depth + 1) {
                     let mut fork = fork.clone();
                     fork[usize::from(height) - 1].push(*tx);
@@ -484,7 +486,7 @@ impl Model for Settle {
         let mut states = Vec::new();
         let without = usize::from(self.fork);
         for (first, one) in forks.iter().enumerate().skip(without) {
-            // The forks are alike.
+            // Without a fork, both branches have the same payments.
             let others = if self.fork { 1 } else { first + 1 };
             for other in &forks[..others] {
                 let tree = Tree {
@@ -512,7 +514,7 @@ impl Model for Settle {
         if state.world.now < self.ticks {
             actions.push(Action::Tick);
         }
-        // A head that nobody asks about makes no difference, so heads change when somebody asks.
+        // The head of an endpoint matters only when a process calls the endpoint, so the heads move in the same step.
         let asks: Vec<(u8, Block)> = (0..)
             .zip(state.heads)
             .flat_map(|(endpoint, head)| {
@@ -587,7 +589,7 @@ impl Model for Settle {
                 state.processes[usize::from(process)] = if rests {
                     Step::Looked(block, read, Some((place, gone)))
                 } else {
-                    // Nothing depends on the claim.
+                    // No settlement depends on the claim.
                     let remove = Write::RemoveClaim { place, block: gone };
                     state.world.send(OTHERS, remove);
                     Step::Done
@@ -720,7 +722,7 @@ impl Model for Settle {
 crate::laws!(Totals, Cap, Horizon, Paid, Unpayable, OneProof, Revert, Moves, Claims);
 
 impl Settle {
-    /// The laws that a state breaks.
+    /// The invariants that a state violates.
     fn broken(&self, state: &State) -> Broken {
         let mut broken = Broken::default();
         let (ledger, tree) = (&state.world.ledger, &state.tree);

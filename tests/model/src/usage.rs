@@ -1,8 +1,9 @@
-//! The journal and its sums, folded from the records of a shard by batches that are doubled, repeated and killed.
+//! Models the decision history and its sums. Batches build them from the records of a shard, and may be duplicated,
+//! repeated and interrupted.
 //!
-//! `shared/store/src/usage/fold.rs` puts the entries in the order of the records, and then adds to the sums. A batch
-//! begins with a record only after all earlier ones were folded once, which is what a stream promises; afterwards any
-//! range may come again, beside others.
+//! `shared/store/src/usage/fold.rs` stores the entries in the order of the records, and then adds to the sums. A batch
+//! begins with a record only after all earlier records were processed once, which a stream guarantees. After that, any
+//! range may be delivered again, concurrently with other ranges.
 
 use crate::{
     flaw::Flaw,
@@ -12,37 +13,37 @@ use crate::{
 };
 use stateright::{Model, Property};
 
-/// The functions that the model repeats: its name here, its file, its name there.
+/// The functions that the model repeats: name in the model, file, name in the file.
 pub const IMPLEMENTATIONS: [(&str, &str, &str); 3] = [
     ("put entries", "shared/store/src/usage/fold.rs", "put_history_entries"),
     ("put an entry", "shared/store/src/usage/journal.rs", "put_history_entry"),
     ("add to the sums", "shared/store/src/usage/fold.rs", "add_agent_sums"),
 ];
 
-/// A model: the records, each the new amount of one of two entries, and the number of batches.
+/// A bounded model of usage.
 #[derive(Clone, Debug)]
 pub struct Usage {
-    /// Its name.
+    /// The name of the model.
     pub name: &'static str,
-    /// The entry and its new amount, by sequence number.
+    /// The entry of each record and the entry's new amount, by sequence number.
     pub records: Vec<(usize, i8)>,
     /// The number of batches.
     pub batches: u8,
-    /// The planted error.
+    /// The planted bug.
     pub flaw: Option<Flaw>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Batch {
     Idle,
-    /// Puts the entries of records from the first one on, up to the last.
+    /// The batch stores the entries of its records, from the first to the last.
     Entries(u8, u8, u8),
-    /// Has read the sums.
+    /// The batch has read the sums.
     Sums(u8, u8, Sums),
     Done,
 }
 
-/// The sums with the sequence number of their last record, and their version.
+/// The sums, the sequence number of their last record, and their version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Sums {
     amount: i8,
@@ -50,16 +51,16 @@ struct Sums {
     version: u8,
 }
 
-/// A state.
+/// A state of the model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
-    /// The shared part, of which only the broken laws are used.
+    /// The state that all models have. This model uses only the violated invariants.
     pub world: World,
-    /// Each entry's sequence number and amount.
+    /// The sequence number and the amount of each entry.
     journal: [(u8, i8); 2],
     sums: Sums,
     batches: Vec<Batch>,
-    /// The number of records that were folded once.
+    /// The number of records that were processed once.
     folded: u8,
 }
 
@@ -68,9 +69,9 @@ pub struct State {
 pub enum Action {
     /// A batch of these records begins.
     Begin(u8, u8, u8),
-    /// A batch goes on.
+    /// A batch continues.
     Go(u8),
-    /// A batch is killed.
+    /// A batch is interrupted.
     Kill(u8),
 }
 
@@ -79,7 +80,7 @@ impl Usage {
         self.flaw == Some(flaw)
     }
 
-    /// The amount of an entry after so many records, and the number of its last record.
+    /// The amount of an entry after this number of records, and the number of the entry's last record.
     fn after(&self, entry: usize, records: u8) -> (u8, i8) {
         let of = (1_u8..).zip(&self.records).take(usize::from(records));
         let last = of.filter(|(_, (of, _))| *of == entry).last();
@@ -157,7 +158,7 @@ impl Model for Usage {
                     Batch::Idle | Batch::Done => return None,
                 }
             }
-            // It comes again.
+            // The batch is delivered again.
             Action::Kill(index) => state.batches[usize::from(index)] = Batch::Done,
         }
         state.batches.sort_unstable();

@@ -1,8 +1,8 @@
-//! A ledger, the writes on their way to it, and what was answered.
+//! A ledger, the writes that were sent to it, and the completed edits.
 //!
-//! A write that was sent can be made at any later time, once, or never. Its sender waits for it, or has given up: a lost
-//! request, a lost answer, a slow one and a crash of the sender are all the same to the ledger. A conflict with another
-//! transaction is a write that is made later.
+//! A write that was sent may be applied once, at any later time, or never. Its sender waits for the result, or has
+//! given up. For the ledger, a lost request, a lost response, a slow request and a crash of the sender have the same
+//! effect. A conflict with another transaction is a write that is applied later.
 
 use crate::{
     flaw::Flaw,
@@ -10,43 +10,43 @@ use crate::{
     ledger::{Answer, Ledger, Tick, Write},
 };
 
-/// A write on its way.
+/// A write that was sent and not applied yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flight {
-    /// The process that sent it.
+    /// The process that sent the write.
     pub by: u8,
-    /// Whether the process waits for its answer.
+    /// Whether the process waits for the result.
     pub awaited: bool,
-    /// The write.
+    /// The write that was sent.
     pub write: Write,
 }
 
-/// The versions of the newest answered edits: nothing may be reserved on earlier ones.
+/// The versions of the newest completed edits. Nothing may be reserved on earlier versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Floor {
-    /// The agent's record.
+    /// The version of the agent's record.
     pub agent: u8,
-    /// The policy.
+    /// The version of the policy.
     pub policy: u8,
 }
 
-/// The part of a state that all models have.
+/// The state that all models have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// The stored rows.
     pub ledger: Ledger,
-    /// The writes on their way, in order.
+    /// The writes that were sent and not applied yet, in order.
     pub flights: Vec<Flight>,
-    /// What was answered.
+    /// The versions of the completed edits.
     pub floor: Floor,
     /// The true time.
     pub now: Tick,
-    /// The laws that a step has broken.
+    /// The invariants that a step has violated.
     pub broken: Broken,
 }
 
 impl World {
-    /// A world with this ledger, in which nothing has happened.
+    /// A world with this ledger and no steps.
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
@@ -57,14 +57,14 @@ impl World {
         }
     }
 
-    /// Sends a write, and waits for its answer.
+    /// Sends a write and waits for its result.
     pub fn send(&mut self, by: u8, write: Write) {
         let awaited = true;
         self.flights.push(Flight { by, awaited, write });
         self.flights.sort_unstable();
     }
 
-    /// The process no longer waits. Its write may still be made. Returns the write.
+    /// Stops waiting for the process's write, and returns the write. It may still be applied.
     pub fn give_up(&mut self, by: u8) -> Option<Write> {
         let flight = self
             .flights
@@ -76,14 +76,14 @@ impl World {
         Some(write)
     }
 
-    /// Makes a write that is on its way. Returns the answer, for the process that sent it.
+    /// Applies a write that was sent. Returns the result for the process that sent it.
     pub fn land(&mut self, index: usize, flaw: Option<Flaw>) -> (Flight, Answer) {
         let flight = self.flights.remove(index);
         let answer = self.make(&flight.write, flaw);
         (flight, answer)
     }
 
-    /// Makes a write, and checks it.
+    /// Applies a write, and checks the invariants that it can violate.
     pub fn make(&mut self, write: &Write, flaw: Option<Flaw>) -> Answer {
         let before = self.ledger.clone();
         let answer = self.ledger.apply(write, flaw);

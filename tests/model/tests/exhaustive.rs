@@ -1,4 +1,4 @@
-//! Every state of every model within its bounds, and the planted errors that they must find.
+//! Checks every state of every model within its bounds, and that the models find the planted bugs.
 
 use purser_model::{
     CheckResult, check,
@@ -37,7 +37,7 @@ fn no_state_of_large_models_breaks_an_invariant() {
     every_state(Bound::Large);
 }
 
-/// Each planted error, the law that finds it, and the model in which it does.
+/// The planted bugs, each with the invariant that it violates and the model that finds it.
 const PLANTED: &[(Flaw, Law, &str)] = &[
     (
         Flaw::ReserveIgnoresPolicyStamp,
@@ -224,7 +224,7 @@ const PLANTED: &[(Flaw, Law, &str)] = &[
     (Flaw::RequestOutlivesFreeze, Law::Freezes, "a token and two browsers"),
 ];
 
-/// Whether the model of this name, with this error, breaks this law.
+/// Whether this model finds the bug through this invariant.
 fn is_found(flaw: Flaw, law: Law, name: &str) -> bool {
     macro_rules! look {
         ($($models:ident, $module:ident, $model:ident;)+) => {$(
@@ -263,7 +263,7 @@ fn every_planted_error_breaks_its_invariant() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Each transition names the function that implements it, and that function is there.
+/// Checks that each transition names an existing function as its implementation.
 #[test]
 fn every_model_transition_names_its_store_function() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

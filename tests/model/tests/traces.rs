@@ -1,10 +1,10 @@
-//! Paths of the models, replayed against the real store on the embedded database: after each step its rows are those of
-//! the model.
+//! Replays paths of the models against the real store on the embedded database, and compares the stored rows with those
+//! of the model after each step.
 //!
-//! A path is drawn at random, from a seed. Each write of the model is a call of the store, made when the model makes the
-//! write: what was judged before, the store was given before. So the configurations here have reads that are not torn,
-//! calls that decide once, and several writes of one call at once; and no eviction apart from a payment, because the
-//! store reads again for it.
+//! A path is random and depends on a seed. Each write of the model is a call of the store, made when the model applies
+//! the write, with the decision from the time when the model sent it. So the configurations here have reads that are
+//! not torn, calls that decide once, and steps that include several writes of one call. They have no eviction apart
+//! from a payment, because the store reads again for it.
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
@@ -36,10 +36,10 @@ use std::collections::{BTreeMap, HashMap};
 
 type Item = HashMap<String, AttributeValue>;
 
-/// The most steps of a path.
+/// The maximum number of steps of a path.
 const STEPS: usize = 40;
 
-/// A time of a model: half days from the start of all tests.
+/// The time of a model's tick: half days from the start of all tests.
 fn at(tick: Tick) -> Timestamp {
     let half_days = sample::secs(43_200 * u32::from(tick.unsigned_abs()));
     if tick < 0 {
@@ -53,7 +53,7 @@ fn tick(micros: i64) -> Tick {
     Tick::try_from((micros - sample::start().micros()) / 43_200_000_000).unwrap()
 }
 
-/// A person of a model. Persons who accept an agent have ids like the service's own.
+/// The person with this number. Persons who accept an agent have ids like those of the service.
 fn person(number: u8) -> UserId {
     UserId::derive("https://issuer.example", &number.to_string())
 }
@@ -62,19 +62,19 @@ fn owner_of(text: &str) -> u8 {
     (0..4).find(|number| person(*number).as_str() == text).unwrap()
 }
 
-/// The real side of a path.
+/// The stored rows that correspond to a path of a model.
 struct Real {
     emulator: Emulator,
     ledger: Ledger,
-    /// The grants of reservations that are decided, by the model's settlement.
+    /// The grants of the decided reservations, by the id of the settlement in the model.
     grants: BTreeMap<u8, (Grant<'static>, SettlementTerms, Fingerprint)>,
-    /// The ids and requests of the settlements.
+    /// The ids and requests of the settlements, by the id in the model.
     settlements: BTreeMap<u8, (SettlementId, u8)>,
     /// The records of the agent, by version.
     agents: BTreeMap<u8, Agent>,
-    /// The payout records, by version.
+    /// The records of withdrawals, by version.
     payouts: BTreeMap<u8, WithdrawalRecord>,
-    /// The grants of payouts that are decided.
+    /// The grants of the decided withdrawals, by the id of the settlement in the model.
     payout_grants: BTreeMap<u8, (WithdrawalGrant, SettlementTerms)>,
     /// The amounts of the requests.
     amounts: BTreeMap<u8, i8>,
@@ -99,7 +99,7 @@ fn small<T: TryFrom<i64>>(value: i64) -> T {
 }
 
 impl Real {
-    /// The real rows of a model's first state.
+    /// Stores the rows of a model's first state.
     async fn new(rows: &Rows, amounts: BTreeMap<u8, i8>, depth: u8, asks: bool) -> Self {
         let emulator = Emulator::start().await;
         let ledger = emulator.ledger();
@@ -226,7 +226,7 @@ impl Real {
         Request { approval, ..request }
     }
 
-    /// What is decided when a write is sent.
+    /// Records the decision of a write when the model sends the write.
     async fn sent(&mut self, flight: &Flight, call: Option<Call>, now: Tick) {
         match &flight.write {
             Write::Reserve(of) if !self.settlements.contains_key(&of.id) => {
@@ -290,7 +290,7 @@ impl Real {
         self.grants.insert(id, (grant, terms, request.fingerprint()));
     }
 
-    /// A settlement as the model's process has read it.
+    /// A settlement as the process of the model has read it.
     async fn settlement(&self, id: u8, state: Option<SettlementState>, counted_at: Option<Tick>) -> Settlement {
         let real = self.settlements[&id].0;
         let stored = self
@@ -327,7 +327,7 @@ impl Real {
         }
     }
 
-    /// Makes a write as the store does.
+    /// Applies a write through the store.
     async fn make(&mut self, write: &Write, read: Option<(State, Tick)>, log: u8, now: Tick, beside: bool) {
         let ledger = self.ledger.clone();
         let audit = sample::audit();
@@ -348,7 +348,7 @@ impl Real {
             Write::Escalate { key, request, new, .. } => {
                 let amount = self.amounts[&request];
                 let asked = self.request(key, request, None, amount);
-                // The question ends a day after its request.
+                // The approval expires one day after its request.
                 let decided = at(new.unwrap().1).before(Duration::DAY);
                 authorize(&ledger, &asked, decided).await.unwrap();
             }
@@ -435,7 +435,7 @@ impl Real {
                     ledger.confirm_settlement(&of, &transfer, claim, at(now)).await.unwrap();
                 }
             }
-            // Payouts end by a call that is both claim and confirmation.
+            // Withdrawals are confirmed by a call that includes the claim.
             Write::Confirm {
                 settlement,
                 place: (_, tx, _),
@@ -478,7 +478,7 @@ impl Real {
                     .read_claims_in_block(Network::BaseSepolia, height.into())
                     .await
                     .unwrap();
-                // One transaction may have a claim of its own and claims on its transfers, each of another settlement.
+                // A transaction may have a claim of its own, and each of its transfers a claim by another settlement.
                 let (_, (by, _)) = claim_rows(&scan(&self.emulator.client, LEDGER, None).await, |id| self.id_of(id))
                     .into_iter()
                     .find(|(place, _)| *place == (height, tx, log))
@@ -564,7 +564,7 @@ impl Real {
         *found.unwrap_or_else(|| panic!("settlement {text}")).0
     }
 
-    /// The stored rows as those of a model.
+    /// Converts the stored rows to those of a model.
     async fn rows(&self, model: &Rows) -> Rows {
         let items = scan(&self.emulator.client, LEDGER, None).await;
         let of = |pk: &str, sk: &str| -> Vec<&Item> {
@@ -658,7 +658,7 @@ impl Real {
             };
             settlements.insert(id, settlement);
         }
-        // The requests of questions, by the owner of the model's row.
+        // The requests of the approvals, by the owner in the model's row.
         let request_of = |id: &str| -> (u8, u8) {
             let mut known = self.amounts.keys();
             let request = known.find(|request| {
@@ -782,16 +782,16 @@ fn offer(to: u8, tick: Tick, ends: Tick) -> OwnershipOffer {
     }
 }
 
-/// The writes that an action makes without a flight, from the states before and after it.
+/// The writes that an action applies without a separate step, from the states before and after it.
 type Direct<M> = fn(&<M as Model>::State, &<M as Model>::Action, &<M as Model>::State) -> Vec<Write>;
 
-/// What an action is to a replay.
+/// The way in which an action is replayed.
 enum Kind {
-    /// The write at this place is made.
+    /// Applies the write at this index.
     Land(usize),
-    /// It can't be replayed.
+    /// The action can't be replayed.
     Skip,
-    /// Something else.
+    /// Any other action.
     Other,
 }
 
@@ -881,7 +881,7 @@ async fn model_traces_of_payments_and_updates_replay_on_the_store() {
             let real = Real::new(rows, amounts, 1, false).await;
             let land = |action: &reserve::Action| match action {
                 reserve::Action::Land(index) => Kind::Land(*index),
-                // The store's edit goes on to its fence.
+                // The edit of the store continues with the update of the window.
                 reserve::Action::KillAct(_) => Kind::Skip,
                 _ => Kind::Other,
             };
@@ -971,7 +971,7 @@ fn claim_rows(items: &[Item], id_of: impl Fn(&str) -> u8) -> Vec<(ledger::Place,
     claims.map(claim).collect()
 }
 
-/// The writes of a payout's model that no request makes.
+/// The writes of a model of withdrawals that belong to no request.
 fn ends(
     before: &purser_model::payout::State,
     action: &purser_model::payout::Action,
@@ -1011,7 +1011,7 @@ fn ends(
 async fn model_traces_of_ownership_transfers_replay_on_the_store() {
     let mut made = 0;
     let models = purser_model::scenarios::handovers(purser_model::scenarios::Bound::Small);
-    // The store makes a question by the owner that it reads with it.
+    // The store requests an approval from the owner that it reads in the same call.
     let asks = |model: &HandoverModel| model.acts.iter().any(|act| matches!(act, handover::Act::Ask(_)));
     for model in models.into_iter().filter(|model| !asks(model)) {
         for seed in 0..12 {
