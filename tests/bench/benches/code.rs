@@ -1,7 +1,7 @@
-//! The time of the steps of one call: parsing, matching the catalog, hashing, signing, and reading the proof.
+//! Measures the steps of one call: parsing, matching the catalog, hashing, signing, and reading the proof.
 //!
-//! The references are the minimum that must be done anyway: the same bytes parsed by bare `serde_json` or hashed by
-//! bare SHA-256, the same digest signed by bare `k256`.
+//! Each step is compared with a minimal reference: the same bytes parsed by bare `serde_json` or hashed by bare
+//! SHA-256, or the same digest signed by bare `k256`.
 
 use alloy::primitives::hex;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -68,10 +68,11 @@ fn reading(table: &mut Table) {
     }
 }
 
-/// The same time, within the noise of a machine that is not idle.
+/// The maximum ratio of two equal times, given the noise of a machine that isn't idle.
 const SAME: f64 = 1.25;
 
-/// A backtest evaluates a decision three times, and a replay once; both read it from its record.
+/// The maximum ratio for a backtest. A backtest evaluates each decision three times and a replay once, and both read
+/// the decision from its record.
 const BACKTESTED: f64 = 4.0;
 
 fn deciding(table: &mut Table) {
@@ -92,8 +93,8 @@ fn deciding(table: &mut Table) {
     }
 }
 
-/// A backtest of 10,000 decisions within three days, whose candidate refuses some of them, beside evaluating each
-/// again from its record.
+/// Compares a backtest of 10,000 decisions within three days with a separate evaluation of each decision from its
+/// record. The tested policy refuses some of the decisions.
 fn backtesting(table: &mut Table) {
     let mut case = Case::allow(1);
     case.world.day.oldest.clear();
@@ -120,7 +121,7 @@ fn backtesting(table: &mut Table) {
         })
         .collect();
     let mut policy = case.world.enabled.clone().unwrap();
-    // Each decision found a million used.
+    // At each decision, a million micro-units were already used.
     policy.policy.max_per_day = Amount::from_units(1_050_000).unwrap();
     let candidate = ProposedLimits {
         rules: Some(case.world.agent.rules.clone()),
@@ -222,7 +223,7 @@ fn signing(table: &mut Table) {
     table.compare(
         "derive",
         "a wallet",
-        // A new index each time, since derived wallets are cached.
+        // A new index for each measurement, because derived wallets are cached.
         || {
             index = (index + 1) % (1 << 31);
             seed.derive_wallet(black_box(index)).unwrap()

@@ -1,10 +1,10 @@
-//! A case to decide: an allow with every kind of check in use.
+//! An allowed decision that uses every kind of check.
 
 use crate::world::{NETWORK, World, authorize_body};
 use purser_api::AuthorizeRequest;
 use purser_domain::{CatalogMatch, EvaluationInputs, Eviction, GivenApproval, Intent, RecentPayments};
 
-/// A case to decide.
+/// The input of a decision.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The state that the decision depends on.

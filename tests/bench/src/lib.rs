@@ -1,6 +1,6 @@
-//! The shared parts of the code benches: the world of their decisions, and the table of their results.
+//! The shared parts of the code benchmarks: the data for their decisions, and the table of results.
 //!
-//! `benches/code.rs` times the steps of one call, each compared with a reference.
+//! `benches/code.rs` measures the steps of one call, and compares each with a reference.
 
 mod case;
 mod table;

@@ -1,7 +1,7 @@
-//! Measures, and writes the results: one JSON line for each comparison.
+//! Measures pairs, and writes the results as one JSON line for each pair.
 //!
-//! Ours and its reference are measured one after another, in one process and with the same settings. A row's ratio is
-//! our median divided by the reference's; below 1 we are faster.
+//! Our code and its reference are measured one after the other, in one process and with the same settings. The ratio of
+//! a row is the median of our code divided by that of the reference. A ratio below 1 means that our code is faster.
 
 use criterion::Criterion;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-/// The results of a bench so far.
+/// The results of a benchmark so far.
 pub struct Table {
     file: PathBuf,
     raw: PathBuf,
@@ -18,8 +18,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table for the bench. The results of an earlier run are removed, so that no old figure is mistaken for a
-    /// new one.
+    /// An empty table for the benchmark. Removes the results of an earlier run, so that they aren't mistaken for new
+    /// ones.
     pub fn new(bench: &str) -> io::Result<Self> {
         let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
         let raw = target.join("criterion").join(bench);
@@ -51,7 +51,7 @@ impl Table {
         self.measure_all(group, name, None, ours, reference);
     }
 
-    /// Measures as [`Table::compare`] does, with a maximum of the ratio.
+    /// Measures as [`Table::compare`] does, and checks that the ratio isn't above a maximum.
     pub fn hold<T>(
         &mut self,
         limit: f64,

@@ -12,7 +12,7 @@ use uuid::Uuid;
 /// The network of all payments here.
 pub const NETWORK: Network = Network::BaseSepolia;
 
-/// The state that a decision depends on, besides the request.
+/// The data that a decision depends on, besides the request.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The agent, with rules of every kind.
@@ -21,7 +21,7 @@ pub struct World {
     pub catalog: Catalog,
     /// The policy of the service in the middle of the catalog; `None` if it is not enabled.
     pub enabled: Option<EnabledService>,
-    /// The daily window, three of whose entries have rolled off.
+    /// The daily window. Three of its entries have expired.
     pub day: Window,
     /// The windows of the agent's three budgets.
     pub budgets: Vec<(RuleId, Window)>,
@@ -40,7 +40,7 @@ fn uuid(kind: u128, n: usize) -> Uuid {
 }
 
 impl World {
-    /// A world whose catalog has `count` services with five operations each.
+    /// A world with `count` services in the catalog, each with five operations.
     pub fn with_services(count: usize) -> Self {
         let at = Timestamp::from_secs(1_795_223_340).unwrap();
         let bought = count / 2;
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The index of the paid service, which is in the middle of the catalog.
+    /// The index of the service that gets the payment. It is in the middle of the catalog.
     fn bought(&self) -> usize {
         self.catalog.services().len() / 2
     }
@@ -207,7 +207,7 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// A window of which eight entries were read, three of them rolled off, with more entries after them.
+/// A window with eight read entries, of which three have expired, and with more entries after them.
 fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Window {
     let entry = |n: usize| {
         let age = length.micros() / 6 * i64::try_from(8 - n).unwrap();

@@ -1,4 +1,4 @@
-//! The callers: each makes one payment, and repeats what was not answered as the answers and `docs/errors.md` say.
+//! The callers. Each makes one payment, and repeats failed calls as the responses and `docs/errors.md` say.
 
 use crate::Size;
 use crate::phase::Plan;
@@ -11,29 +11,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long a caller repeats a call. Without an outage of the node, each call is answered within it.
+/// The time for which a caller repeats a call. Without an outage of the node, each call must succeed within this time.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a caller whose key has ended waits for the new one.
+/// The time that a caller whose key was replaced waits for the new key.
 const ROTATION: Duration = Duration::from_millis(100);
-/// One caller in so many never pays what was authorized.
+/// One caller out of this number never makes the authorized payment.
 const LOST: u64 = 50;
-/// More payments at once than this mean that the machine does not carry the rate.
+/// The maximum number of concurrent payments. More of them mean that the machine is too slow for the rate.
 const MAX_AT_ONCE: usize = 20_000;
 
-/// A payment that was authorized, as its caller knows it.
+/// An authorized payment as its caller knows it.
 #[derive(Clone, Debug)]
 pub struct Payment {
-    /// The agent's number.
+    /// The number of the agent.
     pub payer: usize,
     /// The settlement's id.
     pub settlement: String,
     /// The amount, in micro-units.
     pub units: u64,
-    /// Whether it was made on the chain.
+    /// Whether the payment was made on the chain.
     pub is_made: bool,
 }
 
-/// Starts the run's payments, each when it is due, and waits until all callers have ended.
+/// Starts each payment of the run when it is due, and waits until all callers have ended.
 pub async fn pay(place: &Arc<Place>, size: &Size, plan: Plan, report: &Arc<Report>) {
     let started = Instant::now();
     let mut callers = JoinSet::new();
@@ -110,8 +110,8 @@ impl Caller {
         }
     }
 
-    /// Repeats a call until its answer is final, and records how long that took since it was due. `None` if the caller
-    /// gave up.
+    /// Repeats a call until its response is final, and records how long this took since the call was due. Returns
+    /// `None` if the caller gave up.
     async fn insists(&self, call: Call, due: Instant, request: impl Fn(&str) -> Request) -> Option<Answer> {
         let phase = self.plan.at(due - self.started);
         let payer: &Payer = &self.place.payers[self.payer];
@@ -119,11 +119,11 @@ impl Caller {
             let key = payer.key();
             let answer = self.place.send(&request(&key)).await;
             let pause = match &answer {
-                // The process died: the gateway answers 500.
+                // The process crashed, and the gateway responds with 500.
                 None => Duration::ZERO,
                 Some(answer) => match pause_of(answer) {
                     Some(pause) => pause,
-                    // The key was rotated while the call was under way; the caller learns of it a moment later.
+                    // The key was rotated during the call. The caller gets the new key a moment later.
                     None if answer.slug() == "invalid_agent_key" => ROTATION,
                     None => {
                         self.report.answered(call, phase, due.elapsed());
@@ -143,7 +143,7 @@ impl Caller {
     }
 }
 
-/// How long to wait before the same call is repeated (`docs/errors.md`, section 2); `None` if the answer is final.
+/// The time to wait before the same call is repeated (`docs/errors.md`, section 2); `None` if the response is final.
 fn pause_of(answer: &Answer) -> Option<Duration> {
     let seconds = || {
         let header = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! The faults of each phase.
+//! Injects the faults of each phase.
 
 use crate::phase::{Phase, Plan};
 use crate::place::{OWNERS, Place};
@@ -9,15 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// One call in so many kills its process.
+/// One call out of this number kills its process.
 const KILLS: u64 = 1_000;
-/// One call of the database in so many is throttled, one is refused, and the answer of one is lost.
+/// Out of this number of database calls, one is throttled, one is rejected, and one loses its response.
 const DATABASE: u64 = 300;
-/// The time between two edits of the storm, and between two rotations of keys.
+/// The time between two edits, and between two rotations of keys.
 const EDITS: Duration = Duration::from_millis(50);
 const ROTATIONS: Duration = Duration::from_millis(500);
 
-/// Goes through the plan's phases.
+/// Runs the phases of the plan.
 pub async fn follow(place: Arc<Place>, plan: Plan) {
     for (phase, length) in plan.phases() {
         println!("load     {phase:?} for {} s", length.as_secs());
@@ -57,7 +57,7 @@ pub async fn follow(place: Arc<Place>, plan: Plan) {
     }
 }
 
-/// Edits the limits of agents that have none, up and down, always above what they spend.
+/// Raises and lowers the limits of the agents that never reach them, always to more than the agents spend.
 async fn edit(place: &Place, until: Instant) {
     let mut rng = Rng::from_seed(7);
     let unlimited: Vec<_> = place.payers.iter().filter(|payer| payer.cap.is_none()).collect();
@@ -75,7 +75,7 @@ async fn edit(place: &Place, until: Instant) {
     }
 }
 
-/// Rotates the keys of agents; the old key ends at once.
+/// Rotates the keys of agents. The old key becomes invalid at once.
 async fn rotate(place: &Place, until: Instant) {
     let mut rng = Rng::from_seed(11);
     while Instant::now() < until {

@@ -1,10 +1,10 @@
-//! `make load`: many payments a second by many agents, while functions are killed, the database throttles and loses
-//! answers, the node is down, a webhook's program is dead, keys are rotated and limits are edited. At the end the ledger,
-//! the chain, the usage and the events must agree to the unit, and no caller may have waited longer than
-//! [`callers::PATIENCE`] outside of the node's outage. How to read it: `docs/performance.md`.
+//! `make load`: makes many payments per second with many agents. Meanwhile functions are killed, the database throttles
+//! and loses responses, the node is down, the receiver of a webhook is down, keys are rotated and limits are edited. At
+//! the end the ledger, the chain, the usage and the events must agree exactly, and outside of the node's outage no
+//! caller may have waited longer than [`callers::PATIENCE`]. `docs/performance.md` explains the results.
 //!
-//! Payments start by the clock, not when an earlier one ends, and a latency counts from the moment at which the payment
-//! was due: a slow answer is not hidden by the calls that it kept from starting.
+//! Each payment starts at a fixed time, not when an earlier payment ends. Latency counts from this time, so it includes
+//! the delay of payments that could not start because of slow responses.
 
 mod callers;
 mod faults;
@@ -24,16 +24,16 @@ use std::time::Duration;
 /// The size of a run.
 #[derive(Clone, Debug, Parser)]
 pub struct Size {
-    /// How long payments start, in seconds.
+    /// The time during which payments start, in seconds.
     #[arg(long, default_value_t = 3_600)]
     pub seconds: u32,
-    /// The payments that start in each second.
+    /// The number of payments that start in each second.
     #[arg(long, default_value_t = 200)]
     pub rate: u32,
-    /// The agents, half of them of each of two owners.
+    /// The number of agents. Each of the two owners has half of them.
     #[arg(long, default_value_t = 100)]
     pub agents: usize,
-    /// The execution environments of `payments`: how many calls run at once.
+    /// The number of execution environments of `payments`, which is the number of concurrent calls.
     #[arg(long, default_value_t = 16)]
     pub environments: usize,
     /// Passed by `cargo bench`.
@@ -42,7 +42,7 @@ pub struct Size {
 }
 
 fn main() -> ExitCode {
-    // Lines are formatted as in production, and discarded.
+    // Log lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let size = Size::parse();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

@@ -1,27 +1,27 @@
-//! The faults of a run, one after another and then together.
+//! The phases of a run: each kind of fault, and then all of them together.
 
 use std::time::Duration;
 
-/// What strikes during a part of the run.
+/// The fault of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nothing.
+    /// No fault.
     Calm,
-    /// Processes are killed in the midst of calls.
+    /// Processes are killed during calls.
     Kills,
-    /// The database throttles, fails, and loses answers.
+    /// The database throttles, rejects calls, and loses responses.
     Database,
-    /// The node refuses every call.
+    /// The node rejects every call.
     NodeDown,
-    /// The node is back, and what was left is repeated.
+    /// The node is up again, and the remaining calls are repeated.
     Recovery,
     /// Keys are rotated, and limits are edited.
     Edits,
-    /// All but the node's outage.
+    /// All faults except the outage of the node.
     All,
 }
 
-/// The phases and when each ends, in hundredths of the run.
+/// The phases, each with its end in hundredths of the run.
 const PARTS: [(u32, Phase); 8] = [
     (10, Phase::Calm),
     (25, Phase::Kills),
@@ -33,14 +33,14 @@ const PARTS: [(u32, Phase); 8] = [
     (100, Phase::Calm),
 ];
 
-/// When each phase begins and ends.
+/// The plan of the phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     length: Duration,
 }
 
 impl Plan {
-    /// The plan of a run of this length.
+    /// The plan for a run of this length.
     pub fn new(length: Duration) -> Self {
         Self { length }
     }
@@ -54,7 +54,7 @@ impl Plan {
         })
     }
 
-    /// The phase at this time after the start.
+    /// The phase at this time after the start of the run.
     pub fn at(self, since: Duration) -> Phase {
         let mut left = since;
         for (phase, length) in self.phases() {
@@ -73,17 +73,17 @@ impl Phase {
         matches!(self, Self::Kills | Self::All)
     }
 
-    /// Whether the database has faults.
+    /// Whether calls to the database fail.
     pub fn disturbs_the_database(self) -> bool {
         matches!(self, Self::Database | Self::All)
     }
 
-    /// Whether people edit.
+    /// Whether limits and keys change.
     pub fn edits(self) -> bool {
         matches!(self, Self::Edits | Self::All)
     }
 
-    /// Whether a caller who gives up is expected: the node is down, or has just been.
+    /// Whether callers may give up, because the node is down or was down a moment ago.
     pub fn excuses(self) -> bool {
         matches!(self, Self::NodeDown | Self::Recovery)
     }

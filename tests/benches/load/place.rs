@@ -1,4 +1,4 @@
-//! The stack of a run, the processes of its `payments` function, and the agents that pay.
+//! The stack of a run, the processes of its `payments` function, and the agents that make payments.
 
 use crate::Size;
 use crate::callers::Payment;
@@ -18,35 +18,35 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
-/// The owners. The program of the first one's webhook is dead.
+/// The owners. The receiver of the first owner's webhook is down.
 pub const OWNERS: [&DemoUser; 2] = [&DEMO_OWNER, &DEMO_STRANGER];
 /// The timeout of a run of `reconcile`.
 const RECONCILE: Duration = Duration::from_secs(55);
-/// One agent in so many has a daily cap that it reaches.
+/// One agent out of this number has a daily limit that it reaches.
 const CAPPED: usize = 10;
-/// The daily cap of these agents, in micro-units.
+/// The daily limit of these agents, in micro-units.
 pub const CAP: u64 = 20_000;
 
-/// An agent that pays.
+/// An agent that makes payments.
 pub struct Payer {
-    /// Its id and wallet.
+    /// The id and the wallet of the agent.
     pub agent: TestAgent,
-    /// Its present key.
+    /// The current API key of the agent.
     pub key: RwLock<String>,
-    /// Its daily cap, in micro-units; `None` if it has no limit.
+    /// The daily limit, in micro-units; `None` if the agent has none.
     pub cap: Option<u64>,
-    /// Which of [`OWNERS`] it belongs to.
+    /// The index of the agent's owner in [`OWNERS`].
     pub owner: usize,
 }
 
 impl Payer {
-    /// The present key.
+    /// Returns the current API key.
     pub fn key(&self) -> String {
         self.key.read().expect("not poisoned").clone()
     }
 }
 
-/// Everything of a run.
+/// The stack of a run, and the state that the callers share.
 pub struct Place {
     /// The stack.
     pub world: World,
@@ -56,24 +56,24 @@ pub struct Place {
     pub payers: Vec<Payer>,
     /// The processes of `payments`.
     pub environments: Vec<Process>,
-    /// The payments so far.
+    /// The authorized payments so far.
     pub payments: Mutex<Vec<Payment>>,
     /// The published events.
     pub published: Mutex<PublishedEvents>,
-    /// The events that the second owner's webhook has received: their kinds by id.
+    /// The events that the second owner's webhook has received: the type of each event, by id.
     pub received: Arc<Mutex<BTreeMap<String, String>>>,
-    /// How far the functions' clock is ahead of the system's, in microseconds.
+    /// The difference between the functions' clock and the system's clock, in microseconds.
     ahead: Arc<AtomicI64>,
-    /// The environments that run no call.
+    /// The environments that handle no call.
     free: (mpsc::UnboundedSender<usize>, AsyncMutex<mpsc::UnboundedReceiver<usize>>),
 }
 
-/// What the bus has taken: the settlements by the kinds of their events, and the ids of the second owner's.
+/// The events that the event bus has received.
 #[derive(Debug, Default)]
 pub struct PublishedEvents {
-    /// The settlements of each kind, each with the number of different events.
+    /// The settlements by event type, each with the number of different events.
     pub settlements: BTreeMap<String, BTreeMap<String, u32>>,
-    /// The kinds of the second owner's events, by id.
+    /// The types of the second owner's events, by event id.
     pub of_second_owner: BTreeMap<String, String>,
 }
 
@@ -146,7 +146,7 @@ impl Place {
         }
     }
 
-    /// Sends a request to a free environment, waiting for one. Returns `None` if its process died.
+    /// Sends a request to a free environment, and waits for one if necessary. Returns `None` if the process crashed.
     pub async fn send(&self, request: &Request) -> Option<Answer> {
         let number = self.free.1.lock().await.recv().await.expect("an environment");
         let answer = self.environments[number].send(request).await;
@@ -154,8 +154,8 @@ impl Place {
         answer
     }
 
-    /// Mines blocks by the clock, passes on the streams' records, counts the events, and runs `reconcile` every minute,
-    /// as long as the process runs.
+    /// Until the process ends, mines blocks, delivers the records of the streams, counts the events, and runs
+    /// `reconcile` every minute.
     pub fn keep_time(self: &Arc<Self>) {
         self.mine();
         tokio::spawn(self.world.stack.publish_continuously());
@@ -182,7 +182,7 @@ impl Place {
         });
     }
 
-    /// Mines blocks up to the functions' time.
+    /// Mines blocks up to the time of the functions.
     fn mine(&self) {
         self.node.mine_until(self.world.now().secs());
     }
@@ -199,9 +199,9 @@ impl Place {
         self.environments.iter().map(|process| process.killer().kills()).sum()
     }
 
-    /// Ends all faults, lets every hold run out, and runs `reconcile` until it has nothing left; returns the payments.
+    /// Ends all faults, lets every hold expire, and runs `reconcile` until nothing is left. Returns the payments.
     pub async fn finish(&self) -> Vec<Payment> {
-        /// Longer than a payment is valid; `reconcile` reads the claims of each block in between.
+        /// This is longer than a payment is valid. `reconcile` reads the claims of each block in between.
         const AHEAD: i64 = 600 * 1_000_000;
         for process in &self.environments {
             process.spare();
@@ -252,7 +252,7 @@ impl PublishedEvents {
     }
 }
 
-/// The programs of both webhooks: one never takes an event, the other takes each.
+/// The receivers of both webhooks: one rejects every event, and the other accepts every event.
 fn program(received: Arc<Mutex<BTreeMap<String, String>>>) -> Router {
     let alive = move |body: String| async move {
         let event: Value = serde_json::from_str(&body).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What must be true at the end of a run, read from the stored rows, the chain, the usage and the events.
+//! Checks the end of a run with the stored rows, the chain, the usage and the events.
 
 use crate::callers::Payment;
 use crate::place::{OWNERS, Place};
@@ -8,7 +8,7 @@ use purser_testkit::invariants;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How long the last events may take to reach the webhook whose program is alive.
+/// The time within which the last events must reach the webhook whose receiver is up.
 const DELIVERY: Duration = Duration::from_secs(60);
 
 /// A stored settlement.
@@ -18,7 +18,7 @@ struct StoredSettlement {
     status: String,
 }
 
-/// The laws that do not hold; empty if all do.
+/// The invariants that are violated at the end of a run.
 pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<String> {
     let mut wrong = report.take_wrong();
     let world = &place.world;
@@ -43,7 +43,8 @@ pub async fn check(place: &Place, payments: &[Payment], report: &Report) -> Vec<
     wrong
 }
 
-/// Each agent: its confirmed sum in the ledger, on the chain and in the usage, and its cap.
+/// Checks the confirmed sum of each agent in the ledger, on the chain and in the usage, and that it isn't above the
+/// limit.
 async fn agents(
     place: &Place,
     payments: &[Payment],
@@ -78,7 +79,7 @@ async fn agents(
             ));
         }
     }
-    // The run is shorter than the window: what was not released counts as a whole.
+    // The run is shorter than the window, so every payment that wasn't released counts.
     for payer in &place.payers {
         let id = payer.agent.id.to_string();
         let counts = |stored: &&StoredSettlement| stored.agent == id && stored.status != "expired";
@@ -89,7 +90,8 @@ async fn agents(
     }
 }
 
-/// Each payment has one event of each kind, and the webhook whose program is alive has received every event.
+/// Checks that each payment has one event of each type, and that the webhook whose receiver is up has received every
+/// event.
 async fn events(place: &Place, stored: &BTreeMap<String, StoredSettlement>, wrong: &mut Vec<String>) {
     let waited = tokio::time::Instant::now() + DELIVERY;
     let missing = || {
