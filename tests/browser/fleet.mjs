@@ -1,9 +1,10 @@
-// A fleet of agents in a real browser: five errands of its owner, each in at most four clicks from the overview, with a
-// mouse and with the keyboard alone, with and without scripts, on a desk and on a phone, in light and in dark.
+// Tests a fleet of agents in a real browser. Its owner does five tasks, each with at most four clicks from the
+// overview: with a mouse and with the keyboard alone, with and without scripts, on a desktop and on a phone, in light
+// and in dark.
 //
 //   STORY='{"dashboard_url": …}' CHROMIUM=/usr/bin/chromium SHOTS=<folder> node tests/browser/fleet.mjs
 //
-// Then axe-core looks at the pages. Screenshots of them are written to SHOTS.
+// Afterwards axe-core checks the pages. Screenshots of them are written to SHOTS.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
@@ -20,7 +21,7 @@ const PATIENCE = 15_000;
 const MAX_CLICKS = 4;
 const DESK = { width: 1280, height: 900 };
 const PHONE = { width: 390, height: 844 };
-// Each way and each condition occurs at least once; every errand is done in each of these.
+// Every input method and every condition occurs at least once. Every task is done in each of these visits.
 const VISITS = [
   { by: "mouse", scripts: true, viewport: DESK, colorScheme: "light" },
   { by: "keyboard", scripts: true, viewport: DESK, colorScheme: "dark" },
@@ -30,7 +31,7 @@ const VISITS = [
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
-  // In a container there is no user namespace for the sandbox; the pages are our own.
+  // A container has no user namespace for the sandbox. Only our own pages are opened.
   args: ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"],
 });
 
@@ -40,7 +41,7 @@ const call = async (path) => {
   return response.json();
 };
 
-// A person at a page: what they press is counted, and every page that they come to fits its window.
+// A user of a page. Counts the clicks, and checks that each page fits the width of its window.
 const visitor = async ({ by, scripts, viewport, colorScheme }) => {
   const context = await browser.newContext({
     viewport, colorScheme, javaScriptEnabled: scripts, locale: "en-US", timezoneId: "UTC",
@@ -53,7 +54,7 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
     const wide = await page.evaluate(() => document.documentElement.scrollWidth > window.innerWidth);
     assert.ok(!wide, `${page.url()} scrolls sideways`);
   };
-  // Tab after Tab, as somebody without a mouse does.
+  // Presses Tab until the target has the focus, like a user without a mouse.
   const reach = async (target) => {
     await target.waitFor();
     for (let presses = 0; presses < 500; presses += 1) {
@@ -67,7 +68,7 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
     page,
     scripts,
     isPhone: viewport === PHONE,
-    // Follows a link, presses a button, or unfolds.
+    // Follows a link, presses a button, or opens a collapsed element.
     press: async (target) => {
       clicks += 1;
       if (by === "mouse") {
@@ -87,7 +88,7 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
         await page.keyboard.type(text);
       }
     },
-    // A date, whose field takes other keys than the value that it has.
+    // Enters a date. The keys for a date field differ from the field's value.
     date: async (target, day) => {
       if (by === "mouse") {
         await target.fill(day);
@@ -97,13 +98,13 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
         assert.equal(await target.inputValue(), day);
       }
     },
-    // Enter in a field, which is what the search has for a button.
+    // Presses Enter in a field, since the search has no button.
     enter: async () => {
       clicks += 1;
       await page.keyboard.press("Enter");
       await page.waitForLoadState();
     },
-    // Chooses one of several. What is chosen is input, as what is typed is, and no step of the way.
+    // Selects one of several options. This is input, like typed text, and doesn't count as a click.
     tick: async (target) => {
       if (by === "mouse") {
         await target.check();
@@ -114,7 +115,7 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
       }
     },
     fits,
-    // The errand begins at the overview.
+    // Starts the task at the overview.
     begin: async () => {
       await page.goto(story.dashboard_url);
       await page.getByRole("heading", { name: "Overview", level: 1 }).waitFor();
@@ -138,7 +139,7 @@ const visitor = async ({ by, scripts, viewport, colorScheme }) => {
   };
 };
 
-// The errands.
+// The tasks.
 
 const findByHash = async (at, payment) => {
   const { page } = at;
@@ -154,7 +155,7 @@ const raiseTheLimit = async (at, round) => {
   await at.press(why);
   await page.waitForURL(/#service-/);
   const panel = page.locator(`[id="${new URL(page.url()).hash.slice(1)}"]`);
-  // The script unfolds what the address names.
+  // The script opens the element that the address names.
   if (!at.scripts) await at.press(panel.locator("summary").first());
   const limit = panel.getByLabel("Limit per call", { exact: true });
   await limit.waitFor();
@@ -225,7 +226,7 @@ const exportAMonth = async (at, payment) => {
     at.press(page.getByRole("link", { name: "Download as CSV" })),
   ]);
   const lines = readFileSync(await download.path(), "utf8").trim().split("\r\n");
-  // Where two months meet in the fleet's days, the month has a part of the payments.
+  // If the days of the fleet span two months, this month has only a part of the payments.
   const settlementsOfMonth = `/settlements?from=${year}-${month}-01&to=${year}-${month}-${last}&limit=100`;
   const { settlements, next_cursor: rest } = await call(settlementsOfMonth);
   assert.equal(rest, null, "the month fits a page");
@@ -254,7 +255,7 @@ try {
       await at.begin();
       await run();
       await at.end(errand);
-      // For the next visit, which needs agents to freeze.
+      // Prepares the next visit, which needs agents that can be frozen.
       const undo = page.getByRole("button", { name: /^Undo/ });
       if (await undo.count()) {
         await undo.click();

@@ -1,5 +1,5 @@
-// The whole story in a real browser: a person signs in, creates an agent, hands out its key, sets its limits, sees a
-// payment waiting, approves it and sees it paid; then the person revokes the key and withdraws the money. This script
+// Tests a whole story in a real browser. A user signs in, creates an agent, copies its key, sets its limits, and
+// approves a pending payment. After the payment the user revokes the key and withdraws the money. This script also
 // plays the agent, over plain HTTP.
 //
 //   STORY='{"base_url": …}' CHROMIUM=/usr/bin/chromium SHOTS=<folder> node tests/browser/story.mjs
@@ -19,21 +19,21 @@ const story = JSON.parse(process.env.STORY);
 const shots = process.env.SHOTS;
 mkdirSync(shots, { recursive: true });
 
-// A timeout, so that a page that hangs is a failure and not a hung test.
+// With this timeout, a page that never loads fails the test.
 const PATIENCE = 15_000;
 const DESK = { width: 1280, height: 900 };
 const PHONE = { width: 360, height: 780 };
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
-  // In a container there is no user namespace for the sandbox; the pages are our own.
+  // A container has no user namespace for the sandbox. Only our own pages are opened.
   args: ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run"],
 });
 const context = await browser.newContext({ viewport: DESK, locale: "en-US", timezoneId: "UTC" });
 context.setDefaultTimeout(PATIENCE);
 const page = await context.newPage();
 
-// Problems that the browser reports: scripts and styles refused by the policy, errors, failed loads.
+// Problems that the browser reports: scripts and styles that the policy blocks, errors, and failed loads.
 const objections = [];
 page.on("console", (message) => {
   if (message.type() === "error") objections.push(`${page.url()}: ${message.text()}`);
@@ -69,7 +69,7 @@ const passTime = async (seconds) => {
 
 const signInOn = async (where) => {
   await where.getByRole("link", { name: "Sign in" }).click();
-  // The issuer may still know this browser.
+  // The issuer may still have a session with this browser.
   const person = where.getByRole("button", { name: story.name });
   await person.or(where.getByText("Weather watcher")).first().waitFor();
   if (await person.count()) await person.click();
@@ -84,14 +84,14 @@ const call = async (method, path, key, body) => {
   return { status: response.status, body: await response.json() };
 };
 
-// Finds the link to a page in the mail; without a mail service, returns the link itself.
+// Finds the link to a page in the last email. Without a mail service, returns the link itself.
 const linkTo = async (path) => {
   const link = `${story.base_url}${path}`;
   if (!story.inbox_url) {
     step("(no mail service here: the link is typed)");
     return link;
   }
-  // Some minutes have to pass since the last message, if there was one.
+  // If there was an earlier message, some minutes have to pass before the next one.
   await passTime(310);
   for (const end = Date.now() + PATIENCE; Date.now() < end; ) {
     const { emails } = await (await fetch(`${story.inbox_url}/store`)).json();
@@ -199,7 +199,7 @@ try {
   await approval.waitFor();
   await approval.locator("summary").first().click();
   await approval.getByLabel(/Note/).fill("for the morning report");
-  // The list is refreshed meanwhile, and the text being typed stays.
+  // The list is refreshed, and the typed text stays.
   await page.waitForTimeout(4_000);
   assert.equal(await approval.getByLabel(/Note/).inputValue(), "for the morning report");
   await shoot("approvals");
@@ -252,7 +252,7 @@ try {
   const csv = page.getByRole("link", { name: "Download as CSV" });
   const file = await context.request.get(new URL(await csv.getAttribute("href"), page.url()).href);
   assert.match(file.headers()["content-type"], /^text\/csv/);
-  // Spreadsheets know by the byte order mark that a file is UTF-8.
+  // The byte order mark tells spreadsheets that a file is UTF-8.
   const [heads, ...lines] = (await file.text()).replace(/^\uFEFF/, "").trimEnd().split("\r\n");
   assert.ok(heads.startsWith("decided_at,transaction_id,"), heads);
   assert.ok(lines.length === 1 && lines[0].includes(`,confirmed,${complete.body.tx_hash},`), lines.join("\n"));
@@ -424,7 +424,7 @@ try {
   step("sees where they are signed in, and ends a session elsewhere");
   const elsewhere = await browser.newContext();
   await elsewhere.addCookies(await context.cookies());
-  // A session's use is recorded once a minute.
+  // The last use of a session is recorded once a minute.
   await passTime(90);
   await page.goto(`${story.dashboard_url}/sessions`);
   await page.getByText("this one", { exact: true }).waitFor();
@@ -437,7 +437,7 @@ try {
   await copy.goto(`${story.dashboard_url}/sessions`);
   assert.match(copy.url(), /\/dashboard\/sign-in/, "a copied cookie is worthless");
   await elsewhere.close();
-  // The issuer's times are in whole seconds: a sign-in within the same second would count as an earlier one.
+  // The times of the issuer are in whole seconds, so a sign-in within the same second would count as an earlier one.
   await page.waitForTimeout(1_100);
   await page.goto(story.dashboard_url);
   await page.getByRole("link", { name: "Sign in" }).click();

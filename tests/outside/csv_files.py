@@ -1,5 +1,6 @@
-"""Reads every CSV file that the dashboard exports with pandas, and with LibreOffice if it is installed: the same cells, times
-as times, exact amounts, and no cell that is a formula."""
+"""Reads every CSV file that the dashboard exports with pandas, and with LibreOffice if that is installed. Both must
+read the same cells, with correct times and exact amounts, and no cell may be a formula.
+"""
 
 import base64
 import csv
@@ -27,7 +28,7 @@ BASE = STACK["base_url"]
 NAME = '=HYPERLINK("https://a.example"), Zoë; "Müller" \u6771\u4eac'
 USER_AGENT = "@SUM(1+1)*cmd|' /C calc'!A0"
 WAIT = 60
-# Each file with its columns of times and of amounts, and a column of text with what a row must have there.
+# Each file with its columns of times, its columns of amounts, and a text column with a text that some row must contain.
 FILES = {
     "settlements": (["decided_at", "settled_at", "expires_at"], "agent_name", NAME),
     "decisions": (["decided_at", "settled_at", "expires_at"], "agent_name", NAME),
@@ -61,7 +62,7 @@ def post(path, body, token, **headers):
 
 
 def pay():
-    """An agent with that name makes one payment."""
+    """Makes one payment with an agent of this name."""
     token = json.load(send("POST", "/_local/token", b"{}"))["token"]
     agent = post("/agents", {"name": NAME}, token, User_Agent=USER_AGENT)
     post("/_local/fund", {"wallet_address": agent["wallet_address"], "units": 1_000_000}, token)
@@ -75,7 +76,7 @@ def pay():
 
 
 def session():
-    """The cookie of the demo owner's session."""
+    """Returns the cookie of a session of the demo owner."""
     def cookie(response):
         pairs = [value.split(";")[0] for value in response.headers.get_all("set-cookie")]
         return next(pair for pair in pairs if not pair.endswith("="))
@@ -88,7 +89,7 @@ def session():
 
 
 def export(name, cookie, column, text):
-    """The file, once it has a row with that text: lists are complete some seconds after what they list."""
+    """Returns the file as soon as it has a row with this text. Lists are updated with a delay of some seconds."""
     until = time.monotonic() + WAIT
     while True:
         response = send("GET", f"/dashboard/{name}.csv", Cookie=cookie)
@@ -116,7 +117,8 @@ def check_pandas(data, rows, times):
 def check_libreoffice(data, rows, times, folder):
     file = folder / "file.csv"
     file.write_bytes(data)
-    # UTF-8 (76), separated by commas (44), quoted by quotation marks (34), from the first line on; other cells as they look.
+    # The filter options of LibreOffice: UTF-8 (76), separated by commas (44), with quotation marks (34), from the first
+    # line on, and with the other cells as displayed.
     subprocess.run(["soffice", f"-env:UserInstallation=file://{folder}/profile", "--headless", "--convert-to", "xlsx",
                     "--infilter=CSV:44,34,76,1", "--outdir", folder, file], check=True, capture_output=True, timeout=300)
     sheet = openpyxl.load_workbook(folder / "file.xlsx").active

@@ -1,9 +1,10 @@
-"""Runs agent-security-harness against the local stack, and compares its verdicts with expected.json.
+"""Runs agent-security-harness against the local stack, and compares the results with expected.json.
 
-The harness knows no approval protocol of its own: `approve`, `call` and the questions of its floods are mapped here onto
-`POST /x402/authorize` and the person's routes. What it reads as executed are the settlements that Purser stores.
+The harness has no approval protocol of its own. Its `approve` and `call` operations and the approval requests of its
+floods are translated into `POST /x402/authorize` and the API of the user. A call counts as executed if Purser has
+stored a settlement for it.
 
-The stack is found by $STACK_FOLDER.
+The stack is in the folder $STACK_FOLDER.
 """
 
 import base64
@@ -52,13 +53,13 @@ def done(answer):
 
 
 class Owner:
-    """The demo owner, who approves."""
+    """The demo owner, who decides on approvals."""
 
     def __init__(self):
         self.token = done(call("POST", "/_local/token", {}))["token"]
 
     def agent(self, name, rules=()):
-        """A new agent with money and these rules."""
+        """Creates an agent with money and with these rules."""
         made = done(call("POST", "/agents", {"name": name}, self.token))
         path = f"/agents/{made['agent_id']}"
         call("POST", "/_local/fund", {"wallet_address": made["wallet_address"], "units": 1_000_000_000})
@@ -74,7 +75,7 @@ class Agent:
         self.owner, self.path, self.key = owner, path, key
 
     def offer(self, url):
-        """The provider's offer for a call."""
+        """Returns the provider's payment requirements for a call."""
         try:
             urllib.request.urlopen(url, timeout=30)
         except urllib.error.HTTPError as wanted:
@@ -82,7 +83,7 @@ class Agent:
         raise AssertionError("the provider wants no payment")
 
     def authorize(self, url, approval=None, requirement=None):
-        """Asks for the payment of a call."""
+        """Requests the payment for a call."""
         body = {
             "payment_requirement": requirement or self.offer(url),
             "max_payment_units": 1_000_000,
@@ -95,27 +96,27 @@ class Agent:
         return call("POST", "/x402/authorize", body, self.key)
 
     def rule(self, rule):
-        """Adds a rule."""
+        """Adds a rule to the agent."""
         return done(call("POST", f"{self.path}/rules", rule, self.owner.token))
 
     def approval(self, approval):
-        """What the person sees of an approval, and at which place of the queue."""
+        """Returns an approval as the user sees it, and the position of the approval in the queue."""
         waiting = done(call("GET", "/approvals?status=pending", None, self.owner.token))["approvals"]
         place, row = next((place, row) for place, row in enumerate(waiting, 1) if row["approval_id"] == approval)
         return {**row, "queue_position": place}
 
     def decide(self, approval, verdict):
-        """The person's decision."""
+        """Sends the user's decision."""
         return call("POST", f"{self.path}/approvals/{approval}/{verdict}", {}, self.owner.token)
 
     def paid(self):
-        """The ids of the stored settlements."""
+        """Returns the ids of the stored settlements."""
         rows = done(call("GET", f"{self.path}/settlements?limit=100", None, self.key))["settlements"]
         return {row["id"] for row in rows}
 
 
 def weather(args):
-    """The paid call that stands for a tool's call with these arguments."""
+    """The paid call that represents a tool call with these arguments."""
     return f"{STACK['provider_url']}/weather?" + urlencode({"args": json.dumps(args, sort_keys=True)})
 
 
@@ -151,7 +152,7 @@ class ApprovalTarget:
                 status, answer = self.agent.decide(self.approvals[-1], "approve")
                 return {"_status": status, "approved": status == 200}
             case "call":
-                # The agent tries every approval that it ever got, and none.
+                # The agent tries each of its approvals, and then a payment without an approval.
                 for approval in [*reversed(self.approvals), None]:
                     status, answer = self.agent.authorize(self.url(args), approval)
                     if status == 200:
@@ -165,7 +166,7 @@ class ApprovalTarget:
 
 
 class Questions(BaseHTTPRequestHandler):
-    """The floods' `approvals/request`: a question that the person sees as Purser shows it."""
+    """The endpoint `approvals/request` of the floods: each approval request is shown to the user as Purser does it."""
 
     agent = None
 
@@ -209,7 +210,7 @@ def verdict(result):
 
 
 def mcp(owner):
-    """The harness's attacks on an MCP server."""
+    """Runs the attacks on an MCP server."""
     agent = owner.agent("outside-mcp")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -221,12 +222,13 @@ def mcp(owner):
 
 
 def people(owner):
-    """The harness's attacks on people who approve."""
+    """Runs the attacks on users who decide approvals."""
     url, found = serve(Questions), {}
-    # The last four need an agent that writes to people.
+    # The last four tests need an agent that writes to users.
     for name in ("001_approval_flood", "002_risk_priority_starvation", "003_context_stripping", "004_reversal_replay"):
         Questions.agent = owner.agent(f"outside-{name}", [{"kind": "approval_required"}])
-        # A flood that fits into what one agent may ask, so that the question after it can be seen.
+        # The flood is smaller than the maximum number of pending approvals of an agent, so that the approval request
+        # after it is visible.
         burst = 25 if name.startswith("001") else 5
         result = vars(getattr(HITLSecurityTests(url, burst=burst), f"test_hitl_{name}")())
         found[result["test_id"]] = (verdict(result), result["details"])
@@ -234,12 +236,12 @@ def people(owner):
 
 
 def approvals(owner):
-    """What an approval authorizes."""
+    """Runs the tests of what an approval authorizes."""
     results = [vars(result) for result in ApprovalBindingHarness(ApprovalTarget(owner)).run_all()]
     return {result["test_id"]: (verdict(result), result["details"]) for result in results}
 
 
-# What the merchant's offer says instead of what the catalog knows, and what it must not get.
+# The fields of the payment requirements that the merchant changes, each with the false value.
 LIES = {
     "payTo": "0x000000000000000000000000000000000000dEaD",
     "asset": "0x036CbD53842c5426634e7929541eC2318f3dCF70",
@@ -256,7 +258,9 @@ LIES = {
 
 
 def merchant(owner):
-    """The harness's merchant, each time with one lie. A payment of the true amount to the true payee is none."""
+    """Runs the merchant of the harness with one piece of false information each time. A payment of the correct amount
+    to the correct payee is not a failure.
+    """
     agent = owner.agent("outside-merchant")
     url = weather({"buyer": "merchant"})
     true = agent.offer(url)["accepts"][0]

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Reads the CSV files of the dashboard with pandas and LibreOffice, and runs the tests of agent-security-harness (PyPI), against
-# a local stack: its attacks on an MCP server, its attacks on people who approve, what an approval authorizes, and its x402
-# merchant, made to lie. expected.json has the verdicts other than a pass, with their reasons.
+# Reads the CSV files of the dashboard with pandas and LibreOffice, and runs the tests of agent-security-harness (PyPI),
+# against a local stack: the attacks on an MCP server, the attacks on users who decide approvals, the tests of what an
+# approval authorizes, and the x402 merchant, which is changed to send false information. expected.json lists the
+# results other than a pass, with their reasons.
 #
 #   tests/outside/run.sh              against a stack that is started here
 #   STACK_FOLDER=… tests/outside/run.sh   against the one whose stack.json is in that folder

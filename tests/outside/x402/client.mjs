@@ -1,5 +1,6 @@
-// A client of the official suite that pays through Purser's TypeScript client, by e2e/clients/text-client-protocol.txt: the
-// last line of the output is what it got. A payment counts when Purser has found its transfer on the chain.
+// A client of the official suite that pays through Purser's TypeScript client. It follows
+// e2e/clients/text-client-protocol.txt: the last line of the output is the result. A payment succeeds when Purser has
+// found the transfer on the chain.
 //
 //   node client.mjs                  by Purser's own `fetch`
 //   node client.mjs <package.json>   by the `@x402/fetch` that the package of that file has, where Purser is registered

@@ -1,4 +1,4 @@
-"""A client of the official suite that pays through Purser's Python client; see client.mjs."""
+"""A client of the official suite that pays through Purser's Python client (see client.mjs)."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from purser_client import Purser, PurserTransport, payment_of
 
 
 def pay():
-    """Makes the paid call; returns what it got."""
+    """Makes the paid call, and returns the result."""
     purser = Purser(run=str(uuid.uuid4()), max_amount="0.01")
     with httpx.Client(transport=PurserTransport(purser)) as http:
         response = http.get(os.environ["RESOURCE_SERVER_URL"] + os.environ["ENDPOINT_PATH"])

@@ -14,7 +14,8 @@ mkdir -p "$tools"
 
 infra/setup.sh x402 typescript python
 source infra/sam/docker.sh # stop_stack
-# The suite calls pnpm, uv and python by their names. `python` is for our client; uv finds the servers' own.
+# The suite calls pnpm, uv and python by these names. `python` runs our client, and uv finds the interpreter of the
+# servers.
 if ! command -v pnpm >/dev/null; then
   [[ -x $tools/node_modules/.bin/pnpm ]] || npm install --silent --no-audit --no-fund --prefix "$tools" pnpm@10.34.9
   PATH=$tools/node_modules/.bin:$PATH
@@ -38,14 +39,15 @@ filters() { # filters <suffix>: what is used, with (`...`) or without (`^...`) i
 if [[ ! -f $e2e/node_modules/.purser ]]; then
   (
     cd "$e2e"
-    # The lock file wants some packages of a host that only its authors reach. Their versions and digests stay.
+    # The lock file refers to a host that only the authors of the suite can reach. The versions and digests of the
+    # packages stay.
     cp pnpm-lock.yaml pnpm-lock.yaml.orig
     trap 'mv pnpm-lock.yaml.orig pnpm-lock.yaml' EXIT
     sed -i 's/, tarball: [^}]*}/}/' pnpm-lock.yaml
     mapfile -t with < <(filters ...)
     mapfile -t without < <(filters ^...)
     pnpm install --silent --frozen-lockfile --ignore-scripts --filter x402-e2e "${with[@]}"
-    # Nothing here reads the types, which take longest.
+    # The type declarations take longest, and are not needed here.
     pnpm --silent --workspace-concurrency=1 "${without[@]}" run build --no-dts >/dev/null
   )
   touch "$e2e/node_modules/.purser"
@@ -55,7 +57,7 @@ for project in facilitators/python {,legacy/}servers/{fastapi,flask}; do
 done
 [[ -d clients/typescript/dist ]] || npm --prefix clients/typescript run --silent build
 
-# Before it starts, the suite ends whatever listens at its ports.
+# Before the suite starts, it ends every process that listens on its ports.
 for port in $(seq 4022 4061); do
   if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
     echo "x402: port $port is taken, and the suite would end who has it"

@@ -1,6 +1,6 @@
-// Runs the official end-to-end suite of x402 (the folder e2e of its repository), as it is, on the chain of a local stack.
-// Its clients are joined by three that pay through Purser, and its facilitators get payouts. expected.json says what is
-// paid, what is not and why. run.sh prepares all this.
+// Runs the unmodified official end-to-end suite of x402 (the folder e2e of its repository) on the chain of a local
+// stack. Three clients that pay through Purser are added, and the facilitators of the suite settle withdrawals.
+// expected.json lists the payments that succeed, and those that don't with the reasons. run.sh prepares all this.
 //
 //   node suite.mjs <checkout>
 
@@ -25,7 +25,7 @@ const FIRST_PORT = 4022; // the suite's own choice: each server and facilitator 
 const PAYOUT_PORT = new URL(process.env.FACILITATOR_URL).port;
 const OTHER_CHAINS = ['SOLANA_DEVNET_RPC_URL', 'AVM_TESTNET_RPC_URL', 'APTOS_TESTNET_RPC_URL', 'STELLAR_TESTNET_RPC_URL'];
 const NOWHERE = 'http://127.0.0.1:9';
-// A client of the suite that pays without Purser: what it can't do is not Purser's fault.
+// A client of the suite that pays without Purser. If this client can't make a payment, Purser isn't the cause.
 const CONTROL = 'fetch';
 const CLIENTS = {
   purser: { language: 'typescript', command: `node ${join(here, 'client.mjs')}` },
@@ -37,7 +37,7 @@ const CLIENTS = {
 };
 
 const [counted, failed] = [[], []];
-/** Compares what a scenario said with what is expected, and tells. */
+/** Compares the result of a scenario with the expected one, and prints it. */
 function judge(name, said, wanted, details = '') {
   counted.push(name);
   const isExpected = said === wanted;
@@ -58,7 +58,7 @@ async function holds(wallet) {
   return Number(await rpc('eth_call', { to: stack.usdc_address, data }, 'latest'));
 }
 
-/** A new account of the chain with coins for gas and with tokens. */
+/** Creates an account with coins for gas and with tokens. */
 async function newAccount() {
   const key = `0x${randomBytes(32).toString('hex')}`;
   const { address } = privateKeyToAccount(key);
@@ -69,7 +69,7 @@ async function newAccount() {
   return { key, address };
 }
 
-/** A Solana key and its address: the suite wants them, and nothing uses them here. */
+/** Creates a Solana key and its address. The suite requires them, but no test here uses them. */
 function solana() {
   const { d, x } = generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' });
   const [secret, address] = [Buffer.from(d, 'base64url'), Buffer.from(x, 'base64url')];
@@ -84,13 +84,13 @@ function base58(bytes) {
   return '1'.repeat(zeros) + text;
 }
 
-/** What is in a folder of the suite, by name. */
+/** Reads the configurations in a folder of the suite, by name. */
 function configurations(folder) {
   const names = readdirSync(join(suite, folder)).filter((name) => existsSync(join(suite, folder, name, 'test.config.json')));
   return names.map((name) => [name, JSON.parse(readFileSync(join(suite, folder, name, 'test.config.json'), 'utf8'))]);
 }
 
-/** The paid endpoints of the suite's servers, and for each why it is left out, if it is. */
+/** Returns the paid endpoints of the suite's servers, each with the reason if it is left out. */
 function endpoints() {
   const legacy = configurations('legacy/servers').map(([name, configuration]) => [`legacy-${name}`, configuration]);
   const servers = [...configurations('servers'), ...legacy];
@@ -127,7 +127,7 @@ function removeClients() {
   for (const name of Object.keys(CLIENTS)) rmSync(join(suite, 'clients', name), { recursive: true, force: true });
 }
 
-/** Puts the suite's servers, at all the ports that they will have, into the catalog, and enables them for the agent. */
+/** Adds the suite's servers, with all ports that they will use, to the catalog, and enables them for the agent. */
 async function sell(agent, paths, ports, payTo) {
   const payment = { scheme: 'exact', network: 'base-sepolia', token: 'USDC', amount_units: PRICE, pay_to: payTo };
   const services = ports.map((port) => ({ port, id: crypto.randomUUID() }));
@@ -166,7 +166,7 @@ async function sell(agent, paths, ports, payTo) {
 
 const pause = (milliseconds) => new Promise((resume) => setTimeout(resume, milliseconds));
 
-/** Tries until it works, for half a minute. */
+/** Repeats a check until it succeeds, for up to half a minute. */
 async function until(works, attempts = 150) {
   try {
     return await works();
@@ -186,18 +186,18 @@ function end(group) {
   try {
     process.kill(-group, 'SIGKILL');
   } catch {
-    // All of it has ended.
+    // All processes of the group have ended.
   }
 }
 
-/** Starts a program in a process group of its own, so that what it starts can be ended too. */
+/** Starts a program in a process group, so that its child processes can be ended too. */
 function start(command, folder, env, stdio) {
   const child = spawn(command[0], command.slice(1), { cwd: folder, env: { ...process.env, ...env }, stdio, detached: true });
   groups.add(child.pid);
   return { ended: once(child, 'exit'), stop: () => end(child.pid) };
 }
 
-/** Pays the suite's servers with all clients, by one facilitator. Returns the suite's results. */
+/** Runs the suite's servers and all clients with one facilitator. Returns the suite's results. */
 async function pay(facilitator, run, env) {
   const [report, log] = ['json', 'log'].map((kind) => join(process.env.RESULTS, `${facilitator}.${kind}`));
   rmSync(report, { force: true });
@@ -211,7 +211,8 @@ async function pay(facilitator, run, env) {
   ];
   const output = openSync(log, 'w');
   const program = start(command, suite, env, ['ignore', output, output]);
-  // Having written this, it may not end: its mock facilitator outlives the npx that it ends.
+  // The suite may not end after it has written the report, because its mock facilitator keeps running after npx has
+  // ended.
   while (!existsSync(report) && !(await Promise.race([program.ended, pause(1_000)])));
   await pause(1_000);
   program.stop();
@@ -232,7 +233,7 @@ async function pay(facilitator, run, env) {
   return results;
 }
 
-/** Has each facilitator of the suite settle a payout. */
+/** Has each facilitator of the suite settle a withdrawal. */
 async function payOut(env) {
   for (const [name, wanted] of Object.entries(expected.payouts)) {
     const folder = join(suite, 'facilitators', name);
@@ -242,7 +243,7 @@ async function payOut(env) {
       const { ok } = await fetch(`${process.env.FACILITATOR_URL}/supported`);
       if (!ok) throw new Error(`the facilitator ${name} does not start`);
     });
-    // Each by an agent of its own, since one that was refused waits until it can't be made any more.
+    // Each withdrawal has its own agent, because a rejected withdrawal stays open until it can no longer be made.
     const [agent, to] = await Promise.all([newAgent(`paid-out-by-${name}`), newAccount()]);
     const before = await holds(to.address);
     await owner('PUT', `/agents/${agent.id}/payout-address`, { address: to.address });
@@ -292,7 +293,7 @@ async function main() {
   addClients();
   const results = [];
   try {
-    // One at a time, so that no port is one that `fetch` refuses (4045).
+    // The facilitators run one after the other, so that few ports are used. `fetch` refuses port 4045.
     for (const name of expected.facilitators) results.push(...(await pay(name, run, env)));
   } finally {
     removeClients();
