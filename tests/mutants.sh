@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Mutation tests of what decides and commits payments: the evaluation in shared/domain, the payments' transactions in
-# shared/store. Changes the code in one place at a time, and fails if the tests of both crates miss more than 5 % of these.
+# Mutation tests of the code that decides and stores payments: the evaluation in shared/domain, and the transactions of
+# payments in shared/store. Changes the code in one place at a time. Fails if the tests of both crates miss more than 5
+# % of the changes.
 #
 #   tests/mutants.sh <k/n>     tests sample k (from 0) of n; the samples are stable as long as the code is unchanged
 #
@@ -12,13 +13,13 @@ infra/setup.sh nextest mutants
 
 mutants() { # mutants <options of cargo-mutants> … -- <options of nextest>
   local status=0
-  # Dependencies are optimized: where they are not, the AWS SDK takes most of the store's time. The timeout catches
-  # mutants that loop forever.
+  # The dependencies are optimized, because without that the AWS SDK takes most of the time of the store's tests. The
+  # timeout catches mutants with an endless loop.
   env -u CARGO_TARGET_DIR cargo mutants --package purser-domain --package purser-store \
     --file 'shared/domain/src/policy/*.rs' --file 'shared/store/src/payments/*.rs' --file shared/store/src/transact.rs \
     --cargo-arg=--config --cargo-arg='profile.dev.package."*".opt-level=2' --test-tool nextest --jobs 2 --timeout 300 \
     "$@" --fail-fast || status=$?
-  # 2: some mutants were missed; 3: some timed out. Anything else is a failure of the run itself.
+  # Status 2: some mutants were missed. Status 3: some timed out. Every other status is a failure of the run itself.
   [[ $status == 0 || $status == 2 || $status == 3 ]] || exit "$status"
 }
 

@@ -1,4 +1,4 @@
-// Verifies the statements of a sample by another JOSE library, npm's jose, with the published key set.
+// Verifies the statements of a sample with another JOSE library (jose of npm) and the published key set.
 //
 //     check.mjs <folder>   as shared/evidence/examples/evidence_sample.rs writes it
 import { readFileSync, readdirSync, statSync } from 'node:fs'
@@ -11,11 +11,11 @@ const jwks = JSON.parse(readFileSync(join(folder, 'jwks.json'), 'utf8'))
 for (const key of jwks.keys) {
   if (key.kid !== await calculateJwkThumbprint(key)) throw new Error(`${key.kid} is no thumbprint`)
 }
-// The set finds the key by `kid` and `alg`.
+// Finds the key by `kid` and `alg`.
 const keys = createLocalJWKSet(jwks)
 const verified = (statement) => compactVerify(statement, keys, { algorithms: ['ES256'] })
 
-// Entries are statements after their lengths, 16 bits each.
+// Each entry is a statement after its length of 16 bits.
 const entriesOf = (bundle) => {
   const entries = []
   for (let at = 0; at < bundle.length;) {

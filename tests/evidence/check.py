@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Verifies a sample of the evidence by tools of others: joserfc for the statements, aics-tlog for the log.
+"""Verifies a sample of the evidence with third-party tools: joserfc for the statements, and aics-tlog for the log.
 
     check.py <folder>   as shared/evidence/examples/evidence_sample.rs writes it
 
-Of the formats, only the lines of a tlog-proof are read here: aics-tlog has no reader for them.
+This script itself parses only the lines of a tlog-proof, because aics-tlog has no parser for them.
 """
 
 import base64
@@ -70,7 +70,8 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def stranger(folder: Path) -> None:
-    """Runs the published check between two checkpoints against the log, its fork, and the log cut to an older size."""
+    """Runs the published check between two checkpoints against the log, a fork of it, and the log cut to an older size.
+    """
 
     def check(log: Path, kept: Path) -> str:
         # Entries are not public.
@@ -102,7 +103,7 @@ def main(folder: Path) -> None:
         assert key.kid == key.thumbprint(), key.kid
     statement, vkey, witness = read("statement.jws"), tlog.parse_vkey(read("vkey.txt")), tlog.parse_vkey(read("witness.txt"))
 
-    # The checkpoint, with its witness.
+    # Verifies the checkpoint and its witness.
     policy = tlog.WitnessPolicy(quorum=1, witnesses=(witness,))
 
     def opened(text: str):
@@ -113,7 +114,7 @@ def main(folder: Path) -> None:
 
     checkpoint = opened(read("log/checkpoint"))
 
-    # Every object of the log, and every statement in it.
+    # Verifies every object of the log, and every statement in it.
     reader = tlog.FileSystemTileReader(folder / "log")
     audit = tlog.audit_tiles(reader, checkpoint.size, checkpoint.root)
     entries = [tlog.read_entry(reader, index, checkpoint.size) for index in range(checkpoint.size)]
@@ -121,7 +122,7 @@ def main(folder: Path) -> None:
         verified(entry.decode("ascii"), keys)
     print(f"joserfc: {len(entries)} statements; aics-tlog: {audit.tiles} tiles, {audit.bundles} bundles, the witness")
 
-    # Its objects are those that aics-tlog makes of the entries; partial ones of older sizes are there as well.
+    # The objects are those that aics-tlog creates from the entries, and partial ones of older sizes.
     for path, bytes_ in tlog.TileWriter(entries).materialise().items():
         assert (folder / "log" / path).read_bytes() == bytes_, path
     for bundle in (folder / "log/tile/entries").rglob("*"):
@@ -130,14 +131,14 @@ def main(folder: Path) -> None:
             held = parse_entry_bundle(bundle.read_bytes())
             assert held == entries[256 * index : 256 * index + len(held)], bundle
 
-    # The proof, which carries the statement.
+    # Verifies the proof, which contains the statement.
     extra, index, hashes, note = split(read("proof.txt"))
     assert extra == statement.encode() == entries[index]
     proven = opened(note)
     assert tlog.verify_leaf_inclusion(extra, index, proven.size, hashes, proven.root)
     assert hashes == tlog.inclusion_proof_from_tiles(reader, index, proven.size)
 
-    # The log of today begins with that of the older checkpoint.
+    # The current log begins with the log of the older checkpoint.
     older = tlog.verify_checkpoint(tlog.parse_note(read("older-checkpoint")), vkey, expected_origin=ORIGIN)
     assert older.ok, older.error
     path = tlog.consistency_proof_from_tiles(reader, older.size, checkpoint.size)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verifies what the function stated of two days by tools of others, and runs docs/archive/duckdb.sql by DuckDB.
+"""Verifies the evidence of two days with third-party tools, and runs docs/archive/duckdb.sql with DuckDB.
 
     day.py <folder>   as functions/events/examples/evidence_day.rs writes it
 """
@@ -34,7 +34,7 @@ def main(folder: Path) -> None:
     assert kids == sorted(kids, key=[earlier, current].index) and set(kids) == {earlier, current}, "the key was replaced once"
     print(f"joserfc and aics-tlog: {head.size} statements of the function, by a key of a secret, then by one in KMS")
 
-    # Each entry is archived once, in objects named by their indices.
+    # Each entry is archived once. The names of the objects are the indices of their entries.
     lines = []
     for path in sorted((folder / "archive/statements").glob("*/*.jsonl.gz")):
         first, last = path.name.removesuffix(".jsonl.gz").split("-")
@@ -68,7 +68,7 @@ def header_of(statement: str) -> bytes:
 
 
 def queries(archive: Path) -> list[str]:
-    """Returns the queries of the documentation, on a folder in place of the bucket."""
+    """Returns the documented queries, with a folder in place of the bucket."""
     text = QUERIES.read_text(encoding="utf-8").replace("s3://BUCKET", str(archive))
     return [query for query in text.split(";") if query.strip()]
 

@@ -1,4 +1,4 @@
-// Verifies the statements of a file of evidence by jose.
+// Verifies the statements of a file of evidence with jose.
 //
 //     node evidence.mjs <file> <key set>
 import { readFileSync } from 'node:fs'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Has evidence verified by tools of others, jose (npm), joserfc and aics-tlog (PyPI), and by `purser verify`: a sample of
-# all formats, what the function `events` states of two days, and the published sample (a payment, a block and an
-# approved escalation). DuckDB (PyPI) runs docs/archive/duckdb.sql. Without Python 3.12 (infra/setup.sh says so), those of Python
-# are left out.
+# Verifies evidence with third-party tools (jose of npm, joserfc and aics-tlog of PyPI) and with `purser verify`: a
+# sample of all formats, the evidence of two days by the function `events`, and the published sample (a payment, a block
+# and an approved request). DuckDB (PyPI) runs docs/archive/duckdb.sql. Without Python 3.12, which infra/setup.sh
+# reports, the Python tools are skipped.
 #
 #   tests/evidence/run.sh
 #   tests/evidence/run.sh --publish    replaces docs/evidence/sample by evidence of a local stack, whose keys are then gone
@@ -16,7 +16,7 @@ if [[ ${1:-} == --publish ]]; then
   exit
 fi
 built=${CARGO_TARGET_DIR:-target}/debug
-# Built with `--workspace`, as everything (Makefile).
+# Like every build in the Makefile, this one uses `--workspace`.
 [[ -n ${EVIDENCE_BUILT:-} ]] || cargo build --locked --quiet --workspace --example evidence_sample --example evidence_day --bin purser
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -11,7 +11,7 @@ const added = await owner.POST('/agents/{agentId}/rules', { params: { path, head
 if (added.error) throw new Error(JSON.stringify(added.error));
 const { data: rules } = await owner.GET('/agents/{agentId}/rules', { params: { path } });
 const rule: components['schemas']['AgentRule'] | undefined = rules?.rules[0];
-// The kind decides about the other fields.
+// The type of the rule depends on `kind`.
 if (rule?.kind !== 'count_limit' || rule.count !== 7) throw new Error(JSON.stringify(rules));
 const { data: me } = await createClient<paths>({ baseUrl, headers: { Authorization: `Bearer ${key}` } }).GET('/mcp/agents/me');
 if (me?.agent_id !== agent) throw new Error(JSON.stringify(me));

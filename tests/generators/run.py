@@ -1,5 +1,7 @@
-"""Generates clients of docs/openapi.json and calls a local stack with each: a rule is added, listed as what it is, and the
-agent reads itself. No generator may warn, leave an operation or a schema out, or number a class."""
+"""Generates clients from docs/openapi.json, and calls a local stack with each of them. The calls add a rule, check its
+type in the list of rules, and read the agent with its own key. No generator may warn, leave out an operation or a
+schema, or add a number to a class name.
+"""
 
 import ast
 import importlib
@@ -20,12 +22,12 @@ API = json.loads(DOCUMENT.read_text())
 SCHEMAS = set(API["components"]["schemas"])
 OPERATIONS = {operation["operationId"] for methods in API["paths"].values() for operation in methods.values()}
 BIN = Path(sys.executable).parent
-# Names of the field that end with a digit.
+# Names of fields that end with a digit.
 WITH_DIGITS = set()
 
 
 def run(*command, folder):
-    """The output of a command that must succeed."""
+    """Returns the output of a command, which must succeed."""
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([str(part) for part in command], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
@@ -46,7 +48,7 @@ def classes(*files):
 
 
 def new_agent(base):
-    """An agent of the demo owner, the owner's token, and the agent's key."""
+    """Creates an agent of the demo owner. Returns the agent, the owner's token, and the agent's key."""
     def post(path, token=None):
         headers = {"Authorization": f"Bearer {token}", "If-Match": "*"} if token else {}
         body = json.dumps({"name": "generated"} if path == "/agents" else {}).encode()
@@ -62,7 +64,7 @@ def new_agent(base):
 def openapi_python_client(folder, base):
     output = run(BIN / "openapi-python-client", "generate", "--path", DOCUMENT, "--meta", "none", "--output-path",
                  "generated_client", folder=folder)
-    # Its only line without a warning.
+    # Without warnings, the generator prints only this line.
     assert output.strip() == "Generating generated_client", output[-4000:]
     package = importlib.import_module("generated_client")
     modules = {module.name: importlib.import_module(module.name)
@@ -117,7 +119,7 @@ def openapi_typescript(folder, base):
     check_all("schemas", SCHEMAS, names)
     check_names(names)
 
-    # Modules are searched above the file.
+    # Node searches for modules in the parent folders of the file.
     (folder / "node_modules").symlink_to(HERE / "node_modules")
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "client.ts").write_text((HERE / "client.ts").read_text())

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generates clients of docs/openapi.json by openapi-typescript, openapi-python-client and datamodel-code-generator, and calls
-# a local stack with each. Without the packages of `infra/setup.sh generators`, nothing is run.
+# Generates clients from docs/openapi.json with openapi-typescript, openapi-python-client and datamodel-code-generator,
+# and calls a local stack with each of them. Without the packages of `infra/setup.sh generators`, the test is skipped.
 #
 #   tests/generators/run.sh                   against a stack that is started here
 #   STACK_FOLDER=… tests/generators/run.sh    against the one whose stack.json is in that folder

@@ -18,7 +18,8 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
-# The least that a whole suite logs and keeps secret. Much less means that recording has stopped somewhere.
+# The minimum number of lines and secrets in the logs of a whole suite. Far lower numbers mean that a part of the
+# recording has stopped.
 MIN_LINES = 8_000
 MIN_SECRETS = {
     "a value of Secrets Manager": 400,
@@ -33,7 +34,8 @@ MIN_SECRETS = {
     "a payment's signature or nonce": 600,
     "the body": 200,
 }
-# Messages that are logged only if the suite pays, escalates, fails, edits and starts functions.
+# Messages that are logged only if the suite makes payments, requests approvals, causes failures, edits, and starts
+# functions.
 MESSAGES = {
     "approval.staged", "catalog.edited", "function.stopped", "payment.completed", "payment.decided", "payment.replayed",
     "probe.call", "request", "request.failed", "rpc.failed", "rpc.retried", "session.refused", "store.contended",
@@ -99,7 +101,7 @@ def strings(log):
 
 
 def forms(text):
-    """A text in every form in which a log could contain it: case-insensitive forms, and case-sensitive ones."""
+    """Returns the forms of a text in a log: case-insensitive forms, and case-sensitive ones."""
     raw = text.encode()
     folded = {text, quote(text, safe=""), "".join(f"%{byte:02x}" for byte in raw)}
     # As it appears in a JSON body.
@@ -112,7 +114,7 @@ def forms(text):
     for value in binary:
         folded |= {value.hex(), ", ".join(map(str, value)), ",".join(map(str, value))}
         for offset in range(3):
-            # The characters that depend on these bytes alone, whatever precedes and follows them.
+            # The characters that depend only on these bytes, and not on those before or after them.
             encoded = base64.b64encode(bytes(offset) + value).decode().rstrip("=")
             known = encoded[(offset * 8 + 5) // 6:len(encoded) - (1 if (offset + len(value)) % 3 else 0)]
             exact |= {known, known.replace("+", "-").replace("/", "_")}

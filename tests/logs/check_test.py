@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The search for secrets in logs finds them in every form."""
+"""Tests that the search finds secrets in logs in every form."""
 
 import base64
 import json
@@ -55,7 +55,7 @@ class TheCheck(unittest.TestCase):
 
 
 def ends(folder):
-    """The exit status for a folder."""
+    """Returns the exit status for a folder."""
     run = subprocess.run([sys.executable, check.__file__, folder], capture_output=True, check=False)
     return run.returncode
 

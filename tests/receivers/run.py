@@ -1,5 +1,6 @@
-"""Runs the receivers of docs/webhooks.md and calls each as `functions/webhooks` does: with both content types, an event
-with text of other scripts, and calls that must fail (another body, another secret, an old time, no signature)."""
+"""Runs the receivers of docs/webhooks.md, and calls each as `functions/webhooks` does. The calls use both content
+types, an event with non-Latin text, and invalid requests (another body, another secret, an old time, no signature).
+"""
 
 import json
 import os
@@ -22,7 +23,7 @@ SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE="
 OTHER_SECRET = "whsec_AAAAsBQIhrscChlQIMV+b5sSYspob7oDazfKYIKXsUE="
 CONTENT_TYPES = ["application/cloudevents+json", "application/json"]
 STARTS_IN = 60
-# Django's project, which the page leaves to its reader.
+# The Django project, which the documentation leaves out.
 DJANGO = """
 import sys
 from django.conf import settings
@@ -46,7 +47,7 @@ def example(heading):
 
 
 def commands(folder, port):
-    """Each framework with the command that runs its example."""
+    """Returns the command that runs the example of each framework."""
     (folder / "fastapi").mkdir()
     (folder / "fastapi/receiver.py").write_text(example("FastAPI"))
     (folder / "django").mkdir()
@@ -54,7 +55,7 @@ def commands(folder, port):
     (folder / "django/serve.py").write_text(DJANGO)
     (folder / "express").mkdir()
     (folder / "express/receiver.mjs").write_text(example("Express"))
-    # Modules are searched above the file.
+    # Node searches for modules in the parent folders of the file.
     (folder / "express/node_modules").symlink_to(HERE / "node_modules")
     uvicorn = [sys.executable, "-m", "uvicorn", "--app-dir", folder / "fastapi", "--port", str(port), "receiver:app"]
     return {
@@ -65,7 +66,9 @@ def commands(folder, port):
 
 
 def call(port, body, secret=SECRET, content_type=CONTENT_TYPES[0], at=None, sent=None, signed=True):
-    """The status of a call with this body, signed as the body `sent` (the same, by default)."""
+    """Returns the status of a call with this body, which is signed as if the body were `sent`. By default both are the
+    same.
+    """
     at = at or datetime.now(timezone.utc)
     headers = {"content-type": content_type, "webhook-id": "0f0e", "webhook-timestamp": str(int(at.timestamp()))}
     if signed:
@@ -92,7 +95,7 @@ def await_start(port, process):
 
 
 def check(port):
-    """The calls that have another status than expected."""
+    """Returns the calls whose status is not the expected one."""
     events = [json.dumps({"type": "purser.webhook.test.v1", "id": "1", "data": {"name": name}}, ensure_ascii=False)
               for name in ("plain", "Zoë 王 👩‍🚀", "x" * 200_000)]
     event = events[0]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the webhook receivers of docs/webhooks.md and calls them. Without the packages of `infra/setup.sh receivers`, nothing
-# is run.
+# Runs the webhook receivers of docs/webhooks.md and calls them. Without the packages of `infra/setup.sh receivers`, the
+# test is skipped.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 if [[ ! -x .venv-receivers/bin/python || ! -d tests/receivers/node_modules ]]; then
