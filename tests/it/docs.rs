@@ -760,7 +760,7 @@ fn the_sam_template_and_openapi_have_equal_routes() {
         .filter(|route| route.path != "/log/tile/{proxy+}")
         .map(|route| {
             let is_internal = route.function == "InternalFunction";
-            // The methods that MCP answers with 405 are routed, but not described.
+            // The MCP methods whose response is always 405 have a route, but no description.
             if route.path == "/mcp" {
                 return ("post".to_owned(), route.path, is_internal);
             }

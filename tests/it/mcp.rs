@@ -1093,7 +1093,7 @@ fn free(service: &str, operation: &str) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_provider_call_is_checked_against_the_policy() {
     let (world, provider, _) = hostile(BTreeMap::new()).await;
-    // Every call is answered, without a request for payment.
+    // Every call succeeds, and requires no payment.
     *provider.script.lock().unwrap() = Some(|_| Some(Response::new(Body::from("data"))));
     let buyer = agent(&world, SpendPolicy::permissive()).await;
     let host = Host::new(&world, &buyer);

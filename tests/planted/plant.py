@@ -9,13 +9,12 @@ All bugs are planted in one copy, which is built once. An environment variable o
 bug, so a failure is due to that bug and no other. To show that it is due to a bug at all, the same tests must first pass
 with no bug on.
 
-A bug replaces one text of a source file by another. The text must occur exactly once, so that a bug that no longer applies
-is noticed. Both texts are expressions, or statements, or a whole constant string, so that the program can choose between
-them when it runs. A bug of another kind places its switch itself: in its replacement, `PLANTED` stands for the condition
-that it is on.
+A bug replaces one text of a source file by another. The text must occur exactly once, so that bugs that no longer apply are
+reported. Both texts are expressions, statements, or a whole constant string, so that the program can choose between them
+when it runs. Any other bug contains its own switch: `PLANTED` in the replacement is the condition under which the bug is on.
 
-The copy is what git tracks or would track, in target/planted/tree, with its own target folder: with a shared one, cargo would
-mistake the packages of one tree for those of the other. Compiled dependencies are copied.
+The copy in target/planted/tree contains the files that git tracks or would track. It has its own target folder, because
+cargo would otherwise confuse the packages of the two trees. Compiled dependencies are copied.
 
 Exit status: 0, every bug was caught; 1, one was missed or could not be planted; 75, terminated (SIGTERM) with none missed.
 """
@@ -35,10 +34,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ROOT / "target" / "planted" / "tree"
 BUILD = TREE.parent / "build"
-# cargo-nextest's exit status if tests ran and some failed; a failed build has a different one.
+# The exit status of cargo-nextest if tests have run and some have failed. A failed build has a different status.
 TESTS_FAILED = 100
 OUT_OF_TIME = 75
-# The output of `simulate` for a finding; its exit status is also that of a panic.
+# The output of `simulate` for a finding. The exit status can't be used, because a panic has the same.
 SEED_FAILS = re.compile(r"^(seed \d+) fails:\n +(.{1,100})", re.MULTILINE)
 # A constant string, which is replaced by one that is chosen when it is formatted.
 CONSTANT = re.compile(r'const (\w+): &str = ".*";')
@@ -1660,7 +1659,7 @@ def main():
     known = named("simulation", SIMULATED) if simulated else named("tests", BUGS) | named("simulation", SIMULATED)
     wanted = sys.argv[2:] if simulated else sys.argv[1:]
     bugs = {switch: bug for switch, bug in known.items() if not wanted or bug.name in wanted}
-    # Checked before anything is built: a bug that can't be planted proves nothing.
+    # Every bug must apply, which is checked before the build.
     stale = [bug.name for bug in (*BUGS, *SIMULATED) if (ROOT / bug.file).read_text().count(bug.text) != 1]
     if (ROOT / PROCESSES).read_text().count(NO_VARIABLES) != 1:
         stale.append(f"the switch of {PROCESSES}")
@@ -1695,12 +1694,12 @@ def end(*_):
 
 
 def named(by, bugs):
-    """Each bug by the name of its switch; a bug that both tests and the simulation catch has two."""
+    """Returns the bugs by the name of the switch. A bug that both the tests and the simulation catch has two switches."""
     return {f"{by}: {bug.name}": bug for bug in bugs}
 
 
 def copy_tree():
-    """Copies what git tracks or would track and the compiled dependencies; links the installed Node packages."""
+    """Copies the files that git tracks or would track, and the compiled dependencies. Links the installed Node packages."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -1709,7 +1708,7 @@ def copy_tree():
     for name in filter(None, listed.stdout.split("\0")):
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
-            # A new modification time: cargo compares times, and must notice that an earlier run's bugs are gone.
+            # The copy has a new modification time, so that cargo notices that the bugs of an earlier run are gone.
             shutil.copy(ROOT / name, TREE / name)
     modules = "infra/local/x402/node_modules"
     if not (TREE / modules).exists():
@@ -1718,7 +1717,7 @@ def copy_tree():
     compiled = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target") / "debug"
     if BUILD.exists() or not compiled.exists():
         return
-    # The workspace's packages are always compiled again, and programs are linked again.
+    # The packages of the workspace are always compiled again, and the programs linked again.
     ours = re.compile(r"(lib)?purser[-_]")
     for part in (".fingerprint", "build", "deps"):
         for path in (compiled / part).iterdir():
@@ -1755,7 +1754,7 @@ def replace(file, text, instead):
 
 
 def switched(text, choices):
-    """The source that acts as `text` if no switch is on, and otherwise as the replacement whose switch is on."""
+    """Returns source code that runs the replacement whose switch is on, or `text` if no switch is on."""
     if any(SWITCH in instead for instead in choices):
         if len(choices) != 1:
             sys.exit(f"plant: only one bug that says where it is switched can stand at: {text.strip()}")
@@ -1779,7 +1778,7 @@ def chosen(text, choices):
 
 
 def build(bugs):
-    """Builds the tests that must catch the bugs, and the simulation if it must find some."""
+    """Builds the tests that must catch the bugs, and the simulation if it must catch some."""
     packages = {
         package for bug in bugs.values()
         for package in (re.findall(r"package\(([\w-]+)\)", bug.caught_by) if isinstance(bug.caught_by, str) else ["purser-sim"])
@@ -1795,7 +1794,7 @@ def build(bugs):
 
 
 def see_them_pass(bugs, tests):
-    """Checks that with no bug on the tests pass and the simulation finds nothing."""
+    """Checks that the tests pass and that the simulation finds nothing while no bug is on."""
     expressions = {bug.caught_by for bug in bugs.values() if isinstance(bug.caught_by, str)}
     if expressions:
         run = nextest(tests, " or ".join(f"({expression})" for expression in sorted(expressions)), "none")
@@ -1809,7 +1808,7 @@ def see_them_pass(bugs, tests):
 
 
 def caught(switch, bug, tests):
-    """Whether the tests fail, or the simulation has a finding, with the bug on."""
+    """Returns whether the tests fail, or the simulation has a finding, while the bug is on."""
     started = time.time()
     if isinstance(bug.caught_by, str):
         run = nextest(tests, bug.caught_by, switch)
@@ -1842,7 +1841,7 @@ def cargo(*arguments, switch=""):
 def run(command, switch):
     return subprocess.run(
         command, cwd=TREE, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1800,
-        # The tree is built once.
+        # All commands share one build.
         env={
             **os.environ, "CARGO_TARGET_DIR": str(BUILD), "CARGO_TERM_COLOR": "never", "CARGO_INCREMENTAL": "0",
             SWITCH: switch,

@@ -36,11 +36,11 @@ const PAYEE: &str = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 /// The number of services, and of operations of each: large enough that work on the whole catalog shows.
 const SERVICES: u8 = 10;
 const OPERATIONS: u8 = 40;
-/// The number of calls before the counted one, which open connections and fill caches and lazy values.
+/// The number of calls before the counted one. They open connections, and fill caches and lazy values.
 const WARM: u32 = 3;
 
 fn main() -> ExitCode {
-    // Lines are formatted as in production, and discarded.
+    // Log lines are formatted as in production, and discarded.
     purser_api::log_to("warn,purser=info", std::io::sink);
     let Some(operation) = std::env::args().nth(1) else {
         eprintln!("one-call: allow, limited, replay, block or complete");
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The counted part: from the event's bytes to the answer's bytes.
+/// The counted part: from the bytes of the event to the bytes of the response.
 #[inline(never)]
 fn measured(runtime: &Runtime, place: &Place, event: &[u8]) -> Vec<u8> {
     runtime.block_on(place.call(event))
@@ -78,7 +78,7 @@ fn uncounted(world: &World, request: &HttpRequest) -> (u16, Vec<u8>) {
     world.answer(request)
 }
 
-/// A started function, and an agent's key.
+/// A started function and the API key of an agent.
 struct Place {
     function: axum::Router,
     wire: Wire,
@@ -149,7 +149,7 @@ impl Place {
         }
     }
 
-    /// Everything between the runtime API's answer to "next" and our response to it.
+    /// Everything from the runtime API's response to "next" to the function's response.
     async fn call(&self, event: &[u8]) -> Vec<u8> {
         let event: GatewayEvent = serde_json::from_slice(event).expect("an event");
         let mut context = Context::default();
@@ -159,12 +159,12 @@ impl Place {
         answer.to_json().get().as_bytes().to_vec()
     }
 
-    /// The event of an operation's call, and the expected status.
+    /// Returns the event for a call of the operation, and the expected status.
     async fn event(&self, operation: &str, call: u32) -> (Vec<u8>, u16) {
         match operation {
             "allow" => (self.authorize(1, call), 200),
             "limited" => {
-                // Beyond the minimum interval, at another price, so that it is no repetition.
+                // The call is later than the minimum interval and has another price, so that it isn't a duplicate.
                 self.wire.0.clock.fetch_add(2_000_000, SeqCst);
                 (self.authorize(1 + u64::from(call), call), 200)
             }
@@ -379,7 +379,7 @@ impl HttpConnector for Wire {
             world.answer(&request)
         };
         HttpConnectorFuture::new(async move {
-            // A real answer is never available immediately.
+            // A real response is never available immediately.
             tokio::task::yield_now().await;
             let status = status.try_into().expect("a status");
             Ok(HttpResponse::new(status, SdkBody::from(body)))

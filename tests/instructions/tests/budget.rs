@@ -1,5 +1,6 @@
-//! The instruction budget of a call, from the event's bytes to the answer's bytes: the count is the same on any
-//! machine, however busy. The work of the database and the node is not counted, but that of their clients is.
+//! The instruction budget of a call, from the bytes of the event to the bytes of the response. The number of
+//! instructions is the same on every machine, even under load. The work of the database and the node is not counted,
+//! but that of their clients is.
 //!
 //! The counts are for the tests' build, without optimization. They are many times those of the released build, so only
 //! their changes are meaningful. `docs/performance.md` has the figures of the released build.
@@ -10,8 +11,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The budgets in thousands of instructions, and the percentage by which a count may exceed its budget. If it exceeds
-/// that, find the waste or, if the work is justified, raise the budget.
+/// The budgets in thousands of instructions, and the percentage by which a call may exceed them. If a call exceeds its
+/// budget, remove the waste, or raise the budget if the work is justified.
 const BUDGETS: [(&str, u64); 4] = [
     ("allow", 22_211),
     ("replay", 21_394),
@@ -55,7 +56,7 @@ fn limits_at_most_double_the_instructions_of_a_decision() {
     println!("{with} instructions with limits, {without} without");
 }
 
-/// Whether there is a program that counts.
+/// Whether the program that counts instructions is installed.
 fn is_counting() -> bool {
     let is_counting = Command::new("valgrind").arg("--version").output().is_ok();
     if !is_counting {
