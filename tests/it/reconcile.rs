@@ -335,8 +335,8 @@ async fn payments_are_settled_correctly_despite_faulty_nodes() {
     assert_eq!(world.footprint().await.total, 10_000);
 }
 
-/// A rate limit of ten node calls a minute suffices for a batch of any kind. Meanwhile complete asks its callers to
-/// retry.
+/// A rate limit of ten node calls a minute is enough for a batch of any kind. In the meantime, `complete` tells
+/// its callers to retry.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_node_calls_suffice_to_reconcile_a_batch() {
     const HOLDS: usize = 60;

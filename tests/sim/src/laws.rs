@@ -718,7 +718,7 @@ impl Change<'_> {
         match (was.map(|row| text(row, "kind")), is.map(|row| text(row, "kind"))) {
             (None, Some("allow" | "esc")) => {}
             (Some("esc"), Some("allow")) if is_same_request => {}
-            // A further limit asked for an approval when the approved request was repeated.
+            // Another limit required an approval when the approved request was repeated.
             (Some("esc"), Some("esc")) if is_same_request && was.zip(is).is_some_and(names_later_approval) => {}
             (from, to) => self.wrong(format!("I3 key {key:?} went from {from:?} to {to:?}")),
         }
