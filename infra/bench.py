@@ -34,7 +34,7 @@ TOLERANCE = 1.1
 # The benches in the order of the file. Counts need no optimized build.
 BENCHES = {
     "stack": ["cargo", "bench", "--locked", "--profile", "load", "--package", "purser-tests", "--bench", "stack"],
-    # Each page must take less than a second. The figures are the units that it costs.
+    # Each page must take less than a second. The results are the capacity units per page.
     "pages": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "stack", "--", "pages"],
     "code": ["cargo", "bench", "--locked", "--package", "purser-bench", "--bench", "code"],
     "costs": ["cargo", "bench", "--locked", "--profile", "dev", "--package", "purser-tests", "--bench", "costs"],

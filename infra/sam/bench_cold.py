@@ -85,7 +85,7 @@ class Runtime:
 
             def do_GET(self):
                 if runtime.asked.is_set():
-                    # One call is enough. A process that asks again waits for the end.
+                    # The process gets one event. When it requests another event, it waits until the server ends.
                     runtime.closed.wait()
                     return
                 runtime.asked_at = time.perf_counter()

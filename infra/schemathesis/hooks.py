@@ -46,8 +46,8 @@ schemathesis.openapi.format(
     "host-pattern", st.sampled_from(["*", "example.com", "*.example.com", "api-*.example.com", "127.0.0.1", "b\u00fccher.example"])
 )
 
-# These operations end what the other calls need: the key in use, the agent, its services, the catalog. They are called
-# on objects that nothing else uses.
+# These operations end or remove objects that the other calls need: the used key, the agent, its services, the catalog. They
+# are called on objects that no other call uses.
 BREAKS_AGENTS = {
     "edit_agent", "revoke_key", "rotate_key", "add_rule", "replace_rule", "remove_rule", "disable_service",
     "edit_agent_service", "enable_service", "freeze_agent", "unfreeze_agent", "name_payout_address",

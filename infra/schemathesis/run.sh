@@ -15,8 +15,8 @@ folder=$(mktemp -d)
 trap 'stop_stack; rm -rf "$folder"' EXIT
 
 cargo build --locked --quiet --workspace --bin stack --bin demo
-# Each call is one of a million within its minute, so that 429 is not all that is seen; the one sign-in stays recent; and a
-# payout address is good at once.
+# A million calls per minute are allowed, because most responses would otherwise be 429. The single sign-in stays recent, and
+# a withdrawal address can be used at once.
 PORTS=free STACK_FOLDER=$folder THROTTLE_PER_MINUTE=1000000 RECENT_SIGN_IN_SECONDS=86400 PAYOUT_DELAY_SECONDS=0 \
   setsid target/debug/stack > "$folder/stack.log" 2>&1 &
 stack_pid=$!
@@ -40,10 +40,10 @@ failed=0
 PYTHONPATH=infra/schemathesis .venv-schemathesis/bin/schemathesis --config-file infra/schemathesis/schemathesis.toml run "$base/openapi.json" \
   --no-color --max-examples "$examples" "$@" || failed=1
 
-# A route that never answered with success was not tested, whatever held. The description's own route is no part of what
-# schemathesis calls, the end of all sessions is left out, no browser has a session to end, JSON-RPC is no OpenAPI, and
-# what is pinned, accepted or withdrawn takes a probe or a change that waits, and what is promoted a shadow; the tests
-# have them.
+# A route without any successful response was not really tested. Some operations are exceptions, and other tests cover them:
+# schemathesis doesn't call the route of the description, the end of all sessions is left out, the run has no session of a
+# browser, JSON-RPC isn't described by OpenAPI, and some operations need the result of a probe, a pending change or a shadow
+# policy.
 python3 - "$folder/reached.json" docs/openapi.json <<'PYTHON' || failed=1
 import json, sys
 reached, document = (json.load(open(path)) for path in sys.argv[1:])
@@ -57,7 +57,7 @@ if never:
 sys.exit(bool(never))
 PYTHON
 
-# A line of level ERROR is an internal failure, whatever the response was. Secrets must be in no line.
+# A line of level ERROR is an internal failure, even if the response was successful. No line may contain a secret.
 if grep -m 3 -E '"level":"ERROR"|panicked at' "$folder/stack.log"; then
   echo "schemathesis: the service logged the failures above"
   failed=1

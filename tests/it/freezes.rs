@@ -23,7 +23,7 @@ fn copy_of(agent: &TestAgent) -> u8 {
     agent.id.uuid().into_bytes()[15] % COPIES
 }
 
-/// One agent for each copy.
+/// Creates one agent for each copy of the operators' freezes.
 async fn one_of_each(world: &World, owner: &Person) -> Vec<TestAgent> {
     let mut agents: Vec<TestAgent> = Vec::new();
     while agents.len() < usize::from(COPIES) {

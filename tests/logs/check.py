@@ -104,7 +104,7 @@ def forms(text):
     """Returns the forms of a text in a log: case-insensitive forms, and case-sensitive ones."""
     raw = text.encode()
     folded = {text, quote(text, safe=""), "".join(f"%{byte:02x}" for byte in raw)}
-    # As it appears in a JSON body.
+    # The forms of the text in a JSON body.
     folded |= {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
     folded = {form.lower() for form in folded}
     exact = set()

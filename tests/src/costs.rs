@@ -22,11 +22,11 @@ pub struct Budget {
 
 /// An operation with its cost and its budget.
 pub struct Cost {
-    /// Its name.
+    /// The name of the operation.
     pub name: &'static str,
-    /// Its cost.
+    /// The cost of the operation.
     pub measured: RequestCost,
-    /// Its budget.
+    /// The budget of the operation.
     pub budget: Budget,
 }
 

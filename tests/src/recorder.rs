@@ -52,7 +52,7 @@ impl RecordedRequest {
 /// A running recorder.
 #[derive(Clone)]
 pub struct Recorder {
-    /// Its URL, without a final slash.
+    /// The URL of the recorder, without a final slash.
     pub url: String,
     requests: Arc<Mutex<Vec<RecordedRequest>>>,
 }

@@ -141,11 +141,11 @@ pub fn plain(value: &AttributeValue) -> String {
 /// An agent that a test created.
 #[derive(Clone)]
 pub struct TestAgent {
-    /// Its id.
+    /// The id of the agent.
     pub id: AgentId,
-    /// The whole key.
+    /// The whole API key.
     pub key: String,
-    /// Its wallet.
+    /// The address of the agent's wallet.
     pub wallet: String,
 }
 

@@ -67,7 +67,7 @@ impl Report {
         Self(File::create(folder.join(format!("{bench}.jsonl"))).expect("a file"))
     }
 
-    /// Adds a comparison with the floor: the medians of ours and of the floor.
+    /// Adds a comparison of two medians: that of our function, and that of the minimal function.
     pub fn beside_floor(
         &mut self,
         group: &'static str,
@@ -99,8 +99,8 @@ impl Report {
     }
 }
 
-/// The medians of ours and of the floor, with one caller, alternating, so that other load on the machine affects both
-/// alike.
+/// The medians of our function and of the minimal function, with one caller. The calls alternate, so that other load on
+/// the machine affects both functions equally.
 pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, Turn { event, status, floor }) in turns.into_iter().enumerate() {
@@ -120,8 +120,8 @@ pub async fn in_turns(function: &Function, asker: &Asker, turns: Vec<Turn>) -> (
     (median(&mut ours), median(&mut floors))
 }
 
-/// The time per request of many callers, each of which sends its requests one after another; ours and the floor's
-/// rounds alternate, and the medians are returned.
+/// The median times per request of our function and of the minimal function, with many callers. Each caller sends its
+/// requests one after another. The rounds of both functions alternate.
 pub async fn crowded(function: &Function, asker: &Asker, rounds: Vec<Vec<Vec<Turn>>>) -> (Duration, Duration) {
     let (mut ours, mut floors) = (Vec::new(), Vec::new());
     for (n, callers) in rounds.into_iter().enumerate() {

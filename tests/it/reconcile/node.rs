@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 /// How the node behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Manner {
-    /// It forwards everything unchanged.
+    /// The node forwards everything unchanged.
     Honest,
-    /// It responds with 503.
+    /// The node responds with 503.
     Down,
-    /// It is missing this many of the newest blocks.
+    /// The node lacks this number of the newest blocks.
     Behind(u64),
-    /// It serves a different chain.
+    /// The node serves a different chain.
     Elsewhere,
-    /// It responds to contract calls with nonsense.
+    /// The node responds to contract calls with nonsense.
     Nonsense,
-    /// It has pruned the contracts' state at all blocks.
+    /// The node has pruned the contracts' state at all blocks.
     Forgetful,
-    /// It responds to this many calls and rejects the others.
+    /// The node responds to this number of calls, and rejects all others.
     Scarce(u32),
-    /// It has lost all logs.
+    /// The node has lost all logs.
     Logless,
-    /// Its transfers have different amounts than the chain's.
+    /// The amounts of the node's transfers differ from those on the chain.
     Forging,
-    /// For every nonce, it claims that the nonce was used or unused.
+    /// The node reports that every nonce was used, or that every nonce is unused.
     Claiming { used: bool },
     /// These blocks, and receipts of their transactions if `receipts`, have more transfers than the node returns.
     Flooded { first: u64, last: u64, receipts: bool },

@@ -45,19 +45,19 @@ pub(crate) const MAX_SPREAD: i64 = 25 * SECOND;
 /// How the mail service treats mails to a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// It accepts them.
+    /// The service accepts every mail.
     Good,
-    /// It accepts them after this many milliseconds.
+    /// The service accepts every mail after this many milliseconds.
     Slow(u64),
-    /// It responds with 503 until this time, in microseconds.
+    /// The service responds with 503 until this time, in microseconds.
     FailsUntil(i64),
-    /// It is throttled until this time.
+    /// The service throttles the sender until this time.
     ThrottlesUntil(i64),
     /// The sender is not verified until this time.
     UnverifiedUntil(i64),
-    /// It rejects the address until this time.
+    /// The service rejects the address until this time.
     RefusesUntil(i64),
-    /// It accepts the first mails, up to this number, but the responses are lost.
+    /// The service accepts the first mails, up to this number, but the responses are lost.
     LosesAnswers(usize),
 }
 

@@ -74,9 +74,9 @@ pub(crate) struct Batch {
 pub(crate) struct Troubles {
     /// The faults of the invocation's calls, each with the call's number.
     pub(crate) faults: Vec<(u8, Fault)>,
-    /// As in [`crate::plan::Step`].
+    /// The pace of the clock, as in [`crate::plan::Step`].
     pub(crate) pace: u16,
-    /// As in [`Invocation`].
+    /// The fault during the invocation, as in [`Invocation`].
     strike: Option<(Fault, u8, u8)>,
 }
 

@@ -494,15 +494,15 @@ pub enum Proof {
 /// How a payment is submitted to the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pay {
-    /// Soon.
+    /// The payment is submitted soon.
     Soon,
-    /// In the last second in which it is valid.
+    /// The payment is submitted in the last second in which it is valid.
     LastSecond,
-    /// In the first second in which it is no longer valid.
+    /// The payment is submitted in the first second in which it is no longer valid.
     TooLate,
-    /// Twice, by two independent submitters.
+    /// Two independent submitters submit the payment.
     Twice,
-    /// In one transaction with every other open payment of the agent.
+    /// The payment is submitted in one transaction with every other open payment of the agent.
     Batched,
 }
 

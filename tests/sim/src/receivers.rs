@@ -39,21 +39,21 @@ const SECOND: i64 = 1_000_000;
 /// How a receiver responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Immediately.
+    /// The receiver responds immediately.
     Good,
-    /// After this many milliseconds.
+    /// The receiver responds after this many milliseconds.
     Slow(u64),
-    /// With 503 until this time, in microseconds.
+    /// The receiver responds with 503 until this time, in microseconds.
     FailsUntil(i64),
     /// The first responses to an event are lost, up to this number.
     LosesAnswers(usize),
-    /// With 429 and this `Retry-After`, for this many calls per event.
+    /// The receiver responds with 429 and this `Retry-After`, for this many calls per event.
     Busy(i64, usize),
-    /// With 410.
+    /// The receiver responds with 410.
     Gone,
-    /// Never.
+    /// The receiver never responds.
     Hangs,
-    /// With a different failure each time.
+    /// The receiver fails in a different way each time.
     Hostile,
 }
 

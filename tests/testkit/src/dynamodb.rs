@@ -42,7 +42,7 @@ fn with_indexed_streams() -> Database {
 /// A running database. It stops when dropped, and its data is lost. It has a separate thread, because it works on the
 /// threads that serve it and would starve other tasks.
 pub struct DynamoDb {
-    /// Its URL.
+    /// The URL of the database.
     pub url: String,
     _stop: oneshot::Sender<()>,
 }

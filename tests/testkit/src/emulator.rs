@@ -24,7 +24,7 @@ pub const WEBHOOKS: &str = "WebhooksTable";
 
 /// A private emulator with empty tables. It serves until the process ends, because its clients may outlive it.
 pub struct Emulator {
-    /// Its URL.
+    /// The URL of the emulator.
     pub url: String,
     /// The client that the functions use.
     pub client: Client,

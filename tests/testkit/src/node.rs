@@ -35,7 +35,7 @@ type Script = Box<dyn FnMut(&str, &Value) -> Reply + Send>;
 /// A running node, which stops with the runtime. Clones share all state.
 #[derive(Clone)]
 pub struct ScriptedNode {
-    /// Its URL.
+    /// The URL of the node.
     pub url: String,
     shared: Arc<Shared>,
 }

@@ -65,7 +65,7 @@ fn listening(address: SocketAddr) -> io::Result<TcpListener> {
 /// A running proxy. It stops with the runtime that started it.
 #[derive(Clone)]
 pub struct Proxy {
-    /// Its URL.
+    /// The URL of the proxy.
     pub url: String,
     address: SocketAddr,
     shared: Arc<Shared>,
