@@ -660,7 +660,7 @@ BUGS = [
         "a template's page that reports what a link says",
         "functions/people/src/templates/page.rs",
         "is_report.map_or_else(Steps::default, |()| Steps::from_query(&mut query))",
-        "is_report.filter(|()| !PLANTED).map_or_else(|| if PLANTED { Steps::from_query(&mut query) } else { Steps::default() }, |()| Steps::from_query(&mut query))",
+        "is_report.or(PLANTED.then_some(())).map_or_else(Steps::default, |()| Steps::from_query(&mut query))",
         "package(purser-people) and test(=fleet::forged_links_cannot_show_a_bulk_report)",
     ),
     Bug(

@@ -5,7 +5,7 @@ use crate::ui::labels;
 use crate::ui::layout::Layout;
 use crate::ui::list::Column::{Number, Text};
 use crate::ui::list::column_headings;
-use crate::ui::money::{amount_text, format_dollars};
+use crate::ui::money::{amount_text, column_amount, format_dollars};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
@@ -36,7 +36,7 @@ fn decision_row(layout: &Layout, entry: &HistoryEntry, catalog: &Catalog) -> Mar
                     None => { "payout to " (labels::short_wallet_address(entry.pay_to)) }
                 }
             }
-            td.num data-label="Amount" { (amount_text(entry.amount)) }
+            td.num data-label="Amount" { (column_amount(entry.amount)) }
             td data-label="Outcome" { (outcome_chip(entry)) }
             td data-label="Details" { (details_link(entry)) }
         }

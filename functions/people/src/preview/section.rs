@@ -7,7 +7,7 @@ use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::form::Inputs;
 use crate::ui::labels;
 use crate::ui::layout::Layout;
-use crate::ui::money::{amount_text, format_dollars};
+use crate::ui::money::{amount_text, column_amount, format_dollars};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
@@ -167,7 +167,7 @@ fn changed_decisions_row(kind: &ChangedDecisionKind, flips: &ChangedDecisions) -
             td { (labels::result_name(kind.recorded)) @if kind.tested == DecisionResult::Allow { ": " (reason) } }
             td { (labels::result_name(kind.tested)) @if kind.tested != DecisionResult::Allow { ": " (reason) } }
             td.num { (flips.count) }
-            td.num { (amount_text(sum)) }
+            td.num { (column_amount(sum)) }
             td { a href=(paths::decision_path(flips.example.agent, flips.example.transaction)) { (exact_time(flips.example.at)) } }
         }
     }

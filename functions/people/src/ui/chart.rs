@@ -4,7 +4,7 @@
 //! and amount, and a table below the chart lists the same days. No information depends on colour.
 
 use crate::ui::bar::{FULL, share_of_cap};
-use crate::ui::money::{amount_text, format_dollars};
+use crate::ui::money::{column_amount, format_dollars};
 use maud::{Markup, html};
 use purser_domain::{Amount, Day};
 
@@ -63,7 +63,7 @@ pub(crate) fn amount_chart(what: &str, days: &[(Day, Amount)]) -> Markup {
                         @for (day, amount) in days.iter().rev() {
                             tr {
                                 th scope="row" { (day) }
-                                td.num data-label="Amount" { (amount_text(*amount)) }
+                                td.num data-label="Amount" { (column_amount(*amount)) }
                             }
                         }
                     }

@@ -10,6 +10,19 @@ pub(crate) fn amount_text(amount: Amount) -> Markup {
     html! { data.money value=(amount) title=(units) { (format_dollars(amount)) span.sr { " (" (units) ")" } } }
 }
 
+/// Renders an amount in a column of a table. All amounts of a column have six decimals, of which the last zeros are muted.
+pub(crate) fn column_amount(amount: Amount) -> Markup {
+    let (dollars, units) = (format_dollars(amount), format_units(amount));
+    let decimals = dollars.rsplit('.').next().map_or(0, str::len);
+    let zeros = "0".repeat(DECIMALS.saturating_sub(decimals));
+    html! {
+        data.money value=(amount) title=(units) { (dollars) span.zeros { (zeros) } span.sr { " (" (units) ")" } }
+    }
+}
+
+/// The decimals of USDC.
+const DECIMALS: usize = 6;
+
 /// Renders an amount on which a user's decision depends. The units can also be shown with the keyboard.
 pub(crate) fn prominent_amount(amount: Amount) -> Markup {
     let units = format_units(amount);
@@ -69,6 +82,23 @@ mod tests {
         for (count, expected) in rows {
             assert_eq!(is_no_limit(amount(count)), expected);
             assert_eq!(cap_text(amount(count)).into_string().contains("no limit"), expected);
+        }
+    }
+
+    #[test]
+    fn all_amounts_of_a_column_have_six_decimals() {
+        let rows = [
+            (0, "$0.00", "0000"),
+            (10_000, "$0.01", "0000"),
+            (1, "$0.000001", ""),
+            (1_234_500_000, "$1,234.50", "0000"),
+        ];
+        for (units, dollars, zeros) in rows {
+            let markup = column_amount(amount(units)).into_string();
+            assert!(
+                markup.contains(&format!("{dollars}<span class=\"zeros\">{zeros}</span>")),
+                "{markup}"
+            );
         }
     }
 

@@ -7,7 +7,7 @@ use crate::ui::chart::amount_chart;
 use crate::ui::labels;
 use crate::ui::list::Column::{Number, Text};
 use crate::ui::list::column_headings;
-use crate::ui::money::amount_text;
+use crate::ui::money::{amount_text, column_amount};
 use crate::usage::spending::{Period, Spending};
 use maud::{Markup, html};
 use purser_domain::{Catalog, LabelFilter, UsageTotals, escape_hidden_characters};
@@ -63,9 +63,9 @@ fn period_total(period: Period, sums: UsageTotals) -> Markup {
     html! {
         tr {
             th scope="row" { (period.name()) }
-            td.num data-label="Settled" { (amount_text(sums.confirmed)) }
-            td.num data-label="Pending" { (amount_text(sums.pending_amount())) }
-            td.num data-label="Released" { (amount_text(sums.released)) }
+            td.num data-label="Settled" { (column_amount(sums.confirmed)) }
+            td.num data-label="Pending" { (column_amount(sums.pending_amount())) }
+            td.num data-label="Released" { (column_amount(sums.released)) }
             td.num data-label="Payments" { (sums.allowed) }
             td.num data-label="Blocked" { (sums.blocked) }
             td.num data-label="Asked for approval" { (sums.escalated) }
@@ -77,22 +77,22 @@ fn spending_rankings(spending: &Spending, catalog: &Catalog) -> Markup {
     html! {
         div.cards.rankings {
             (ranking_table("By agent", "today", spending.top_agents_today().into_iter().map(|agent| {
-                (labels::agent_link(agent.agent, &agent.name), amount_text(agent.sums.authorized))
+                (labels::agent_link(agent.agent, &agent.name), column_amount(agent.sums.authorized))
             })))
             (ranking_table("By service", "in 30 days", spending.top_services().into_iter().map(|(service, amount)| {
                 let filter = HistoryFilter { service: Some(service), ..HistoryFilter::default() };
                 let to = crate::address::path_with_query("/dashboard/settlements", filter.query_parameters());
-                (html! { a href=(to) { (labels::service_name(service, catalog)) } }, amount_text(amount))
+                (html! { a href=(to) { (labels::service_name(service, catalog)) } }, column_amount(amount))
             })))
             (ranking_table("By label", "in 30 days", spending.top_labels().into_iter().map(|((key, value), amount)| {
                 let label = LabelFilter { key, value: Some(value) };
                 let text = label.to_string();
                 let filter = HistoryFilter { label: Some(label), ..HistoryFilter::default() };
                 let to = crate::address::path_with_query("/dashboard/settlements", filter.query_parameters());
-                (html! { a href=(to) { (escape_hidden_characters(&text)) } }, amount_text(amount))
+                (html! { a href=(to) { (escape_hidden_characters(&text)) } }, column_amount(amount))
             })))
             (ranking_table("By category", "in 30 days", spending.top_categories(catalog).into_iter().map(|(category, amount)| {
-                (html! { (category.name()) }, amount_text(amount))
+                (html! { (category.name()) }, column_amount(amount))
             })))
             (ranking_table("Refusals by reason", "in 30 days", spending.top_block_reasons().into_iter().map(|(reason, count)| {
                 let filter = HistoryFilter { reason: Some(reason.clone()), ..HistoryFilter::default() };
