@@ -34,8 +34,8 @@ tar -xzf "$into"/python/*.tar.gz -C "$work"
   > "$into/sbom/purser-client-npm.cdx.json"
 
 # The checkout differs from its commit, because release.py has written the repository's address.
-cargo package --locked --allow-dirty --package purser-client --package purser-domain --package purser-evidence --package purser-mcp --package purser-cli
-cp target/package/purser-{client,domain,evidence,mcp,cli}-*.crate "$into/crates"
+cargo package --locked --allow-dirty --package purser-client --package purser-domain --package purser-evidence --package purser-verify --package purser-mcp --package purser-cli
+cp target/package/purser-{client,domain,evidence,verify,mcp,cli}-*.crate "$into/crates"
 # cargo-cyclonedx writes a bill of materials next to each Cargo.toml of the workspace. Only the command line's bill is
 # kept.
 cargo cyclonedx --quiet --format json --spec-version 1.5 --describe binaries --no-build-deps

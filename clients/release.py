@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 # The folders of the published crates, and of all published packages.
-CRATES = ("clients/rust", "clients/mcp", "clients/cli", "shared/domain", "shared/evidence")
+CRATES = ("clients/rust", "clients/mcp", "clients/cli", "clients/evidence", "shared/domain", "shared/evidence")
 CLIENTS = (*CRATES, "clients/python", "clients/typescript")
 MANIFESTS = ("Cargo.toml", "clients/python/pyproject.toml", "clients/typescript/package.json")
 # A Markdown link: the text and the target.
@@ -34,7 +34,7 @@ def faults(root: Path) -> list[str]:
     address, version = workspace["package"]["repository"], workspace["package"]["version"]
     python = tomllib.loads((root / "clients/python/pyproject.toml").read_text())["project"]
     npm = json.loads((root / "clients/typescript/package.json").read_text())
-    for name in ("purser-client", "purser-domain", "purser-evidence", "purser-mcp"):
+    for name in ("purser-client", "purser-domain", "purser-evidence", "purser-mcp", "purser-verify"):
         wanted = workspace["dependencies"][name]["version"]
         expect(wanted == version, f"Cargo.toml: {name} is asked for in version {wanted} instead of {version}")
     for what, said in (("pyproject.toml", python["version"]), ("package.json", npm["version"])):

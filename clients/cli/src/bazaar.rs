@@ -13,7 +13,7 @@ use crate::entry::{id_for, service_entry};
 use crate::exit::Failure;
 use percent_encoding::percent_decode_str;
 use purser_client::http_client;
-use purser_evidence::Network;
+use purser_verify::Network;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::btree_map::Entry;

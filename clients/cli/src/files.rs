@@ -1,7 +1,7 @@
 //! Reads the files in the arguments of `verify`, `replay` and `log`.
 
 use crate::exit::Failure;
-use purser_evidence::Trust;
+use purser_verify::Trust;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;

@@ -5,7 +5,8 @@ use crate::exit::{Exit, Failure};
 use crate::files::{read_text, read_trust};
 use crate::output::{Output, table};
 use purser_domain::{ENGINE_VERSION, NoReplay, ReplayDifference, replay_stated};
-use purser_evidence::{parse_json, verify_evidence};
+use purser_evidence::parse_json;
+use purser_verify::verify_evidence;
 use serde_json::{Value, json};
 
 /// Verifies the statement of the decision in an evidence file, evaluates the decision again with the documents in the

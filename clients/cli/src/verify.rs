@@ -7,9 +7,10 @@ use crate::files::{read_text, read_trust};
 use crate::log::{LogClient, read_checkpoint};
 use crate::node::{Node, connection, read_body};
 use crate::output::{Output, table};
-use purser_evidence::{
+use purser_evidence::{TlogProof, VerifiedStatement, parse_json};
+use purser_verify::{
     EvidenceReport, NoTransfer, NodeResponses, Outcome, Part, ProviderKey, Report, StatedTransfer, Step, StepName,
-    TlogProof, Trust, VerifiedStatement, is_evidence_file, parse_json, verify_evidence,
+    Trust, is_evidence_file, verify_evidence,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -48,7 +49,7 @@ pub(crate) async fn verify(arguments: &Verify, output: &Output) -> Result<Exit, 
         return Ok(evidence(report, node.as_ref(), output).await);
     }
     let mut report =
-        purser_evidence::verify_document(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
+        purser_verify::verify_document(&document, &trust).map_err(|why| unreadable(&arguments.file, &why))?;
     let outcome = chain(report.statement(), node.as_ref()).await;
     report.add_step(Step::new(StepName::Chain, outcome));
     if let Some(outcome) = consistency(&document, arguments, &trust).await? {

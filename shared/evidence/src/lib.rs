@@ -1,5 +1,5 @@
-//! Evidence that third parties can verify: signed statements, a transparency log of the statements, and proofs that can
-//! be verified offline.
+//! Evidence that third parties can verify: signed statements, a transparency log of the statements, and proofs. The crate
+//! `purser-verify` verifies whole documents.
 //!
 //! | file | content |
 //! |---|---|
@@ -13,12 +13,7 @@
 //! | `append.rs` | the objects to write for new entries |
 //! | `reader.rs` | reading a log's objects, and creating proofs from them |
 //! | `witness.rs` | the protocol with a witness |
-//! | `proof.rs` | proofs as text, and the policy for their verification |
-//! | `verify.rs` | the verification of a document, step by step |
-//! | `provider.rs` | the signed offers and receipts of providers |
-//! | `pack.rs` | the verification of a file with all evidence about a payment |
-//! | `transfer.rs` | the transfer that a receipt states, compared with a node's responses |
-//! | `network.rs` | the networks that Purser pays on |
+//! | `proof.rs` | proofs as text |
 //! | `json.rs` | JSON without repeated keys |
 //! | `decimal.rs` | decimal numbers |
 //!
@@ -38,29 +33,22 @@ mod checkpoint;
 mod decimal;
 mod json;
 mod jwk;
-mod network;
 mod note;
-mod pack;
 mod proof;
-mod provider;
 mod reader;
 mod seed;
 mod statement;
 mod tile;
-mod transfer;
 mod tree;
-mod verify;
 mod witness;
 
 pub use append::{AppendError, AppendResult, Edge};
 pub use checkpoint::{Checkpoint, CheckpointError};
+pub use decimal::parse_decimal;
 pub use json::parse_json;
 pub use jwk::{Jwk, JwkError, JwkSet};
-pub use network::Network;
 pub use note::{KeyType, Note, NoteError, NoteSigner, SignerError, VerifierKey};
-pub use pack::{EvidenceReport, Part, PartStep, is_evidence_file, verify_evidence};
-pub use proof::{CosigningWitness, Policy, PolicyError, ProofTextError, Proven, RefusedProof, TlogProof, WitnessError};
-pub use provider::{ProviderError, ProviderKey, ProviderKeyError, ProviderObject, ProviderSigner, SignedByProvider};
+pub use proof::{PROOF_HEADER, ProofTextError, TlogProof};
 pub use reader::{
     ReadError, TileReader, build_consistency_proof, build_inclusion_proof, read_proven_entries,
     read_unverified_entries, read_unverified_entry, read_unverified_root,
@@ -73,7 +61,5 @@ pub use statement::{
 pub use tile::{
     TILE_WIDTH, TileError, TilePath, TilePathError, decode_entries, decode_hashes, encode_entries, encode_hashes,
 };
-pub use transfer::{NoTransfer, NodeResponses, StatedTransfer};
 pub use tree::{Hash, HashError, LARGEST_TREE, ProofError, TreeHead};
-pub use verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify_document};
 pub use witness::{add_checkpoint_body, find_cosignature, parse_cosigned_size};

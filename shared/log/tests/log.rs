@@ -12,14 +12,15 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use purser_domain::{AgentId, Error, Result, SettlementId, Timestamp, TransactionId, TxHash};
 use purser_evidence::{
-    Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead, Trust,
-    build_consistency_proof, build_inclusion_proof, read_unverified_entries, read_unverified_entry, verify_document,
+    Checkpoint, JwkSet, KeyType, Note, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TreeHead,
+    build_consistency_proof, build_inclusion_proof, read_unverified_entries, read_unverified_entry,
 };
 use purser_log::{
     Archive, Confirmation, Log, LogReader, MissingReason, ObjectStore, Outcome, PendingBatch, PendingChange,
     SignedStatement, StatedChange, Stating, TRUST, TrustDocument, continue_audit, read_oldest_pending,
     requeue_quarantined, write_signed,
 };
+use purser_verify::{Trust, verify_document};
 use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,11 +4,10 @@
 use super::{Household, KIM, LEE};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::DocumentHash;
-use purser_evidence::{
-    Note, Outcome, StatementKind, StepName, Trust, VerifiedStatement, verify_document, verify_evidence,
-};
+use purser_evidence::{Note, StatementKind, VerifiedStatement};
 use purser_local::{Options, Streaming};
 use purser_tests::{World, body_of, dollars};
+use purser_verify::{Outcome, StepName, Trust, verify_document, verify_evidence};
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;

@@ -8,9 +8,8 @@ use axum::{
     routing::{get, post},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as URL_SAFE_NO_PAD};
-use purser_evidence::{
-    Checkpoint, Edge, JwkSet, KeyType, Network, NoteSigner, Seed, StatementKey, StatementKind, TlogProof,
-};
+use purser_evidence::{Checkpoint, Edge, JwkSet, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TlogProof};
+use purser_verify::Network;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -130,7 +129,7 @@ async fn the_evidence_file_of_a_payment_verifies() {
         .route("/log/trust", answer(trust.clone()));
     let home = Home::at(&serve(purser).await).with("PURSER_KEY", "gak_pub_a:gak_sec_b");
     std::fs::write(home.folder().join("trust"), trust.to_string()).unwrap();
-    let vectors: Value = serde_json::from_str(include_str!("../../../../shared/evidence/tests/provider.json")).unwrap();
+    let vectors: Value = serde_json::from_str(include_str!("../../../evidence/tests/provider.json")).unwrap();
     let of_provider = |name: &str| {
         let mut all = vectors["vectors"].as_array().unwrap().iter();
         all.find(|vector| vector["name"] == name).unwrap()["object"].clone()

@@ -5,10 +5,9 @@ use crate::stating::{ORIGIN, Stating};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::post;
-use purser_evidence::{
-    Checkpoint, Hash, KeyType, Note, NoteSigner, Outcome, Seed, StepName, TreeHead, Trust, VerifierKey, verify_document,
-};
+use purser_evidence::{Checkpoint, Hash, KeyType, Note, NoteSigner, Seed, TreeHead, VerifierKey};
 use purser_log::LogReader;
+use purser_verify::{Outcome, StepName, Trust, verify_document};
 use std::sync::{Arc, Mutex};
 use zeroize::Zeroizing;
 

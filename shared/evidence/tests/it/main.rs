@@ -8,12 +8,9 @@
     reason = "tests may panic: that is how they fail"
 )]
 
-mod documents;
 mod keys;
 mod log;
 mod notes;
-mod packs;
 mod proofs;
 mod sample;
 mod statements;
-mod transfers;

@@ -2,7 +2,7 @@
 
 use purser_evidence::{
     AppendResult, Checkpoint, Edge, KeyType, NoteSigner, Seed, StatementKey, StatementKind, TilePath, TileReader,
-    TlogProof, TreeHead, build_inclusion_proof,
+    TreeHead,
 };
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -77,12 +77,4 @@ pub(crate) fn checkpoint(head: TreeHead) -> String {
         .unwrap()
         .sign_as_note(&log_signer())
         .unwrap()
-}
-
-/// Returns the proof of an entry, including the entry.
-pub(crate) async fn proof_of(objects: &Objects, head: &TreeHead, index: u64, entry: &str, note: &str) -> TlogProof {
-    let hashes = build_inclusion_proof(objects, head, index, entry.as_bytes())
-        .await
-        .unwrap();
-    TlogProof::new(Some(entry.as_bytes()), index, hashes, note).unwrap()
 }

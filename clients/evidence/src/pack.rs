@@ -10,13 +10,10 @@
 //! removes the fields that it has compared from [`UnverifiedFields`], and the report lists the rest. A new field in the
 //! file is therefore listed until a step verifies the field.
 
-use crate::json::parse_json;
 use crate::network::Network;
-use crate::proof::TlogProof;
 use crate::provider::{ProviderObject, SignedByProvider};
-use crate::statement::{StatementKind, VerifiedStatement};
-use crate::tree::Hash;
 use crate::verify::{DocumentError, Outcome, Step, StepName, Trust, verify_document};
+use purser_evidence::{Hash, StatementKind, TlogProof, VerifiedStatement, parse_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

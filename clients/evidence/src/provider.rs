@@ -7,11 +7,11 @@
 //! to the payment: the signer is the payee, or uses a key that the resource's host publishes (`did:web`), or uses a key
 //! that the reader trusts for this host ([`ProviderKey`]).
 
-use crate::json::parse_json;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, UnparsedPublicKey, VerificationAlgorithm};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use k256::ecdsa::signature::Verifier as _;
 use k256::ecdsa::{RecoveryId, Signature, VerifyingKey};
+use purser_evidence::parse_json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha3::{Digest as _, Keccak256};

@@ -1,7 +1,8 @@
 //! Compares the transfer that a receipt states with a node's responses.
 
 use crate::sample::statement_key;
-use purser_evidence::{JwkSet, Network, NoTransfer, NodeResponses, StatedTransfer, StatementKind, VerifiedStatement};
+use purser_evidence::{JwkSet, StatementKind, VerifiedStatement};
+use purser_verify::{Network, NoTransfer, NodeResponses, StatedTransfer};
 use serde_json::{Value, json};
 
 const PAYER: &str = "0x00000000000000000000000000000000000000Aa";

@@ -3,12 +3,9 @@
 //! The report lists every step with its outcome. A document is verified only if the statement's signature is valid and
 //! no step failed. If the document lacks a part, the steps for that part are listed as skipped.
 
-use crate::json::parse_json;
-use crate::jwk::JwkSet;
-use crate::note::VerifierKey;
-use crate::proof::{PROOF_HEADER, Policy, PolicyError, ProofTextError, TlogProof};
+use crate::policy::{Policy, PolicyError};
 use crate::provider::{ProviderKey, ProviderKeyError};
-use crate::statement::VerifiedStatement;
+use purser_evidence::{JwkSet, PROOF_HEADER, ProofTextError, TlogProof, VerifiedStatement, VerifierKey, parse_json};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -1,10 +1,9 @@
 //! Verifies documents step by step.
 
-use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, seed, statement, statement_key, witness};
-use purser_evidence::{
-    DocumentError, JwkSet, KeyType, Note, NoteSigner, Outcome, Report, Step, StepName, TlogProof, Trust, TrustError,
-    verify_document,
-};
+use crate::proofs::proof_of;
+use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, seed, statement, statement_key, witness};
+use purser_evidence::{JwkSet, KeyType, Note, NoteSigner, TlogProof};
+use purser_verify::{DocumentError, Outcome, Report, Step, StepName, Trust, TrustError, verify_document};
 use serde_json::{Value, json};
 
 fn trust_file() -> Value {

@@ -1,11 +1,13 @@
 //! Tests evidence files and the signed objects of providers in them. The objects were created by the official package.
 
-use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, proof_of, statement_key};
+use crate::proofs::proof_of;
+use crate::sample::{ORIGIN, checkpoint, log_of, log_signer, statement_key};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use purser_evidence::{
-    DocumentError, EvidenceReport, Hash, JwkSet, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
-    ProviderSigner, StatementKind, Trust, is_evidence_file, verify_evidence,
+use purser_evidence::{Hash, JwkSet, StatementKind};
+use purser_verify::{
+    DocumentError, EvidenceReport, Outcome, ProviderError, ProviderKey, ProviderKeyError, ProviderObject,
+    ProviderSigner, Trust, is_evidence_file, verify_evidence,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -8,7 +8,7 @@
 //! different nonces.
 
 use crate::network::Network;
-use crate::statement::{StatementKind, VerifiedStatement};
+use purser_evidence::{StatementKind, VerifiedStatement, parse_decimal};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ impl StatedTransfer {
         let network = Network::from_name(&settlement.network).filter(|network| network.is_usdc(&settlement.asset));
         let units = match settlement.amount_units {
             Units::Number(units) => Some(units),
-            Units::Text(text) => crate::decimal::parse_decimal(&text),
+            Units::Text(text) => parse_decimal(&text),
         };
         let hex = |text: &str, bytes: usize| parse_hex(text, bytes).ok_or(NoTransfer::Malformed);
         Ok(Self {
