@@ -68,7 +68,7 @@ fn decision_page(
         &html! {
             p { a href="/dashboard/decisions" { "Decisions" } }
             h1 { (labels::result_name(entry.result)) ": " (prominent_amount(entry.amount)) }
-            p { (row::outcome_chip(&entry)) @if let LoggedDecision::Refused(refusal) = decision { " · " (phrases::rejection_sentence(refusal)) } }
+            p { (row::outcome_chip(&entry)) }
             (decision_details(&entry, catalog))
             @if let Some(call) = call { (call::call_details(call, entry.amount)) }
             @if let Some(checks) = recorded_checks(decision) {

@@ -5,11 +5,11 @@ use crate::ui::labels;
 use crate::ui::layout::Layout;
 use crate::ui::list::Column::{Number, Text};
 use crate::ui::list::column_headings;
-use crate::ui::money::{amount_text, column_amount, format_dollars};
+use crate::ui::money::{amount_text, column_amount};
 use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
-use purser_domain::{Catalog, DecisionResult, HistoryDenial, HistoryEntry, SettlementState};
+use purser_domain::{Catalog, DecisionResult, HistoryEntry, SettlementState};
 
 /// Renders a table of decisions, with a link to the details of each decision.
 pub(crate) fn decisions_table(layout: &Layout, caption: &str, entries: &[HistoryEntry], catalog: &Catalog) -> Markup {
@@ -80,46 +80,8 @@ fn rejection_reason(entry: &HistoryEntry) -> Markup {
     };
     html! {
         @match phrases::limit_link(entry) {
-            Some(limit) => a href=(limit) { (rejection_text(entry, refusal)) },
-            None => (rejection_text(entry, refusal)),
+            Some(limit) => a href=(limit) { (phrases::denial_reason(entry, refusal)) },
+            None => (phrases::denial_reason(entry, refusal)),
         }
-    }
-}
-
-fn rejection_text(entry: &HistoryEntry, refusal: &HistoryDenial) -> String {
-    let limit = refusal
-        .limit
-        .map(|limit| format!(" of {}", format_dollars(limit)))
-        .unwrap_or_default();
-    let used = refusal.used.filter(|used| !used.is_zero());
-    let used = used
-        .map(|used| format!(" ({} used)", format_dollars(used)))
-        .unwrap_or_default();
-    let (rule, detail) = entry.reason.split_once(':').unwrap_or((&entry.reason, ""));
-    let by_rule = refusal.rule == "approval_required";
-    match (refusal.error.as_str(), rule) {
-        ("service_not_enabled", _) => "service not enabled".to_owned(),
-        ("operation_not_enabled_for_agent", _) => "operation not enabled".to_owned(),
-        ("domain_not_allowed", _) => {
-            format!("host not allowed: {}", refusal.hostname.as_deref().unwrap_or("unknown"))
-        }
-        ("amount_exceeds_max", _) => format!("above the agent’s own maximum{limit}"),
-        ("amount_exceeds_per_call_limit", _) => format!("limit per call{limit} exceeded"),
-        ("daily_spend_limit_exceeded", _) => format!("daily limit{limit} exceeded{used}"),
-        ("approval_required", _) if by_rule => "a rule asks for approval".to_owned(),
-        ("approval_required", _) => format!("over the approval threshold{limit}"),
-        ("insufficient_usdc_balance", _) => "wallet balance too low".to_owned(),
-        ("policy_blocked", "agent_frozen") => "agent frozen".to_owned(),
-        ("policy_blocked", "category_block") => format!("category {detail} is blocked"),
-        ("policy_blocked", "catalog_payee") => "payee not in the catalog".to_owned(),
-        ("policy_blocked", "catalog_price") => "price above the catalog’s maximum".to_owned(),
-        ("policy_blocked", "catalog_payment") => "operation can’t be paid".to_owned(),
-        ("policy_blocked", "vendor_allowlist") => "vendor not allowed".to_owned(),
-        ("policy_blocked", "budget_limit") => format!("budget{limit} exceeded{used}"),
-        ("policy_blocked", "approval_rejected") => "approval rejected".to_owned(),
-        ("policy_blocked", "approval_expired") => "approval expired".to_owned(),
-        ("policy_blocked", "too_many_open_approvals") => "too many pending approvals".to_owned(),
-        ("policy_blocked", "approval_request_mismatch") => "approval of another request".to_owned(),
-        (_, _) => entry.reason.clone(),
     }
 }

@@ -40,17 +40,22 @@ pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
 }
 
 fn why_limit_asks(limit: &AskingLimit, rules: &[Rule]) -> String {
-    let above = limit.above.to_dollars();
     if limit.rule.is_some_and(|id| !rules.iter().any(|rule| rule.id == id)) {
         return "An approval rule that was removed since.".to_owned();
     }
+    format!("{}.", asking_reason(limit))
+}
+
+/// Says in a few words why a limit requires approval of a payment.
+pub fn asking_reason(limit: &AskingLimit) -> String {
+    let above = limit.above.to_dollars();
     match limit.kind {
-        AskingKind::Threshold => format!("Over the {above} approval threshold."),
-        AskingKind::ApprovalRequired if limit.above.is_zero() => "Approval rule for every payment.".to_owned(),
-        AskingKind::ApprovalRequired => format!("Over the {above} of an approval rule."),
-        AskingKind::DuplicateGuard => "The same call again.".to_owned(),
-        AskingKind::PriceAboveUsual => format!("Over the usual price, at most {above}."),
-        AskingKind::NewPayee => "The first payment to this payee.".to_owned(),
+        AskingKind::Threshold => format!("Over the {above} approval threshold"),
+        AskingKind::ApprovalRequired if limit.above.is_zero() => "Approval rule for every payment".to_owned(),
+        AskingKind::ApprovalRequired => format!("Over the {above} of an approval rule"),
+        AskingKind::DuplicateGuard => "The same call again".to_owned(),
+        AskingKind::PriceAboveUsual => format!("Over the usual price, at most {above}"),
+        AskingKind::NewPayee => "The first payment to this payee".to_owned(),
     }
 }
 
