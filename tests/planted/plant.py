@@ -371,9 +371,9 @@ BUGS = [
     ),
     Bug(
         "sums of two batches at once of which one is lost",
-        "shared/store/src/usage/day.rs",
-        '"ver = :ver"',
-        '"ver = :ver OR attribute_exists(pk)"',
+        "shared/store/src/codec/table.rs",
+        '"ver = :previous"',
+        '"ver = :previous OR attribute_exists(pk)"',
         "package(purser-events) and test(=journal::concurrent_batches_of_one_owner_are_all_in_the_sums)",
     ),
     Bug(

@@ -3,9 +3,9 @@
 use crate::{
     audit::entry::{AuditEntry, BY_RULE, row_digest},
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::item::{Item, Row},
     codec::key::{self, Key},
+    codec::table::{Query, get_item},
     page::{Filter, Page, PageRequest, READS, read_page},
     transact::{Transaction, was_applied},
 };
@@ -88,14 +88,8 @@ impl AuditLog {
 
     /// Returns whether a row of this actor with this id exists. The read is strongly consistent.
     pub async fn has_row(&self, actor: &Actor, id: AuditId) -> Result<bool> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::audit(actor, id).attributes()))
-            .consistent_read(true);
-        let answer = get.send().await.map_err(store_error("reading the audit log"))?;
-        Ok(answer.item.is_some())
+        let item = get_item(&self.db, &self.table, &Key::audit(actor, id), "reading the audit log").await?;
+        Ok(item.is_some())
     }
 
     /// Reads a page of the rows in a scope that match the filter, newest first.
@@ -143,9 +137,10 @@ impl AuditLog {
     }
 
     async fn read_partition_rows(&self, partition: String, before: Option<Uuid>, limit: u32) -> Result<Vec<AuditRow>> {
-        let query = self.db.query().table_name(&*self.table);
-        let query = key::newest_first(query, partition, before, limit);
-        let answer = query.send().await.map_err(store_error("reading the audit log"))?;
+        let answer = Query::new(&self.db, &self.table, partition)
+            .newest_page(before, limit)
+            .send("reading the audit log")
+            .await?;
         let items = answer.items().iter();
         items
             .map(|item| {

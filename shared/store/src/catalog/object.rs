@@ -23,6 +23,7 @@ use crate::{
         json::{read_item, write_item},
         key::catalog as key,
         ledger::get_all_items,
+        table::put_request,
     },
     transact::was_applied,
 };
@@ -211,11 +212,7 @@ impl CatalogTable {
     /// Writes this head unless the stored head has the same or a higher version. Returns the head that is stored
     /// afterwards.
     async fn put_head(&self, head: &Head) -> Result<Head> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(head.write()))
+        let put = put_request(&self.db, &self.table, head.write())
             .condition_expression("attribute_not_exists(ver) OR ver < :ver")
             .expression_attribute_values(":ver", head.version.write());
         if was_applied(put.send().await, STORING)? {

@@ -9,13 +9,12 @@
 //! microseconds, which is enough until the year 2286, and to 12 digits for seconds.
 
 use crate::codec::attribute::Item;
-use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Actor, Address, AgentId, ApprovalId, AuditId, AuditScope, DeliveryId, Entry, Fingerprint, FreezeTarget, KeyId,
     Network, NoticeChannel, NoticeUrlId, RuleId, ServiceId, SessionId, SettlementId, Timestamp, TransactionId, TxHash,
     UserId, WebhookId, WebhookSecretId, WindowScope,
 };
-use uuid::Uuid;
 
 /// The key of an item in a table with `pk` and `sk`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -608,25 +607,6 @@ pub(crate) mod owned {
 
     pub(crate) fn ownership_offer_key(agent: AgentId, offered_at: Timestamp) -> String {
         format!("{HANDOVERS}{:016}#{agent}", offered_at.micros())
-    }
-}
-
-/// Makes a query read the newest items of a partition, before `before` if given. The sort keys must be `UUIDv7`s.
-pub(crate) fn newest_first(
-    query: QueryFluentBuilder,
-    partition: String,
-    before: Option<Uuid>,
-    limit: u32,
-) -> QueryFluentBuilder {
-    let query = query
-        .expression_attribute_values(":pk", AttributeValue::S(partition))
-        .scan_index_forward(false)
-        .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-    match before {
-        None => query.key_condition_expression("pk = :pk"),
-        Some(before) => query
-            .key_condition_expression("pk = :pk AND sk < :before")
-            .expression_attribute_values(":before", AttributeValue::S(before.to_string())),
     }
 }
 

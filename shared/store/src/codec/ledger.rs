@@ -9,6 +9,7 @@ use crate::{
     codec::item::{Item, Row},
     codec::key::Key,
     codec::known_sets::KnownDefaultServices,
+    codec::table::get_item,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -121,13 +122,7 @@ impl Ledger {
 
     /// Reads one item, strongly consistent.
     pub(crate) async fn get_item(&self, key: &Key) -> Result<Option<Item>> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key.attributes()))
-            .consistent_read(true);
-        Ok(get.send().await.map_err(store_error(READING))?.item)
+        get_item(&self.db, &self.table, key, READING).await
     }
 
     /// Reads several items, strongly consistent. The keys must be distinct. Returns the items in any order.

@@ -12,3 +12,4 @@ pub(crate) mod key;
 pub(crate) mod known_sets;
 pub(crate) mod ledger;
 pub(crate) mod map;
+pub(crate) mod table;

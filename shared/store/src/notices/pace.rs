@@ -2,12 +2,8 @@
 //! so that only one of two concurrent runs sends a message.
 
 use crate::{
-    codec::attribute::{Attribute as _, Item},
-    codec::fields::fields,
-    codec::item::Draft,
-    codec::key::Key,
-    transact::was_applied,
-    webhooks::table::WebhooksTable,
+    codec::attribute::Item, codec::fields::fields, codec::item::Draft, codec::key::Key,
+    codec::table::put_version_request, transact::was_applied, webhooks::table::WebhooksTable,
 };
 use purser_domain::{NoticeChannel, NotificationPace, Result, Timestamp, UserId};
 
@@ -35,17 +31,12 @@ impl WebhooksTable {
         pace: &NotificationPace,
         now: Timestamp,
     ) -> Result<bool> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_pace(person, channel, pace, now)));
-        let put = match pace.version.saturating_sub(1) {
-            0 => put.condition_expression("attribute_not_exists(pk)"),
-            old => put
-                .condition_expression("ver = :old")
-                .expression_attribute_values(":old", old.write()),
-        };
+        let put = put_version_request(
+            &self.db,
+            &self.table,
+            write_pace(person, channel, pace, now),
+            pace.version.saturating_sub(1),
+        );
         was_applied(put.send().await, "writing the pace of notices")
     }
 }

@@ -3,11 +3,10 @@
 //! need not be sent any more; the marker is written even if the decision arrives first.
 
 use crate::{
-    codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::item::{Draft, Item},
     codec::key::{self, Key, notices},
+    codec::table::Query,
     transact::{Transaction, TransactionOutcome},
     webhooks::table::WebhooksTable,
 };
@@ -72,15 +71,15 @@ impl WebhooksTable {
         channel: NoticeChannel,
         limit: u32,
     ) -> Result<Vec<(String, Result<Event>)>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .consistent_read(true)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", notices::waiting_events_partition(person, channel).write())
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error("reading pending notices"))?;
+        let answer = Query::new(
+            &self.db,
+            &self.table,
+            notices::waiting_events_partition(person, channel),
+        )
+        .consistent()
+        .limit(limit)
+        .send("reading pending notices")
+        .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.read_waiting_event(item));
         Ok(answer.items().iter().map(read).collect())
     }

@@ -8,11 +8,11 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::fields::{fields, stored_as_map},
     codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key, notices},
     codec::ledger::UpdateResult,
+    codec::table::{Query, delete_item, put_item, update_request},
     transact::{Transaction, TransactionOutcome, was_applied},
     webhooks::table::WebhooksTable,
 };
@@ -63,19 +63,12 @@ impl WebhooksTable {
         after: Option<&UserId>,
         limit: u32,
     ) -> Result<Vec<(UserId, Result<NotificationSettings>)>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk > :after")
-            .expression_attribute_values(":pk", notices::recipients_partition(part).write())
-            // `#` sorts before every id. DynamoDB does not allow an empty key.
-            .expression_attribute_values(":after", after.map_or("#", UserId::as_str).to_owned().write())
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query
-            .send()
-            .await
-            .map_err(store_error("listing the recipients of notices"))?;
+        // `#` sorts before every id. DynamoDB does not allow an empty key.
+        let answer = Query::new(&self.db, &self.table, notices::recipients_partition(part))
+            .after(after.map_or("#", UserId::as_str))
+            .limit(limit)
+            .send("listing the recipients of notices")
+            .await?;
         let read = answer.items().iter().map(|item| {
             let person =
                 UserId::parse(key::sort_key_text(item)).ok_or_else(|| self.item_row(item).corrupt_error("sk"))?;
@@ -94,11 +87,7 @@ impl WebhooksTable {
         said_at: Timestamp,
     ) -> Result<bool> {
         const LATER: &str = "(attribute_not_exists(said) OR said < :at)";
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::notification_settings(person).attributes()))
+        let update = update_request(&self.db, &self.table, &Key::notification_settings(person))
             .expression_attribute_values(":at", said_at.write());
         let update = match address {
             Some(address) => update
@@ -168,15 +157,13 @@ impl WebhooksTable {
         channel: NoticeChannel,
         ended: &EndedChannel,
     ) -> Result<()> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_ended(person, channel, ended)));
-        put.send()
-            .await
-            .map_err(store_error("recording that a channel has ended"))?;
-        Ok(())
+        put_item(
+            &self.db,
+            &self.table,
+            write_ended(person, channel, ended),
+            "recording that a channel has ended",
+        )
+        .await
     }
 
     /// Reads the user's channels that can no longer deliver messages to the current address or URL, strongly
@@ -185,17 +172,14 @@ impl WebhooksTable {
         &self,
         settings: &NotificationSettings,
     ) -> Result<BTreeMap<NoticeChannel, EndedChannel>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .consistent_read(true)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", notices::ended_channels_partition(&settings.person).write());
-        let answer = query
-            .send()
-            .await
-            .map_err(store_error("reading which channels have ended"))?;
+        let answer = Query::new(
+            &self.db,
+            &self.table,
+            notices::ended_channels_partition(&settings.person),
+        )
+        .consistent()
+        .send("reading which channels have ended")
+        .await?;
         let mut ended = BTreeMap::new();
         for item in answer.items() {
             let row = self.item_row(item);
@@ -210,16 +194,13 @@ impl WebhooksTable {
 
     /// Removes the marker of an ended channel, because the channel has delivered a message again.
     pub async fn remove_ended_channel(&self, person: &UserId, channel: NoticeChannel) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::ended_channel(person, channel).attributes()));
-        delete
-            .send()
-            .await
-            .map_err(store_error("recording that a channel works"))?;
-        Ok(())
+        delete_item(
+            &self.db,
+            &self.table,
+            &Key::ended_channel(person, channel),
+            "recording that a channel works",
+        )
+        .await
     }
 }
 

@@ -6,11 +6,11 @@
 
 use crate::{
     codec::attribute::encode_text,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::{Query, get_item},
     stream::row_hash::RowHash,
     transact::was_applied,
 };
@@ -196,17 +196,11 @@ impl Ledger {
             let (items, end) = (Vec::new(), None);
             return Ok(Rows { items, end });
         }
-        let query = self
-            .db
-            .query()
-            .table_name(table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", encode_text(&pk))
-            .expression_attribute_values(":first", encode_text(&range.first.to_string()))
-            .expression_attribute_values(":last", encode_text(&range.last.to_string()))
-            .scan_index_forward(!range.newest_first)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error("reading decisions"))?;
+        let query = Query::new(&self.db, table, pk)
+            .range(range.first.to_string(), range.last.to_string())
+            .limit(limit);
+        let query = if range.newest_first { query.descending() } else { query };
+        let answer = query.send("reading decisions").await?;
         let items = answer.items.unwrap_or_default();
         // DynamoDB ends a page at the limit or after a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {
@@ -244,13 +238,7 @@ impl Ledger {
         id: TransactionId,
     ) -> Result<Option<(LoggedDecision, RowHash)>> {
         let table = self.decisions_table()?;
-        let get = self
-            .db
-            .get_item()
-            .table_name(table)
-            .set_key(Some(Key::decision(agent, id).attributes()))
-            .consistent_read(true);
-        let item = get.send().await.map_err(store_error("reading a decision"))?.item;
+        let item = get_item(&self.db, table, &Key::decision(agent, id), "reading a decision").await?;
         let read = |item: Item| {
             let decision = read_decision(Row::new(table, &item))?;
             Ok((decision, RowHash::from_item(&item)))
@@ -267,9 +255,10 @@ impl Ledger {
         limit: u32,
     ) -> Result<Vec<LoggedDecision>> {
         let table = self.decisions_table()?;
-        let query = self.db.query().table_name(table);
-        let query = key::newest_first(query, key::decision_partition(agent), before, limit);
-        let answer = query.send().await.map_err(store_error("listing decisions"))?;
+        let answer = Query::new(&self.db, table, key::decision_partition(agent))
+            .newest_page(before, limit)
+            .send("listing decisions")
+            .await?;
         let items = answer.items().iter();
         items.map(|item| read_decision(Row::new(table, item))).collect()
     }

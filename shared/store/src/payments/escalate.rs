@@ -9,10 +9,11 @@
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
-    codec::fault::{Fault, store_error},
+    codec::fault::Fault,
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::Query,
     payments::decision::write_decision,
     payments::idempotency::{ESCALATE, IdempotencyRecord},
     people::approval::write_approval,
@@ -205,19 +206,12 @@ impl Ledger {
         fingerprint: &Fingerprint,
     ) -> Result<Option<Approval>> {
         let first = ApprovalId::derive(agent, fingerprint, 0);
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", key::approval_partition(first).write())
-            .scan_index_forward(false)
+        let answer = Query::new(&self.db, &self.table, key::approval_partition(first))
+            .descending()
             .limit(1)
-            .consistent_read(true);
-        let answer = query
-            .send()
-            .await
-            .map_err(store_error("reading a request's approvals"))?;
+            .consistent()
+            .send("reading a request's approvals")
+            .await?;
         let newest = answer.items().first();
         newest.map(|item| self.read_listed_approval(item)).transpose()
     }

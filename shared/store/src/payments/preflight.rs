@@ -3,7 +3,7 @@
 
 use crate::{
     codec::attribute::Attribute as _, codec::fault::store_error, codec::item::Draft, codec::key::Key,
-    codec::ledger::Ledger,
+    codec::ledger::Ledger, codec::table::put_request,
 };
 use aws_sdk_dynamodb::{operation::put_item::PutItemError, types::ReturnValuesOnConditionCheckFailure};
 use purser_domain::{AgentId, Duration, Fingerprint, Result, Timestamp};
@@ -30,11 +30,7 @@ impl Ledger {
             .with("rh", fingerprint)
             // TTL requires seconds. DynamoDB may delete the row days later, so the condition below compares the time.
             .with("ttl", &now.after(Duration::DAY).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
+        let put = put_request(&self.db, &self.table, row.into_item())
             .condition_expression("attribute_not_exists(pk) OR #ttl <= :now OR rh = :rh")
             .expression_attribute_names("#ttl", "ttl")
             .expression_attribute_values(":now", now.secs().write())

@@ -22,6 +22,7 @@ use crate::{
     codec::item::Draft,
     codec::key::{CLAIM_SHARDS, Key, claim_partition, parse_claim, sort_key_text},
     codec::ledger::Ledger,
+    codec::table::{Query, put_request},
     payments::settlement::{AUTHORIZED, CONFIRMED, EXPIRED},
     payments::window::{add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome, is_conflict},
@@ -177,15 +178,11 @@ impl Ledger {
         let mut claims = Vec::new();
         let mut from = None;
         loop {
-            let query = self
-                .db
-                .query()
-                .table_name(&*self.table)
-                .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", encode_text(partition))
-                .consistent_read(true)
-                .set_exclusive_start_key(from);
-            let answer = query.send().await.map_err(store_error("reading claims"))?;
+            let answer = Query::new(&self.db, &self.table, partition)
+                .consistent()
+                .start_after(from)
+                .send("reading claims")
+                .await?;
             for item in answer.items() {
                 claims.push(self.read_claim(item, block)?);
             }
@@ -341,11 +338,7 @@ impl Ledger {
         backoff: &mut Backoff,
     ) -> Result<Option<SettlementId>> {
         const CLAIMING: &str = "claiming a transaction";
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_claim(terms, transfer, log_index)))
+        let put = put_request(&self.db, &self.table, write_claim(terms, transfer, log_index))
             .condition_expression(FREE_OR_OWN)
             .expression_attribute_values(":settlement", terms.id.write())
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld);

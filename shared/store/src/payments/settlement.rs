@@ -5,11 +5,11 @@
 
 use crate::{
     codec::attribute::{Attribute as _, encode_text},
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Unreadable, optional_field},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::{Query, update_request},
     transact::update_with_conflict_retry,
 };
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
@@ -57,11 +57,12 @@ impl Ledger {
         limit: u32,
         is_consistent: bool,
     ) -> Result<Vec<Settlement>> {
-        let query = self.db.query().table_name(&*self.table);
-        let query =
-            key::newest_first(query, key::settlement_partition(agent), before, limit).consistent_read(is_consistent);
         // A page of a DynamoDB query has 1 MB, which is about a thousand of these rows. `limit` is at most a hundred.
-        let answer = query.send().await.map_err(store_error("listing settlements"))?;
+        let answer = Query::new(&self.db, &self.table, key::settlement_partition(agent))
+            .newest_page(before, limit)
+            .consistent_if(is_consistent)
+            .send("listing settlements")
+            .await?;
         answer
             .items()
             .iter()
@@ -71,10 +72,7 @@ impl Ledger {
 
     /// Creates an update of a single settlement, outside a transaction.
     pub(crate) fn update_settlement(&self, agent: AgentId, id: SettlementId) -> UpdateItemFluentBuilder {
-        self.db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::settlement(agent, id).attributes()))
+        update_request(&self.db, &self.table, &Key::settlement(agent, id))
     }
 
     /// Counts a proof that the chain did not confirm, unless the last counted proof is the same. Takes 1 write unit.

@@ -17,10 +17,10 @@
 use crate::{
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::item::{Draft, Item, read_optional_field},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::Query,
     payments::idempotency::IdempotencyRecord,
     payments::recent,
     transact::{TransactResult, Transaction},
@@ -450,17 +450,12 @@ impl Ledger {
     /// Reads up to `limit` items of a window's partition in order, after a key. Also returns whether the last item is
     /// included.
     async fn read_partition(&self, scope: WindowScope, after: Option<&Key>, limit: u16) -> Result<(Vec<Item>, bool)> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", key::window_partition(scope).write())
-            .set_exclusive_start_key(after.map(Key::attributes))
+        let answer = Query::new(&self.db, &self.table, key::window_partition(scope))
+            .start_after(after.map(Key::attributes))
             .limit(limit.into())
-            .scan_index_forward(true)
-            .consistent_read(true);
-        let answer = query.send().await.map_err(store_error("reading a window"))?;
+            .consistent()
+            .send("reading a window")
+            .await?;
         // If a page ends exactly at the limit, DynamoDB may report more items. That costs only one more read.
         let complete = answer.last_evaluated_key.is_none();
         Ok((answer.items.unwrap_or_default(), complete))

@@ -8,13 +8,13 @@
 
 use crate::{
     audit::entry::AuditEntry,
-    codec::attribute::{Attribute, encode_text},
+    codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::Query,
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::{
@@ -106,18 +106,10 @@ impl Ledger {
 
     /// Reads all freezes by operators, strongly consistent.
     pub async fn list_operator_freezes(&self) -> Result<Vec<OperatorFreeze>> {
-        let items = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .consistent_read(true)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", encode_text(key::FREEZE_REASONS))
-            .into_paginator()
-            .items()
-            .send();
-        let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(store_error("listing freezes"))?;
+        let items = Query::new(&self.db, &self.table, key::FREEZE_REASONS)
+            .consistent()
+            .collect("listing freezes")
+            .await?;
         items.iter().map(|item| self.read_freeze_item(item)).collect()
     }
 

@@ -8,11 +8,11 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::{Ledger, UpdateResult},
+    codec::table::Query,
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, UpdateBuilder};
@@ -190,15 +190,10 @@ impl Ledger {
     }
 
     async fn read_policy_items(&self, agent: AgentId) -> Result<Vec<Item>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", key::policy_partition(agent).write())
-            .consistent_read(true);
-        let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        items.map_err(store_error("listing an agent's policies"))
+        Query::new(&self.db, &self.table, key::policy_partition(agent))
+            .consistent()
+            .collect("listing an agent's policies")
+            .await
     }
 
     pub(crate) fn read_policy(&self, item: &Item) -> Result<EnabledService> {

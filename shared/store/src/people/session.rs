@@ -9,11 +9,11 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute as _,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::{Query, delete_item, update_request},
     transact::{Transaction, TransactionOutcome, was_applied},
 };
 use purser_domain::{Error, Result, Session, SessionId, Timestamp, UserId};
@@ -85,11 +85,7 @@ impl Ledger {
 
     /// Records the use of a session. If the session was ended meanwhile, it stays ended.
     pub async fn touch_session(&self, session: &Session, now: Timestamp) -> Result<()> {
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::session(&session.person, &session.id).attributes()))
+        let update = update_request(&self.db, &self.table, &Key::session(&session.person, &session.id))
             .update_expression("SET seen = :now")
             .condition_expression("attribute_exists(pk) AND seen < :now")
             .expression_attribute_values(":now", now.write());
@@ -99,19 +95,11 @@ impl Ledger {
 
     /// Reads a user's sessions that TTL has not deleted yet, strongly consistent, in any order.
     pub async fn read_sessions(&self, person: &UserId) -> Result<Vec<Session>> {
-        let items = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .consistent_read(true)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :kind)")
-            .expression_attribute_values(":pk", key::user_partition(person).write())
-            .expression_attribute_values(":kind", key::SESSIONS.to_owned().write())
-            .into_paginator()
-            .items()
-            .send();
-        let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(store_error("listing sessions"))?;
+        let items = Query::new(&self.db, &self.table, key::user_partition(person))
+            .prefix(key::SESSIONS)
+            .consistent()
+            .collect("listing sessions")
+            .await?;
         items.iter().map(|item| self.item_row(item).read()).collect()
     }
 
@@ -129,13 +117,13 @@ impl Ledger {
 
     /// Deletes a session that was already ended by the time in the user's own item.
     async fn delete_session(&self, session: &Session) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::session(&session.person, &session.id).attributes()));
-        delete.send().await.map_err(store_error(ENDING))?;
-        Ok(())
+        delete_item(
+            &self.db,
+            &self.table,
+            &Key::session(&session.person, &session.id),
+            ENDING,
+        )
+        .await
     }
 
     /// Ends all sessions of a user, and prevents new sessions from an earlier sign-in. Returns the number of ended

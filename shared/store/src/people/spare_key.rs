@@ -7,6 +7,7 @@ use crate::{
     codec::item::{Draft, read_field},
     codec::key::Key,
     codec::ledger::Ledger,
+    codec::table::update_request,
 };
 use aws_sdk_dynamodb::{error::ProvideErrorMetadata as _, types::AttributeValue, types::ReturnValue};
 use purser_domain::{AgentId, KmsKeyId, Result};
@@ -24,11 +25,7 @@ impl Ledger {
     /// Removes and returns the oldest spare key. If the response is lost, the key can be found by its tags.
     pub async fn take_spare_key(&self) -> Result<Option<SpareKey>> {
         const DOING: &str = "taking a spare key";
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::spare_keys().attributes()))
+        let update = update_request(&self.db, &self.table, &Key::spare_keys())
             .update_expression("REMOVE spare[0]")
             .condition_expression("attribute_exists(spare[0])")
             .return_values(ReturnValue::AllOld);
@@ -46,11 +43,7 @@ impl Ledger {
     /// Adds a key at the end of the list.
     pub async fn add_spare_key(&self, spare: SpareKey) -> Result<()> {
         let entry = Draft::new_map().with("key", &spare.key).with("agent", &spare.agent);
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::spare_keys().attributes()))
+        let update = update_request(&self.db, &self.table, &Key::spare_keys())
             .update_expression("SET spare = list_append(if_not_exists(spare, :none), :added)")
             .expression_attribute_values(":none", AttributeValue::L(Vec::new()))
             .expression_attribute_values(":added", AttributeValue::L(vec![AttributeValue::M(entry.into_item())]));

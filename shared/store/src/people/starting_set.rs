@@ -16,6 +16,7 @@ use crate::{
         item::{Draft, Fields},
         key::Key,
         ledger::Ledger,
+        table::put_request,
     },
     people::policy::Role,
     transact::{TransactionOutcome, was_applied},
@@ -41,12 +42,8 @@ impl Ledger {
                 Some(caps) => row.with_fields(caps),
                 None => row,
             };
-            let put = self
-                .db
-                .put_item()
-                .table_name(&*self.table)
-                .set_item(Some(row.into_item()))
-                .condition_expression("attribute_not_exists(pk)");
+            let put =
+                put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
             was_applied(put.send().await, "keeping a starting set")?;
             self.sets.remember(digest, &Arc::new(set.clone()));
         }

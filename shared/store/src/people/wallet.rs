@@ -5,6 +5,7 @@ use crate::{
     codec::fault::{Fault, store_error},
     codec::key::Key,
     codec::ledger::Ledger,
+    codec::table::update_request,
 };
 use aws_sdk_dynamodb::types::ReturnValue;
 use purser_domain::{Error, Result};
@@ -16,11 +17,7 @@ impl Ledger {
     /// Assigns the next wallet index, starting with 0. If the response is lost, the index stays unused.
     pub async fn assign_wallet_index(&self) -> Result<u32> {
         const DOING: &str = "numbering a wallet";
-        let update = self
-            .db
-            .update_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::wallets().attributes()))
+        let update = update_request(&self.db, &self.table, &Key::wallets())
             .update_expression("ADD n :one")
             .expression_attribute_values(":one", 1_u32.write())
             .return_values(ReturnValue::UpdatedNew);

@@ -5,11 +5,11 @@
 //! on requests.
 
 use crate::{
-    codec::attribute::{Attribute as _, encode_text},
-    codec::fault::store_error,
+    codec::attribute::Attribute as _,
     codec::item::Draft,
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    codec::table::{Query, put_request},
     transact::was_applied,
 };
 use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
@@ -27,29 +27,17 @@ impl Ledger {
     /// Stores a request for a window, unless the window already has a request. Takes 1 write unit.
     pub async fn request_eviction(&self, scope: WindowScope, now: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::eviction_request(scope)).with("t", &now);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
-            .condition_expression("attribute_not_exists(pk)");
+        let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
         was_applied(put.send().await, "requesting an eviction").map(|_| ())
     }
 
     /// Reads the stored requests, as many as one query returns (thousands). An unreadable row is returned as an error
     /// and does not affect the others.
     pub async fn read_eviction_requests(&self) -> Result<Vec<Result<EvictionRequest>>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", encode_text(key::EVICT))
-            .consistent_read(true);
-        let answer = query
-            .send()
-            .await
-            .map_err(store_error("reading the requests for evictions"))?;
+        let answer = Query::new(&self.db, &self.table, key::EVICT)
+            .consistent()
+            .send("reading the requests for evictions")
+            .await?;
         let requests = answer.items().iter().map(|item| {
             let row = self.item_row(item);
             Ok(EvictionRequest {

@@ -14,6 +14,7 @@ use crate::{
     codec::item::{Draft, Item},
     codec::key::{self, Key, hold::INDEX},
     codec::ledger::Ledger,
+    codec::table::{Query, put_item},
     payments::settlement::AUTHORIZED,
     transact::{Transaction, update_with_conflict_retry, was_applied},
 };
@@ -112,13 +113,7 @@ impl Ledger {
     /// may be checked again.
     pub async fn save_checked_block(&self, number: u64) -> Result<()> {
         let row = Draft::new(&Key::checked_block()).with("blk", &number);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error("keeping a position"))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), "keeping a position").await
     }
 
     /// Stores a request to reconcile.
@@ -136,16 +131,12 @@ impl Ledger {
     /// Reads up to a hundred stored requests to reconcile. An unreadable row is returned as an error and does not
     /// affect the others.
     pub async fn read_reconcile_requests(&self) -> Result<Vec<Result<ReconcileRequest>>> {
-        const MAX: i32 = 100;
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", encode_text(key::MARKED))
-            .consistent_read(true)
-            .limit(MAX);
-        let answer = query.send().await.map_err(store_error("reading the marks"))?;
+        const MAX: u32 = 100;
+        let answer = Query::new(&self.db, &self.table, key::MARKED)
+            .consistent()
+            .limit(MAX)
+            .send("reading the marks")
+            .await?;
         let marks = answer.items().iter().map(|item| {
             let row = self.item_row(item);
             let (agent, settlement) =

@@ -6,11 +6,11 @@
 //! number changes.
 
 use crate::{
-    codec::attribute::{Attribute as _, Item, encode_text},
-    codec::fault::store_error,
+    codec::attribute::Item,
     codec::item::Draft,
     codec::key::{self, Key, OUTFLOW_PLACES, PLACES, WALLET_SHARDS},
     codec::ledger::Ledger,
+    codec::table::{Query, put_item},
 };
 use purser_domain::{Address, AgentId, Result, Settlement, SettlementId, Timestamp};
 use std::collections::BTreeSet;
@@ -43,18 +43,10 @@ impl Ledger {
         let shards: BTreeSet<u8> = shards.map(|digit| digit % WALLET_SHARDS).collect();
         let mut wallets = Vec::new();
         for shard in shards {
-            let items = self
-                .db
-                .query()
-                .table_name(&*self.table)
-                .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", encode_text(&key::wallet_partition(shard)))
-                .consistent_read(true)
-                .into_paginator()
-                .items()
-                .send();
-            let items: Result<Vec<Item>, _> = items.collect().await;
-            let items = items.map_err(store_error("listing wallets"))?;
+            let items = Query::new(&self.db, &self.table, key::wallet_partition(shard))
+                .consistent()
+                .collect("listing wallets")
+                .await?;
             let read = items.iter().map(|item| self.read_wallet_item(item));
             wallets.extend(read.filter(|read| read.as_ref().map_or(true, |(_, agent)| part.contains(*agent))));
         }
@@ -74,18 +66,11 @@ impl Ledger {
     /// example after a change of the number of groups, the lowest of all checkpoints applies, and some blocks are
     /// searched again.
     pub async fn read_outflow_checkpoint(&self, part: WalletPart) -> Result<Option<u64>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :places)")
-            .expression_attribute_values(":pk", encode_text(PLACES))
-            .expression_attribute_values(":places", encode_text(OUTFLOW_PLACES))
-            .consistent_read(true);
-        let answer = query
-            .send()
-            .await
-            .map_err(store_error("reading the positions of searches"))?;
+        let answer = Query::new(&self.db, &self.table, PLACES)
+            .prefix(OUTFLOW_PLACES)
+            .consistent()
+            .send("reading the positions of searches")
+            .await?;
         let (mut own, mut lowest): (Option<u64>, Option<u64>) = (None, None);
         for item in answer.items() {
             let row = self.item_row(item);
@@ -104,15 +89,13 @@ impl Ledger {
     /// write wins, and some blocks may be searched again.
     pub async fn save_outflow_checkpoint(&self, part: WalletPart, block: u64) -> Result<()> {
         let row = Draft::new(&Key::outflow_checkpoint(part.index, part.of)).with("blk", &block);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send()
-            .await
-            .map_err(store_error("writing the positions of searches"))?;
-        Ok(())
+        put_item(
+            &self.db,
+            &self.table,
+            row.into_item(),
+            "writing the positions of searches",
+        )
+        .await
     }
 
     /// Reads a page of an agent's settlements that were authorized between these times, newest first, and the cursor of
@@ -124,17 +107,14 @@ impl Ledger {
         (from, to): (Timestamp, Timestamp),
         before: Option<SettlementId>,
     ) -> Result<(Vec<Result<Settlement>>, Option<SettlementId>)> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", encode_text(&key::settlement_partition(agent)))
-            .expression_attribute_values(":first", SettlementId::new_at(from, [0; 8]).write())
-            .expression_attribute_values(":last", SettlementId::new_at(to, [0xff; 8]).write())
-            .set_exclusive_start_key(before.map(|id| Key::settlement(agent, id).attributes()))
-            .scan_index_forward(false);
-        let answer = query.send().await.map_err(store_error("reading settlements"))?;
+        let query = Query::new(&self.db, &self.table, key::settlement_partition(agent))
+            .range(
+                SettlementId::new_at(from, [0; 8]).to_string(),
+                SettlementId::new_at(to, [0xff; 8]).to_string(),
+            )
+            .start_after(before.map(|id| Key::settlement(agent, id).attributes()))
+            .descending();
+        let answer = query.send("reading settlements").await?;
         let settlements = answer.items().iter().map(|item| self.read_settlement_item(item));
         let next = answer.last_evaluated_key();
         let next = next.and_then(|item| SettlementId::parse(key::sort_key_text(item)));

@@ -3,12 +3,12 @@
 //! stream leads to an event (`stream/wallets.rs`).
 
 use crate::{
-    codec::attribute::{Attribute as _, Item, encode_text},
-    codec::fault::store_error,
+    codec::attribute::{Attribute as _, Item},
     codec::fields::fields,
     codec::item::Draft,
     codec::key::{self, Key, WALLET_SHARDS},
     codec::ledger::Ledger,
+    codec::table::{Query, put_item, put_request},
     transact::was_applied,
 };
 use purser_domain::{AgentId, Result, WalletLevel};
@@ -19,18 +19,10 @@ impl Ledger {
     pub async fn read_wallet_levels(&self) -> Result<Vec<Result<(AgentId, WalletLevel)>>> {
         let mut levels = Vec::new();
         for shard in 0..WALLET_SHARDS {
-            let items = self
-                .db
-                .query()
-                .table_name(&*self.table)
-                .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", encode_text(&key::level_partition(shard)))
-                .consistent_read(true)
-                .into_paginator()
-                .items()
-                .send();
-            let items: Result<Vec<Item>, _> = items.collect().await;
-            let items = items.map_err(store_error("listing wallets' levels"))?;
+            let items = Query::new(&self.db, &self.table, key::level_partition(shard))
+                .consistent()
+                .collect("listing wallets' levels")
+                .await?;
             levels.extend(items.iter().map(|item| self.read_wallet_level_item(item)));
         }
         Ok(levels)
@@ -43,11 +35,7 @@ impl Ledger {
         before: Option<&WalletLevel>,
         level: &WalletLevel,
     ) -> Result<bool> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_wallet_level(agent, level)));
+        let put = put_request(&self.db, &self.table, write_wallet_level(agent, level));
         let put = match before {
             None => put.condition_expression("attribute_not_exists(pk)"),
             Some(before) => put
@@ -77,15 +65,13 @@ impl Ledger {
     /// be checked twice or an hour later.
     pub async fn save_wallet_level_checkpoint(&self, place: Option<AgentId>) -> Result<()> {
         let row = Draft::new(&Key::wallet_level_checkpoint()).with_optional("agent", place.as_ref());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send()
-            .await
-            .map_err(store_error("writing the position of the wallets' check"))?;
-        Ok(())
+        put_item(
+            &self.db,
+            &self.table,
+            row.into_item(),
+            "writing the position of the wallets' check",
+        )
+        .await
     }
 }
 

@@ -6,11 +6,11 @@
 
 use crate::{
     codec::{
-        attribute::{Attribute as _, Item},
-        fault::store_error,
+        attribute::Item,
         fields::fields,
         item::{Draft, Row},
         key::{Key, attested},
+        table::{Query, get_item, put_request, put_version_request},
     },
     transact::was_applied,
     usage::table::UsageTable,
@@ -23,9 +23,7 @@ const WRITING: &str = "writing attested payees";
 impl UsageTable {
     /// Reads a service's verified payees, strongly consistent. Returns `None` if the service never had verified payees.
     pub async fn read_verified_service(&self, service: ServiceId) -> Result<Option<VerifiedService>> {
-        let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::verified_service(service).attributes()));
-        let item = get.send().await.map_err(store_error(READING))?.item;
+        let item = get_item(&self.db, &self.table, &Key::verified_service(service), READING).await?;
         item.map(|item| self.read_verified_service_item(&item)).transpose()
     }
 
@@ -33,18 +31,9 @@ impl UsageTable {
     pub async fn read_all_verified_services(&self) -> Result<Vec<VerifiedService>> {
         let mut services = Vec::new();
         for shard in 0..attested::SHARDS {
-            let query = self
-                .db
-                .query()
-                .table_name(&*self.table)
-                .key_condition_expression("pk = :pk")
-                .expression_attribute_values(":pk", attested::verified_services_partition(shard).write())
-                .consistent_read(true);
-            let mut pages = query.into_paginator().send();
-            while let Some(page) = pages.next().await {
-                for item in page.map_err(store_error(READING))?.items() {
-                    services.push(self.read_verified_service_item(item)?);
-                }
+            let query = Query::new(&self.db, &self.table, attested::verified_services_partition(shard)).consistent();
+            for item in query.collect(READING).await? {
+                services.push(self.read_verified_service_item(&item)?);
             }
         }
         Ok(services)
@@ -52,37 +41,25 @@ impl UsageTable {
 
     /// Replaces the previous version of a service's verified payees. Returns `false` if another version is stored.
     pub async fn put_verified_service(&self, service: &VerifiedService) -> Result<bool> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_attested(service)));
-        let put = match service.version.saturating_sub(1) {
-            0 => put.condition_expression("attribute_not_exists(pk)"),
-            old => put
-                .condition_expression("ver = :old")
-                .expression_attribute_values(":old", old.write()),
-        };
+        let put = put_version_request(
+            &self.db,
+            &self.table,
+            write_attested(service),
+            service.version.saturating_sub(1),
+        );
         was_applied(put.send().await, WRITING)
     }
 
     /// Reads the time at which the payees of the whole catalog were first verified; `None` before that.
     pub async fn read_first_verification_time(&self) -> Result<Option<Timestamp>> {
-        let get = self.db.get_item().table_name(&*self.table).consistent_read(true);
-        let get = get.set_key(Some(Key::first_payee_verification().attributes()));
-        let item = get.send().await.map_err(store_error(READING))?.item;
+        let item = get_item(&self.db, &self.table, &Key::first_payee_verification(), READING).await?;
         item.map(|item| Row::new(&self.table, &item).get("t")).transpose()
     }
 
     /// Records that the payees of the whole catalog are verified.
     pub async fn set_first_verification_time(&self, at: Timestamp) -> Result<()> {
         let row = Draft::new(&Key::first_payee_verification()).with("t", &at);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
-            .condition_expression("attribute_not_exists(pk)");
+        let put = put_request(&self.db, &self.table, row.into_item()).condition_expression("attribute_not_exists(pk)");
         was_applied(put.send().await, WRITING).map(|_| ())
     }
 

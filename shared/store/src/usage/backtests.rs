@@ -7,12 +7,12 @@
 use crate::{
     audit::entry::AuditEntry,
     codec::{
-        attribute::{Attribute, Item, encode_text},
+        attribute::{Attribute, Item},
         backoff::Backoff,
-        fault::store_error,
         fields::fields,
         item::{Draft, Row},
-        key::{newest_first, sort_key_text},
+        key::sort_key_text,
+        table::{Query, delete_item, get_item, put_item, put_request},
     },
     transact::{Transaction, was_applied},
     usage::{
@@ -71,12 +71,7 @@ impl UsageTable {
             .with("owner", &run.owner)
             .with("t", &run.created_at)
             .with("ttl", &run.created_at.after(KEPT).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(marker.into_item()));
-        put.send().await.map_err(store_error(WRITING))?;
+        put_item(&self.db, &self.table, marker.into_item(), WRITING).await?;
         let put = PutBuilder::default()
             .table_name(&*self.table)
             .set_item(Some(write_run(run)?))
@@ -91,11 +86,7 @@ impl UsageTable {
 
     /// Stores the next version of a backtest if the previous version is stored. Returns whether the version was stored.
     pub async fn replace_backtest(&self, run: &BacktestRun) -> Result<bool> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_run(run)?))
+        let put = put_request(&self.db, &self.table, write_run(run)?)
             .condition_expression("ver = :before")
             .expression_attribute_values(":before", run.version.saturating_sub(1).write());
         was_applied(put.send().await, WRITING)
@@ -103,21 +94,16 @@ impl UsageTable {
 
     /// Reads a user's backtest, strongly consistent.
     pub async fn read_backtest(&self, owner: &UserId, id: BacktestId) -> Result<Option<BacktestRun>> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key::backtest_key(owner, id).attributes()))
-            .consistent_read(true);
-        let item = get.send().await.map_err(store_error(READING))?.item;
+        let item = get_item(&self.db, &self.table, &key::backtest_key(owner, id), READING).await?;
         item.map(|item| self.read_run(owner, &item)).transpose()
     }
 
     /// Reads a user's newest backtests, up to `limit`, newest first.
     pub async fn read_backtests(&self, owner: &UserId, limit: u32) -> Result<Vec<BacktestRun>> {
-        let query = self.db.query().table_name(&*self.table);
-        let query = newest_first(query, key::backtests_partition(owner), None, limit);
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = Query::new(&self.db, &self.table, key::backtests_partition(owner))
+            .newest_page(None, limit)
+            .send(READING)
+            .await?;
         let items = answer.items().iter();
         items.map(|item| self.read_run(owner, item)).collect()
     }
@@ -125,15 +111,11 @@ impl UsageTable {
     /// Reads up to `limit` backtests that may be unfinished, oldest first. An unreadable marker is returned as an error
     /// and does not affect the others.
     pub async fn read_waiting_backtests(&self, limit: u32) -> Result<Vec<Result<WaitingBacktest>>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", encode_text(key::BACKTESTS))
-            .consistent_read(true)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = Query::new(&self.db, &self.table, key::BACKTESTS)
+            .consistent()
+            .limit(limit)
+            .send(READING)
+            .await?;
         let markers = answer.items().iter().map(|item| {
             let row = Row::new(&self.table, item);
             Ok(WaitingBacktest {
@@ -147,13 +129,7 @@ impl UsageTable {
 
     /// Removes the marker of a backtest.
     pub async fn end_backtest(&self, id: BacktestId) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(key::waiting_backtest_key(id).attributes()));
-        delete.send().await.map_err(store_error(WRITING))?;
-        Ok(())
+        delete_item(&self.db, &self.table, &key::waiting_backtest_key(id), WRITING).await
     }
 
     fn read_run(&self, owner: &UserId, item: &Item) -> Result<BacktestRun> {

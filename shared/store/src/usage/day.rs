@@ -9,10 +9,10 @@
 
 use crate::{
     codec::{
-        attribute::{Attribute as _, Item},
-        fault::store_error,
+        attribute::Item,
         item::{Draft, Row},
         key::{Key, sort_key_text},
+        table::{Query, get_item, put_version_request},
     },
     stream::{payments::HistorySource, sequence::SequenceNumber},
     transact::was_applied,
@@ -265,13 +265,7 @@ impl UsageTable {
 
     /// Reads an item of a day, strongly consistent.
     async fn read_day_item(&self, key: &Key) -> Result<Option<Item>> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key.attributes()));
-        let output = get.consistent_read(true).send().await.map_err(store_error(READING))?;
-        Ok(output.item)
+        get_item(&self.db, &self.table, key, READING).await
     }
 
     async fn read_packed_item(&self, key: &Key) -> Result<Option<(u64, Vec<u8>)>> {
@@ -287,17 +281,7 @@ impl UsageTable {
         let item = Draft::new(key)
             .with("ver", &version.saturating_add(1))
             .with_value(PACKED, AttributeValue::B(Blob::new(packed)));
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(item.into_item()));
-        let put = match version {
-            0 => put.condition_expression("attribute_not_exists(pk)"),
-            version => put
-                .condition_expression("ver = :ver")
-                .expression_attribute_values(":ver", version.write()),
-        };
+        let put = put_version_request(&self.db, &self.table, item.into_item(), version);
         was_applied(put.send().await, WRITING)
     }
 
@@ -308,18 +292,12 @@ impl UsageTable {
         (first, last): (Day, Day),
         is_consistent: bool,
     ) -> Result<Vec<Item>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", key::sums_partition(owner).write())
-            .expression_attribute_values(":first", format!("{kind}{first}").write())
-            // `~` sorts after every character of a key.
-            .expression_attribute_values(":last", format!("{kind}{last}~").write())
-            .consistent_read(is_consistent);
-        let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-        items.map_err(store_error(READING))
+        // `~` sorts after every character of a key.
+        Query::new(&self.db, &self.table, key::sums_partition(owner))
+            .range(format!("{kind}{first}"), format!("{kind}{last}~"))
+            .consistent_if(is_consistent)
+            .collect(READING)
+            .await
     }
 
     fn read_agents(&self, item: &Item) -> Result<AgentsOfDay> {

@@ -10,10 +10,10 @@
 use crate::{
     codec::{
         attribute::{Item, encode_text},
-        fault::store_error,
         fields::fields,
         item::{Draft, Row},
-        key::{newest_first, sort_key_text},
+        key::sort_key_text,
+        table::{Query, put_item, put_request},
     },
     page::{Filter, Page, PageRequest, read_page_with_row_count},
     stream::sequence::SequenceNumber,
@@ -66,15 +66,10 @@ impl UsageTable {
     pub async fn find_entry(&self, owner: &UserId, id: Uuid) -> Result<Option<HistoryEntry>> {
         // A decision's id and its settlement's id begin with the same time.
         let [first, last] = same_instant_ids(id);
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", encode_text(&key::history_partition(owner, HistoryPart::All)))
-            .expression_attribute_values(":first", encode_text(&first.to_string()))
-            .expression_attribute_values(":last", encode_text(&last.to_string()));
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = Query::new(&self.db, &self.table, key::history_partition(owner, HistoryPart::All))
+            .range(first.to_string(), last.to_string())
+            .send(READING)
+            .await?;
         for item in answer.items() {
             let entry = self.read_history_entry(item)?.entry;
             if entry.place == id || entry.transaction.uuid() == id {
@@ -87,15 +82,11 @@ impl UsageTable {
     /// Reads up to ten entries of payments that an on-chain transaction confirmed. Takes half a read unit, and half per
     /// entry.
     pub async fn find_entries_by_transaction(&self, owner: &UserId, hash: TxHash) -> Result<Vec<HistoryEntry>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND begins_with(sk, :hash)")
-            .expression_attribute_values(":pk", encode_text(&key::transactions_partition(owner)))
-            .expression_attribute_values(":hash", encode_text(&key::transaction_prefix(hash)))
-            .limit(10);
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = Query::new(&self.db, &self.table, key::transactions_partition(owner))
+            .prefix(key::transaction_prefix(hash))
+            .limit(10)
+            .send(READING)
+            .await?;
         let mut entries = Vec::new();
         for item in answer.items() {
             let row = Row::new(&self.table, item);
@@ -118,10 +109,11 @@ impl UsageTable {
         count: u32,
         is_consistent: bool,
     ) -> Result<Vec<StoredEntry>> {
-        let query = self.db.query().table_name(&*self.table);
-        let query =
-            newest_first(query, key::history_partition(owner, part), before, count).consistent_read(is_consistent);
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = Query::new(&self.db, &self.table, key::history_partition(owner, part))
+            .newest_page(before, count)
+            .consistent_if(is_consistent)
+            .send(READING)
+            .await?;
         answer
             .items()
             .iter()
@@ -154,13 +146,7 @@ impl UsageTable {
         };
         let row = Draft::new(&key::transaction_key(owner, hash, SettlementId::from_uuid(entry.place)))
             .with_optional("ttl", self.expires_at_secs(entry).as_ref());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error(WRITING))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), WRITING).await
     }
 
     /// Creates the put of an entry in a part. The caller must add the condition.
@@ -177,10 +163,7 @@ impl UsageTable {
             .with_value("sk", encode_text(&entry.place.to_string()))
             .with_optional("seq", sequence)
             .with_fields(entry);
-        self.db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
+        put_request(&self.db, &self.table, row.into_item())
     }
 
     /// Returns the time at which an entry is deleted, in seconds; `None` if the entry is never deleted. Later writes of

@@ -7,6 +7,7 @@ use crate::{
         attribute::Attribute as _,
         fault::store_error,
         item::{Draft, Row},
+        table::put_item,
     },
     usage::{key, table::UsageTable},
 };
@@ -29,13 +30,7 @@ impl UsageTable {
             .with("since", &oldest)
             .with("t", &now)
             .with_value("ttl", now.after(SHOWN).secs().write());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error("reporting the journal's lag"))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), "reporting the journal's lag").await
     }
 
     /// Returns the time up to which the history is complete, if the history was recently more than ten seconds behind.

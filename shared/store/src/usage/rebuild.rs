@@ -10,10 +10,10 @@ use crate::{
     codec::{
         attribute::Attribute as _,
         backoff::Backoff,
-        fault::store_error,
         item::{Item, Row},
         key as keys,
         ledger::Ledger,
+        table::Query,
     },
     payments::decision::read_decision,
     stream::{payments::HistorySource, row_hash::RowHash, sequence::SequenceNumber},
@@ -288,14 +288,9 @@ impl Ledger {
 /// Reads the rows of a partition whose sort keys are positions of one day, strongly consistent.
 async fn read_rows_of_day(db: &Client, table: &str, pk: String, day: Day) -> Result<Vec<Item>> {
     let (first, end) = day_bounds(day);
-    let query = db
-        .query()
-        .table_name(table)
-        .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :end")
-        .expression_attribute_values(":pk", pk.write())
-        .expression_attribute_values(":first", first.to_string().write())
-        .expression_attribute_values(":end", end.to_string().write())
-        .consistent_read(true);
-    let items: Result<Vec<Item>, _> = query.into_paginator().items().send().collect().await;
-    items.map_err(store_error(DOING))
+    Query::new(db, table, pk)
+        .range(first.to_string(), end.to_string())
+        .consistent()
+        .collect(DOING)
+        .await
 }

@@ -2,10 +2,10 @@
 
 use crate::{
     codec::{
-        attribute::{Attribute as _, Item},
-        fault::store_error,
+        attribute::Item,
         item::{Draft, Row},
         key as keys,
+        table::{Query, delete_item, put_item},
     },
     stream::approvals::latest_certain_expiry,
     usage::{key, reminder::Reminder, table::UsageTable},
@@ -47,29 +47,19 @@ impl UsageTable {
     /// Stores a reminder. Storing the reminder again changes nothing.
     pub async fn store_reminder(&self, reminder: Reminder) -> Result<()> {
         let row = Draft::new(&key::reminder_key(reminder)).with("ttl", &reminder.at.after(KEPT).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error("writing a reminder"))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), "writing a reminder").await
     }
 
     /// Reads a page of up to `most` reminders after `after`, oldest first. The events of these reminders have certainly
     /// happened by `now`.
     pub async fn read_reminders(&self, now: Timestamp, after: Option<ReminderCursor>, most: u32) -> Result<Reminders> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk <= :until")
-            .expression_attribute_values(":pk", key::REMINDERS.to_owned().write())
-            .expression_attribute_values(":until", key::reminders_until(latest_certain_expiry(now)).write())
-            .consistent_read(true)
-            .set_exclusive_start_key(after.map(|place| place.0))
-            .limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error("listing due reminders"))?;
+        let answer = Query::new(&self.db, &self.table, key::REMINDERS)
+            .until(key::reminders_until(latest_certain_expiry(now)))
+            .consistent()
+            .start_after(after.map(|place| place.0))
+            .limit(most)
+            .send("listing due reminders")
+            .await?;
         let mut page = Reminders {
             found: Vec::new(),
             unreadable: None,
@@ -86,13 +76,13 @@ impl UsageTable {
 
     /// Removes a reminder.
     pub async fn remove_reminder(&self, reminder: Reminder) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(key::reminder_key(reminder).attributes()));
-        delete.send().await.map_err(store_error("deleting a reminder"))?;
-        Ok(())
+        delete_item(
+            &self.db,
+            &self.table,
+            &key::reminder_key(reminder),
+            "deleting a reminder",
+        )
+        .await
     }
 
     /// Stores a change in quarantine. An operator has to examine the change.
@@ -102,12 +92,6 @@ impl UsageTable {
             .with("problem", &aside.problem)
             .with("t", &now)
             .with("ttl", &now.after(KEPT).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error("setting a row aside"))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), "setting a row aside").await
     }
 }

@@ -5,10 +5,10 @@ use crate::{
     audit::entry::AuditEntry,
     codec::{
         backoff::Backoff,
-        fault::store_error,
         fields::fields,
         item::{Draft, Item, Row},
         key as keys,
+        table::get_item,
     },
     transact::{Transaction, TransactionOutcome},
     usage::{key, table::UsageTable},
@@ -25,13 +25,13 @@ enum Role {
 impl UsageTable {
     /// Reads an agent's shadow policy that this user attached, strongly consistent. Takes one read unit.
     pub async fn read_shadow_policy(&self, owner: &UserId, agent: AgentId) -> Result<Option<Shadow>> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key::shadow_key(owner, agent).attributes()))
-            .consistent_read(true);
-        let item = get.send().await.map_err(store_error("reading a shadow"))?.item;
+        let item = get_item(
+            &self.db,
+            &self.table,
+            &key::shadow_key(owner, agent),
+            "reading a shadow",
+        )
+        .await?;
         item.map(|item| self.read_shadow_item(&item)).transpose()
     }
 

@@ -16,12 +16,13 @@ use crate::{
         item::{Draft, Row},
         key::{self as keys, Key, catalog::SERVICES},
         ledger::Ledger,
+        table::{Query, put_item},
     },
     people::agent::write_agent,
     stream::change::Change,
     usage::{key, table::UsageTable},
 };
-use aws_sdk_dynamodb::{operation::query::builders::QueryFluentBuilder, types::AttributeValue};
+use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, AgentKey, Duration, EnabledService, InputVersions, Labels, ReplayInputs, Result, SecretDigest,
     Service, ServiceId, Timestamp,
@@ -120,13 +121,7 @@ impl UsageTable {
         let row = Draft::new(&version.key)
             .with("t", &version.at)
             .with_value("body", AttributeValue::M(version.body));
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
-        put.send().await.map_err(store_error("storing a version"))?;
-        Ok(())
+        put_item(&self.db, &self.table, row.into_item(), "storing a version").await
     }
 
     /// Reads the inputs of a decision about this agent and service. Returns `None` if an input was replaced before
@@ -233,6 +228,7 @@ impl UsageTable {
     async fn find_acceptance_time(&self, agent: &Agent) -> Result<Option<Timestamp>> {
         let query = self
             .query_newest_versions(&key::agent_version_key(agent.id, 0).pk, None)
+            .into_request()
             .filter_expression("body.#owner <> :owner")
             .expression_attribute_names("#owner", "owner")
             .expression_attribute_values(":owner", agent.owner.write());
@@ -263,22 +259,15 @@ impl UsageTable {
         most: u32,
     ) -> Result<Vec<(Timestamp, Item)>> {
         let query = self.query_newest_versions(partition, before);
-        let query = query.limit(i32::try_from(most).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error(READING))?;
+        let answer = query.limit(most).send(READING).await?;
         let read = |item: &Item| Ok((Row::new(&self.table, item).get("t")?, self.parse_body(item)?));
         answer.items().iter().map(read).collect()
     }
 
-    fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> QueryFluentBuilder {
-        // The range must exclude the key of the version `before` itself.
+    fn query_newest_versions(&self, partition: &str, before: Option<u64>) -> Query {
+        // The range excludes the key of the version itself.
         let before = before.map_or_else(|| "~".to_owned(), |version| format!("{version:020}"));
-        self.db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk < :before")
-            .expression_attribute_values(":pk", partition.to_owned().write())
-            .expression_attribute_values(":before", before.write())
-            .scan_index_forward(false)
+        Query::new(&self.db, &self.table, partition).before(before).descending()
     }
 
     fn parse_body(&self, item: &Item) -> Result<Item> {

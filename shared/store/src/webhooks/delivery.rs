@@ -2,11 +2,10 @@
 //! a successful call. Of a response, only the result is stored.
 
 use crate::{
-    codec::attribute::Attribute as _,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Fields, Item, Unreadable, field},
     codec::key::{self, Key},
+    codec::table::{Query, put_version_request},
     page::{Filter, Page, PageRequest, read_page},
     transact::was_applied,
     webhooks::table::WebhooksTable,
@@ -27,17 +26,12 @@ impl WebhooksTable {
     /// Stores a delivery if the previous version is stored or, for the first version, if nothing is stored. Returns
     /// whether the delivery was stored.
     pub async fn put_delivery(&self, delivery: &Delivery, now: Timestamp) -> Result<bool> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_delivery(delivery, now)));
-        let put = match delivery.version.saturating_sub(1) {
-            0 => put.condition_expression("attribute_not_exists(pk)"),
-            old => put
-                .condition_expression("ver = :old")
-                .expression_attribute_values(":old", old.write()),
-        };
+        let put = put_version_request(
+            &self.db,
+            &self.table,
+            write_delivery(delivery, now),
+            delivery.version.saturating_sub(1),
+        );
         was_applied(put.send().await, "writing a delivery")
     }
 
@@ -53,9 +47,10 @@ impl WebhooksTable {
     }
 
     async fn read_deliveries(&self, webhook: WebhookId, before: Option<Uuid>, limit: u32) -> Result<Vec<Delivery>> {
-        let query = self.db.query().table_name(&*self.table);
-        let query = key::newest_first(query, key::webhooks::deliveries_partition(webhook), before, limit);
-        let answer = query.send().await.map_err(store_error("listing deliveries"))?;
+        let answer = Query::new(&self.db, &self.table, key::webhooks::deliveries_partition(webhook))
+            .newest_page(before, limit)
+            .send("listing deliveries")
+            .await?;
         let items = answer.items().iter();
         items.map(|item| self.item_row(item).read()).collect()
     }

@@ -10,6 +10,7 @@ use crate::{
     codec::item::{Draft, Item, Row},
     codec::key::Key,
     codec::ledger::get_all_items,
+    codec::table::put_request,
     transact::was_applied,
     webhooks::table::WebhooksTable,
 };
@@ -49,11 +50,7 @@ impl WebhooksTable {
         let old = old
             .filter(|old| old.version == calls.version)
             .map_or(0, |old| old.count);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_failed_calls(webhook, calls, now)));
+        let put = put_request(&self.db, &self.table, write_failed_calls(webhook, calls, now));
         let put = put
             .condition_expression("attribute_not_exists(pk) OR ver < :ver OR (ver = :ver AND n = :old)")
             .expression_attribute_values(":ver", calls.version.write())
@@ -67,11 +64,7 @@ impl WebhooksTable {
             .with("ver", &webhook.version)
             .with("n", &0_u64)
             .with("ttl", &now.after(KEPT).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()));
+        let put = put_request(&self.db, &self.table, row.into_item());
         was_applied(put.send().await, WRITING)?;
         Ok(())
     }

@@ -6,11 +6,10 @@
 //! The rows are in sixteen shards, by user. The rows have no `ttl`, because only the scheduled run removes them.
 
 use crate::{
-    codec::attribute::Attribute as _,
-    codec::fault::store_error,
     codec::fields::fields,
     codec::item::{Draft, Item},
     codec::key::{self, Key},
+    codec::table::{Query, delete_item, put_item},
     webhooks::table::WebhooksTable,
 };
 use purser_domain::{DeliveryId, Result, Timestamp, UserId, WebhookId};
@@ -37,13 +36,7 @@ impl Pause {
 impl WebhooksTable {
     /// Stores a pause. Storing the pause again changes nothing.
     pub async fn begin_pause(&self, pause: &Pause) -> Result<()> {
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(write_pause(pause)));
-        put.send().await.map_err(store_error("writing a pause"))?;
-        Ok(())
+        put_item(&self.db, &self.table, write_pause(pause), "writing a pause").await
     }
 
     /// Reads up to `limit` pauses of a shard after the key `after` that end before `until`, earliest first, each with
@@ -55,33 +48,22 @@ impl WebhooksTable {
         until: Timestamp,
         limit: u32,
     ) -> Result<Vec<(String, Result<Pause>)>> {
-        let query = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :after AND :until")
-            .expression_attribute_values(":pk", key::webhooks::pauses_partition(part).write())
-            // `!` sorts before every character of a key, so the range excludes `after` itself.
-            .expression_attribute_values(
-                ":after",
-                after.map_or("#".to_owned(), |after| format!("{after}!")).write(),
+        // Appending `!`, which sorts before every character of a key, excludes `after` itself.
+        let answer = Query::new(&self.db, &self.table, key::webhooks::pauses_partition(part))
+            .range(
+                after.map_or("#".to_owned(), |after| format!("{after}!")),
+                until.to_string(),
             )
-            .expression_attribute_values(":until", until.to_string().write())
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error("listing pauses"))?;
+            .limit(limit)
+            .send("listing pauses")
+            .await?;
         let read = |item| (key::sort_key_text(item).to_owned(), self.item_row(item).read());
         Ok(answer.items().iter().map(read).collect())
     }
 
     /// Removes the row of a pause that has ended.
     pub async fn end_pause(&self, pause: &Pause) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(pause.row_key().attributes()));
-        delete.send().await.map_err(store_error("ending a pause"))?;
-        Ok(())
+        delete_item(&self.db, &self.table, &pause.row_key(), "ending a pause").await
     }
 }
 

@@ -9,11 +9,11 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::Attribute,
     codec::backoff::Backoff,
-    codec::fault::store_error,
     codec::fields::{fields, stored_as_map},
     codec::item::{Draft, Item},
     codec::key::{Key, parse_person, webhooks as key},
     codec::ledger::{UpdateResult, get_all_items},
+    codec::table::{Query, put_item},
     transact::{Transaction, TransactionOutcome},
     webhooks::secret::NewWebhookSecret,
     webhooks::table::WebhooksTable,
@@ -35,18 +35,10 @@ enum Role {
 impl WebhooksTable {
     /// Reads a user's webhooks, oldest first, strongly consistent.
     pub async fn list_webhooks(&self, person: &UserId) -> Result<Vec<Webhook>> {
-        let items = self
-            .db
-            .query()
-            .table_name(&*self.table)
-            .consistent_read(true)
-            .key_condition_expression("pk = :pk")
-            .expression_attribute_values(":pk", key::webhooks_partition(person).write())
-            .into_paginator()
-            .items()
-            .send();
-        let items: Result<Vec<Item>, _> = items.collect().await;
-        let items = items.map_err(store_error("listing webhooks"))?;
+        let items = Query::new(&self.db, &self.table, key::webhooks_partition(person))
+            .consistent()
+            .collect("listing webhooks")
+            .await?;
         let read = items.iter().map(|item| self.item_row(item).read());
         let mut webhooks = read.collect::<Result<Vec<Webhook>>>()?;
         webhooks.sort_by_key(|webhook| (webhook.created_at, webhook.id));
@@ -136,15 +128,13 @@ impl WebhooksTable {
         let gone = Draft::new(&Key::gone_webhook(webhook.id))
             .with("ver", &webhook.version)
             .with("t", &at);
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(gone.into_item()));
-        put.send()
-            .await
-            .map_err(store_error("recording that a webhook is gone"))?;
-        Ok(())
+        put_item(
+            &self.db,
+            &self.table,
+            gone.into_item(),
+            "recording that a webhook is gone",
+        )
+        .await
     }
 
     /// Reads which of these webhooks are marked as gone in their current version, strongly consistent. Returns the time

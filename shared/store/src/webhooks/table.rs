@@ -1,9 +1,9 @@
 //! The table of webhooks and notifications, and the code that all operations on the table share.
 
 use crate::{
-    codec::fault::store_error,
     codec::item::{Item, Row},
     codec::key::Key,
+    codec::table::get_item,
 };
 use aws_sdk_dynamodb::{
     Client,
@@ -34,13 +34,7 @@ impl WebhooksTable {
 
     /// Reads one item, strongly consistent.
     pub(crate) async fn get_item(&self, key: &Key, operation: &'static str) -> Result<Option<Item>> {
-        let get = self
-            .db
-            .get_item()
-            .table_name(&*self.table)
-            .set_key(Some(key.attributes()))
-            .consistent_read(true);
-        Ok(get.send().await.map_err(store_error(operation))?.item)
+        get_item(&self.db, &self.table, key, operation).await
     }
 
     pub(crate) fn item_deletion(&self, key: &Key) -> DeleteBuilder {

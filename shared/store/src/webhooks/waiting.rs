@@ -7,6 +7,7 @@ use crate::{
     codec::fault::store_error,
     codec::item::Draft,
     codec::key::{self, Key},
+    codec::table::{delete_item, put_request},
     transact::was_applied,
     webhooks::table::WebhooksTable,
 };
@@ -23,27 +24,20 @@ impl WebhooksTable {
     pub async fn mark_waiting(&self, person: &UserId, id: DeliveryId, now: Timestamp) -> Result<bool> {
         let is_full = self.count_waiting(person, now).await? >= Delivery::MAX_WAITING;
         let row = Draft::new(&Key::waiting_delivery(person, id)).with("ttl", &now.after(KEPT).secs());
-        let put = self
-            .db
-            .put_item()
-            .table_name(&*self.table)
-            .set_item(Some(row.into_item()))
+        let put = put_request(&self.db, &self.table, row.into_item())
             .set_condition_expression(is_full.then(|| "attribute_exists(pk)".to_owned()));
         was_applied(put.send().await, "recording a waiting delivery")
     }
 
     /// Removes the marker of a delivery that no longer waits.
     pub async fn clear_waiting(&self, person: &UserId, id: DeliveryId) -> Result<()> {
-        let delete = self
-            .db
-            .delete_item()
-            .table_name(&*self.table)
-            .set_key(Some(Key::waiting_delivery(person, id).attributes()));
-        delete
-            .send()
-            .await
-            .map_err(store_error("clearing a waiting delivery"))?;
-        Ok(())
+        delete_item(
+            &self.db,
+            &self.table,
+            &Key::waiting_delivery(person, id),
+            "clearing a waiting delivery",
+        )
+        .await
     }
 
     /// Returns the number of a user's waiting deliveries. Counting stops at [`Delivery::MAX_WAITING`].

@@ -1,0 +1,156 @@
+//! Reads and writes single items, and queries partitions of a table.
+
+use crate::codec::{
+    attribute::{Attribute as _, Item, encode_text},
+    fault::store_error,
+    key::Key,
+};
+use aws_sdk_dynamodb::{
+    Client,
+    operation::{
+        put_item::builders::PutItemFluentBuilder,
+        query::{QueryOutput, builders::QueryFluentBuilder},
+        update_item::builders::UpdateItemFluentBuilder,
+    },
+};
+use purser_domain::Result;
+use uuid::Uuid;
+
+/// Reads an item, strongly consistent.
+pub(crate) async fn get_item(db: &Client, table: &str, key: &Key, operation: &'static str) -> Result<Option<Item>> {
+    let get = db.get_item().table_name(table).set_key(Some(key.attributes()));
+    let output = get.consistent_read(true).send().await;
+    Ok(output.map_err(store_error(operation))?.item)
+}
+
+/// Creates the put of an item.
+pub(crate) fn put_request(db: &Client, table: &str, item: Item) -> PutItemFluentBuilder {
+    db.put_item().table_name(table).set_item(Some(item))
+}
+
+/// Stores an item, whatever item was stored before.
+pub(crate) async fn put_item(db: &Client, table: &str, item: Item, operation: &'static str) -> Result<()> {
+    let output = put_request(db, table, item).send().await;
+    output.map(|_| ()).map_err(store_error(operation))
+}
+
+/// Creates the put of a new version of an item, which replaces only the version `previous` in the attribute `ver`. The
+/// version 0 means that no item is stored.
+pub(crate) fn put_version_request(db: &Client, table: &str, item: Item, previous: u64) -> PutItemFluentBuilder {
+    let put = put_request(db, table, item);
+    match previous {
+        0 => put.condition_expression("attribute_not_exists(pk)"),
+        previous => put
+            .condition_expression("ver = :previous")
+            .expression_attribute_values(":previous", previous.write()),
+    }
+}
+
+/// Creates the update of an item.
+pub(crate) fn update_request(db: &Client, table: &str, key: &Key) -> UpdateItemFluentBuilder {
+    db.update_item().table_name(table).set_key(Some(key.attributes()))
+}
+
+/// Deletes an item, if there is one.
+pub(crate) async fn delete_item(db: &Client, table: &str, key: &Key, operation: &'static str) -> Result<()> {
+    let delete = db.delete_item().table_name(table).set_key(Some(key.attributes()));
+    delete.send().await.map(|_| ()).map_err(store_error(operation))
+}
+
+/// A query of a partition, eventually consistent and in the order of the sort keys, if nothing else is set.
+pub(crate) struct Query(QueryFluentBuilder);
+
+impl Query {
+    /// Creates a query of all items of a partition.
+    pub(crate) fn new(db: &Client, table: &str, partition: impl AsRef<str>) -> Self {
+        let query = db.query().table_name(table).key_condition_expression("pk = :pk");
+        Self(query.expression_attribute_values(":pk", encode_text(partition.as_ref())))
+    }
+
+    /// Limits the query to sort keys between these two, which are included. DynamoDB rejects a `last` before `first`.
+    pub(crate) fn range(self, first: impl AsRef<str>, last: impl AsRef<str>) -> Self {
+        let query = self
+            .0
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last");
+        Self(
+            query
+                .expression_attribute_values(":first", encode_text(first.as_ref()))
+                .expression_attribute_values(":last", encode_text(last.as_ref())),
+        )
+    }
+
+    /// Limits the query to sort keys that begin with a text.
+    pub(crate) fn prefix(self, prefix: impl AsRef<str>) -> Self {
+        self.condition("begins_with(sk, :sk)", prefix)
+    }
+
+    /// Limits the query to sort keys before this one.
+    pub(crate) fn before(self, key: impl AsRef<str>) -> Self {
+        self.condition("sk < :sk", key)
+    }
+
+    /// Limits the query to sort keys up to this one, which is included.
+    pub(crate) fn until(self, key: impl AsRef<str>) -> Self {
+        self.condition("sk <= :sk", key)
+    }
+
+    /// Limits the query to sort keys after this one.
+    pub(crate) fn after(self, key: impl AsRef<str>) -> Self {
+        self.condition("sk > :sk", key)
+    }
+
+    fn condition(self, condition: &str, sort_key: impl AsRef<str>) -> Self {
+        let query = self.0.key_condition_expression(format!("pk = :pk AND {condition}"));
+        Self(query.expression_attribute_values(":sk", encode_text(sort_key.as_ref())))
+    }
+
+    /// Reads the newest items of a partition whose sort keys are `UUIDv7`s, before `before` if given.
+    pub(crate) fn newest_page(self, before: Option<Uuid>, limit: u32) -> Self {
+        let query = match before {
+            None => self,
+            Some(before) => self.before(before.to_string()),
+        };
+        query.descending().limit(limit)
+    }
+
+    /// Reads in the reverse order of the sort keys.
+    pub(crate) fn descending(self) -> Self {
+        Self(self.0.scan_index_forward(false))
+    }
+
+    /// Reads strongly consistent.
+    pub(crate) fn consistent(self) -> Self {
+        self.consistent_if(true)
+    }
+
+    /// Reads strongly consistent if this is set.
+    pub(crate) fn consistent_if(self, is_consistent: bool) -> Self {
+        Self(self.0.consistent_read(is_consistent))
+    }
+
+    /// Reads up to this number of items.
+    pub(crate) fn limit(self, limit: u32) -> Self {
+        Self(self.0.limit(i32::try_from(limit).unwrap_or(i32::MAX)))
+    }
+
+    /// Starts after the item with this key.
+    pub(crate) fn start_after(self, key: Option<Item>) -> Self {
+        Self(self.0.set_exclusive_start_key(key))
+    }
+
+    /// Returns the request, for settings that no other query has.
+    pub(crate) fn into_request(self) -> QueryFluentBuilder {
+        self.0
+    }
+
+    /// Reads one page: up to the limit, or up to 1 MB.
+    pub(crate) async fn send(self, operation: &'static str) -> Result<QueryOutput> {
+        self.0.send().await.map_err(store_error(operation))
+    }
+
+    /// Reads all items.
+    pub(crate) async fn collect(self, operation: &'static str) -> Result<Vec<Item>> {
+        let items: Result<Vec<Item>, _> = self.0.into_paginator().items().send().collect().await;
+        items.map_err(store_error(operation))
+    }
+}
