@@ -1609,6 +1609,7 @@ proptest! {
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 approval: None,
                 released_at: None,
+                paid_at: None,
                 has_call: true,
             };
             let mut named = Backtest::new(ProposedLimits {

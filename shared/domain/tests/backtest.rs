@@ -283,21 +283,27 @@ impl Limits {
         if spent(Some(index), 24) + amount > per_day {
             return block("daily_spend_limit_exceeded");
         }
-        let here = || paid.iter().rev().filter(|one| one.step.index == index);
+        // A payment that is not released is confirmed at once.
+        let confirmed = || {
+            let here = paid.iter().rev().filter(|one| one.step.index == index);
+            here.filter(|one| one.released_at.is_none())
+        };
         let repeats = habits.guard.filter(|(length, _)| {
-            // The latest 16 calls are remembered.
+            // The latest 16 calls are remembered. A release forgets the call if nobody repeated it.
             let mut calls: Vec<&Paid> = vec![];
-            for one in here() {
-                if !calls.iter().any(|known| known.step.is_same_call(&one.step)) {
-                    calls.push(one);
-                }
+            let is_held = |one: &Paid, now| one.released_at.is_none_or(|released| released > now);
+            for one in paid.iter().filter(|one| one.step.index == index) {
+                calls.retain(|known| is_held(known, one.at) && !known.step.is_same_call(&one.step));
+                calls.push(one);
+                let surplus = calls.len().saturating_sub(MAX_RECENT_CALLS);
+                calls.drain(..surplus);
             }
-            calls.truncate(MAX_RECENT_CALLS);
+            calls.retain(|known| is_held(known, now));
             let last = calls.iter().find(|one| one.step.is_same_call(step));
             last.is_some_and(|last| now.since(last.at) < hours(*length))
         });
         let rises = habits.median.filter(|(percent, prices, _)| {
-            let of_operation = here().filter(|one| one.step.operation == step.operation);
+            let of_operation = confirmed().filter(|one| one.step.operation == step.operation);
             let mut last: Vec<u64> = of_operation.map(|one| one.step.amount).take((*prices).into()).collect();
             last.sort_unstable();
             let is_enough = last.len() == usize::from(*prices);
@@ -309,7 +315,7 @@ impl Limits {
         if let Some((.., false)) = rises {
             return by_rule("price_above_usual", MEDIAN);
         }
-        let is_new = habits.asks_for_new_payees && !here().any(|one| one.step.operation == step.operation);
+        let is_new = habits.asks_for_new_payees && !confirmed().any(|one| one.step.operation == step.operation);
         let asks = amount > threshold || self.asks.is_some_and(|above| amount > above);
         if (asks || repeats.is_some() || rises.is_some() || is_new) && !is_approved {
             return (DecisionResult::Escalate, "approval_required".to_owned());
@@ -548,7 +554,7 @@ struct Recorded {
 /// Lets the engine decide and record a history. The windows are lists.
 fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
     let (mut paid, mut recorded, mut now, mut version) = (Vec::<Paid>::new(), Vec::new(), 0, 1);
-    let mut recent = [RecentPayments::default(), RecentPayments::default()];
+    let mut remembered = RememberedPayments::default();
     for step in steps {
         now += step.gap;
         if let Some(edit) = &step.edit {
@@ -572,15 +578,9 @@ fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
         let mut is_approved = false;
         loop {
             let approved = is_approved.then_some(approval);
-            let one = decide(
-                &limits,
-                version,
-                step,
-                at(now),
-                approved,
-                &paid,
-                &mut recent[step.index],
-            );
+            remembered.advance_to(at(now));
+            let recent = remembered.payments_to_service(service(step.index).id);
+            let one = decide(&limits, version, step, at(now), approved, &paid, recent);
             let result = one.decision.result;
             let expected = limits.decide(step, is_approved, &paid, at(now));
             assert_eq!(
@@ -589,6 +589,7 @@ fn record(mut limits: Limits, steps: &[Step]) -> Vec<Recorded> {
                 "the reference and the engine agree"
             );
             if result == DecisionResult::Allow {
+                remembered.add(&one.payment());
                 paid.push(Paid {
                     step: step.clone(),
                     at: at(now),
@@ -616,7 +617,7 @@ fn decide(
     now: Timestamp,
     approval: Option<ApprovalId>,
     paid: &[Paid],
-    recent: &mut RecentPayments,
+    recent: &RecentPayments,
 ) -> Recorded {
     let (agent, enabled, service) = (limits.agent(version), limits.policy(step.index), service(step.index));
     let window = |scope, length: Duration, spent: u64| Window {
@@ -665,7 +666,6 @@ fn decide(
         fingerprint: Fingerprint::for_text("x"),
     };
     let operation = &service.operations[step.operation];
-    let remembered = recent.clone();
     // The approval waives every limit that can require it.
     let limit = |rule, kind| AskingLimit {
         rule,
@@ -688,7 +688,7 @@ fn decide(
         enabled: Some(&enabled),
         day: &day,
         budgets: &budgets,
-        recent: &remembered,
+        recent,
         frozen_by_operators: None,
         approval: approval.map(|id| GivenApproval { id, asking: &asking }),
         balance: None,
@@ -698,9 +698,6 @@ fn decide(
     let (result, reason, checks) = match decided {
         Decision::NeedsTarget => panic!("every target is allowed"),
         Decision::Allow(grant) => {
-            if let Some(update) = grant.recent_update() {
-                recent.apply_update(&update);
-            }
             let checks = grant.checks().to_vec();
             (DecisionResult::Allow, ALLOWED_REASON.to_owned(), checks)
         }
@@ -748,8 +745,14 @@ impl Recorded {
             transaction: self.transaction,
             approval: self.approval,
             released_at: self.released_at,
+            paid_at: self.paid_at(),
             has_call: true,
         }
+    }
+
+    /// Returns the time of the confirmation: a payment that is not released is confirmed at once.
+    fn paid_at(&self) -> Option<Timestamp> {
+        Some(self.decision.at).filter(|_| self.released_at.is_none())
     }
 
     fn call(&self) -> CallDigest {
@@ -765,6 +768,7 @@ impl Recorded {
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
+            paid_at: self.paid_at(),
             payee: PayeePrefix::from_address(decision.pay_to),
             operation: OperationDigest::from_slug(decision.operation.as_ref().unwrap()),
             call: Some(self.call()),

@@ -142,6 +142,7 @@ fn backtesting(table: &mut Table) {
                 transaction: TransactionId::from_uuid(Uuid::nil()),
                 approval: None,
                 released_at: None,
+                paid_at: None,
                 has_call: true,
             });
         }

@@ -340,6 +340,7 @@ async fn refused(
         }
         Reason::PolicyBlocked(Block::Interval { retry_at, .. }) => (Amount::ONE, retry_at),
         Reason::PolicyBlocked(Block::Duplicate { retry_at, .. }) => (Amount::ONE, RetryAt::At(retry_at)),
+        Reason::PolicyBlocked(Block::PriceAboveUsual { most, .. }) => (most, RetryAt::Never),
         _ => panic!("no other refusal rests on windows"),
     };
     let cap = service_state.enabled.as_ref().unwrap().policy.max_per_day;

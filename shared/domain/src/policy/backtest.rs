@@ -32,9 +32,9 @@
 //! [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
-    CheckName, CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest, OperationSlug,
-    PayeePrefix, Purchase, RecentPayments, RecordedDecision, ReplayInputs, Rule, RuleId, RuleKind, ServiceId,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CheckName,
+    CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest, OperationSlug, PayeePrefix,
+    Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind, ServiceId,
     ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
@@ -129,6 +129,8 @@ pub struct PastPayment {
     pub at: Timestamp,
     /// The time at which the payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
+    /// The time at which the payment was confirmed; `None` if it was not confirmed.
+    pub paid_at: Option<Timestamp>,
     /// The payee.
     pub payee: PayeePrefix,
     /// The operation.
@@ -148,6 +150,7 @@ impl PastPayment {
             amount: terms.amount,
             at: terms.authorized_at,
             released_at: is_released.then_some(terms.valid_before),
+            paid_at: settlement.settled_at(),
             payee: PayeePrefix::from_address(terms.pay_to),
             operation: OperationDigest::from_slug(&purchase.operation),
             call: None,
@@ -185,6 +188,8 @@ pub struct BacktestDecision<'a> {
     pub approval: Option<ApprovalId>,
     /// The time at which an allowed payment was released; `None` if it was not released.
     pub released_at: Option<Timestamp>,
+    /// The time at which an allowed payment was confirmed; `None` if it was not confirmed.
+    pub paid_at: Option<Timestamp>,
     /// Whether the record contains the agent's actual call, and not a substitute.
     pub has_call: bool,
 }
@@ -199,6 +204,7 @@ impl BacktestDecision<'_> {
             amount: decision.amount,
             at: decision.at,
             released_at: self.released_at,
+            paid_at: self.paid_at,
             payee: PayeePrefix::from_address(decision.pay_to),
             // A decision without an operation never allows a payment.
             operation: operation.map_or(OperationDigest([0; 8]), OperationDigest::from_slug),
@@ -476,7 +482,7 @@ impl Backtest {
             return;
         }
         for remembered in self.remembered_payments() {
-            let recent = remembered.0.entry(payment.service).or_default();
+            let recent = remembered.payments_to_service_mut(payment.service);
             recent.payees.extend(payee);
             recent.calls.extend(call);
         }
@@ -521,6 +527,9 @@ impl Backtest {
             facts.set_approved();
         }
         if self.remembers {
+            for remembered in self.remembered_payments() {
+                remembered.advance_to(payment.at);
+            }
             self.infer_earlier_payments(&facts, &payment);
         }
         let recorded = SimulatedRecord {
@@ -739,17 +748,20 @@ impl SimulationTrack {
             (_, DecisionResult::Escalate) => self.is_approved,
             _ => false,
         };
+        let was_paid = decision.result == DecisionResult::Allow;
+        let settled = PastPayment {
+            released_at: None,
+            paid_at: Some(payment.at),
+            ..*payment
+        };
         if pays && recorded.remembered.is_some() {
-            self.remembered.add(payment);
+            self.remembered.add(if was_paid { payment } else { &settled });
         }
-        match (decision.result == DecisionResult::Allow, pays) {
+        match (was_paid, pays) {
             (true, true) | (false, false) => {}
             (true, false) => self.left_out.add(*payment),
             (false, true) => {
-                self.added.add(PastPayment {
-                    released_at: None,
-                    ..*payment
-                });
+                self.added.add(settled);
                 if let (DecisionResult::Escalate, Some(approval)) = (decision.result, of.approval) {
                     let cut = decision.at.before(BUDGET_WINDOW_MAX);
                     self.unasked.retain(|_, at| *at > cut);
@@ -819,24 +831,6 @@ impl SimulationTrack {
             payments,
             has_recorded_prices,
         }
-    }
-}
-
-/// Recent payments, by service.
-#[derive(Clone, Debug, Default)]
-struct RememberedPayments(BTreeMap<ServiceId, RecentPayments>);
-
-impl RememberedPayments {
-    fn payments_to_service(&self, service: ServiceId) -> &RecentPayments {
-        self.0.get(&service).unwrap_or(RecentPayments::NONE)
-    }
-
-    fn add(&mut self, payment: &PastPayment) {
-        let recent = self.0.entry(payment.service).or_default();
-        let call = payment.call.map(|call| CallMark { call, not_after: None });
-        let price = (payment.operation, payment.amount);
-        let update = recent.update_for_payment(payment.at, call, Some(payment.payee), Some(price));
-        recent.apply_update(&update);
     }
 }
 

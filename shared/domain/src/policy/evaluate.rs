@@ -404,6 +404,11 @@ fn window_charges<'a>(
     // stored with the window.
     let day = Charge {
         stamp: enabled.version,
+        coverage: if facts.day.version == 0 {
+            facts.agent.memory_coverage()
+        } else {
+            None
+        },
         ..charge(
             facts.day,
             WindowMeasure::Amounts,

@@ -6,13 +6,21 @@
 //! authorization alone costs nothing. Each list has a maximum length, and the least recently used element is removed
 //! first. A removed call can be repeated, and a removed payee needs an approval again.
 //!
+//! After an update that adds such a rule, or changes the services of a rule, the recent payments may be incomplete
+//! ([`RecentPayments::coverage`]). The first decision after the update adds the payments of the last 31 days
+//! ([`RememberedPayments`]). Backtests compute recent payments in the same way.
+//!
 //! Invariant: two reservations of the same call within the duration of a duplicate guard can't both succeed, because
 //! each write requires that the stored time of the call is older ([`CallMark::not_after`]). Payees and prices have no
 //! such condition. If two payments are concurrent, one payee or price may be missing, so that a rule requires one more
 //! approval or compares with one price less.
 
-use crate::{Address, Amount, CallDescription, Intent, OperationSlug, ProviderRequest, Timestamp, Url};
+use crate::{
+    Address, Agent, Amount, CallDescription, Fingerprint, Intent, OperationSlug, PastPayment, ProviderRequest,
+    ServiceId, ServiceSlug, Timestamp, Url,
+};
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use url::Position;
 
 /// The maximum number of stored calls. 16 calls take 16 * 22 bytes.
@@ -121,6 +129,8 @@ pub struct RecentPayments {
     pub payees: Vec<(PayeePrefix, Timestamp)>,
     /// The stored prices, by operation.
     pub prices: Vec<(OperationDigest, PaidPrices)>,
+    /// The [`Agent::memory_coverage`] of the rules for which the recent payments are complete.
+    pub coverage: Option<Fingerprint>,
 }
 
 /// The key of an element to remove.
@@ -178,6 +188,7 @@ impl RecentPayments {
         calls: Vec::new(),
         payees: Vec::new(),
         prices: Vec::new(),
+        coverage: None,
     };
 
     /// Returns the time at which this call was last authorized.
@@ -277,6 +288,108 @@ impl RecentPayments {
                 prices: prices.clone(),
             };
             self.prices.push((*operation, paid));
+        }
+    }
+}
+
+impl RecentPayments {
+    /// Adds the newer elements of other recent payments to the same service, up to each maximum.
+    pub fn merge(&mut self, others: &Self) {
+        merge_entries(&mut self.calls, &others.calls, |at| *at, MAX_RECENT_CALLS);
+        merge_entries(&mut self.payees, &others.payees, |at| *at, MAX_RECENT_PAYEES);
+        merge_entries(&mut self.prices, &others.prices, |paid| paid.at, MAX_PRICED_OPERATIONS);
+    }
+}
+
+fn merge_entries<K: Clone + PartialEq, V: Clone>(
+    entries: &mut Vec<(K, V)>,
+    others: &[(K, V)],
+    at: fn(&V) -> Timestamp,
+    max: usize,
+) {
+    for (key, value) in others {
+        match entries.iter_mut().find(|(known, _)| known == key) {
+            Some((_, known)) if at(known) >= at(value) => {}
+            Some((_, known)) => known.clone_from(value),
+            None => entries.push((key.clone(), value.clone())),
+        }
+    }
+    entries.sort_by_key(|(_, value)| std::cmp::Reverse(at(value)));
+    entries.truncate(max);
+}
+
+impl Agent {
+    /// Returns a fingerprint of the rules that need recent payments: ids, kinds and services. `None` if there is no such
+    /// rule. With another fingerprint, stored recent payments may be incomplete.
+    pub fn memory_coverage(&self) -> Option<Fingerprint> {
+        let rules = self.rules.iter().filter(|rule| rule.kind.needs_recent_payments());
+        let rules = rules.map(|rule| {
+            let services = rule
+                .kind
+                .service_slugs()
+                .map(|services| services.iter().map(ServiceSlug::as_str));
+            // No slug is `*`.
+            let services = services.map_or_else(|| "*".to_owned(), |services| services.collect::<Vec<_>>().join(","));
+            format!("{} {} {services}", rule.id, rule.kind.name())
+        });
+        let rules: Vec<String> = rules.collect();
+        (!rules.is_empty()).then(|| Fingerprint::for_text(&rules.join("\n")))
+    }
+}
+
+/// The recent payments that result from a sequence of payments, by service.
+#[derive(Clone, Debug, Default)]
+pub struct RememberedPayments {
+    services: BTreeMap<ServiceId, RecentPayments>,
+    /// The later confirmations and releases, by time and a sequence number.
+    later: BTreeMap<(Timestamp, u64), PastPayment>,
+    next: u64,
+}
+
+impl RememberedPayments {
+    /// Returns the recent payments to a service.
+    pub fn payments_to_service(&self, service: ServiceId) -> &RecentPayments {
+        self.services.get(&service).unwrap_or(RecentPayments::NONE)
+    }
+
+    /// Returns the recent payments to a service, for changes.
+    pub(super) fn payments_to_service_mut(&mut self, service: ServiceId) -> &mut RecentPayments {
+        self.services.entry(service).or_default()
+    }
+
+    /// Adds a payment. Payments must be added in the order of time.
+    pub fn add(&mut self, payment: &PastPayment) {
+        self.advance_to(payment.at);
+        let call = payment.call.map(|call| CallMark { call, not_after: None });
+        if call.is_some() {
+            let recent = self.payments_to_service_mut(payment.service);
+            let update = recent.update_for_payment(payment.at, call, None, None);
+            recent.apply_update(&update);
+        }
+        for at in [payment.paid_at, payment.released_at].into_iter().flatten() {
+            self.later.insert((at, self.next), *payment);
+            self.next = self.next.saturating_add(1);
+        }
+    }
+
+    /// Applies the confirmations and releases up to this time.
+    pub fn advance_to(&mut self, now: Timestamp) {
+        while let Some(first) = self.later.first_entry() {
+            let (at, _) = *first.key();
+            if at > now {
+                break;
+            }
+            let payment = first.remove();
+            let recent = self.payments_to_service_mut(payment.service);
+            if payment.released_at == Some(at) {
+                recent
+                    .calls
+                    .retain(|(call, last)| Some(*call) != payment.call || *last != payment.at);
+            } else {
+                let price = (payment.operation, payment.amount);
+                let update = recent.update_for_payment(payment.at, None, Some(payment.payee), Some(price));
+                recent.apply_update(&update);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 //! [`Window::earliest_record_time`] prevents a worker with a slow clock from using a window from which a worker with a
 //! faster clock has already evicted payments.
 
-use crate::{AgentId, Amount, Duration, RuleId, ServiceId, SettlementId, Timestamp};
+use crate::{AgentId, Amount, Duration, Fingerprint, RuleId, ServiceId, SettlementId, Timestamp};
 
 /// The number of counted payments that a denial reads to compute when the amount fits: about 40 read units
 /// (`docs/data-model.md`).
@@ -136,6 +136,9 @@ pub struct Charge<'a> {
     /// older than the watermark, if a worker with a very slow clock added the payment while another worker evicted the
     /// payments that it had read.
     pub cleared: Timestamp,
+    /// The [`crate::Agent::memory_coverage`] that the first payment of a day window stores, because no earlier payment is
+    /// missing.
+    pub coverage: Option<Fingerprint>,
 }
 
 impl Charge<'_> {
@@ -256,6 +259,7 @@ impl Window {
             evict,
             evicted: sum_entries(evict),
             cleared: self.horizon,
+            coverage: None,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Backfills the window of a rule: counts payments that were authorized before the rule existed or before its duration
-//! or services changed.
+//! Backfills what a rule needs: counts payments that were authorized before the rule existed or before its duration or
+//! services changed, and adds the recent payments that a rule compares with.
 //!
 //! `people`, which stores a new or changed rule, can only write versions to windows. The first decision after the
 //! change therefore backfills the window. Until the backfill is complete, the evaluation does not get the rule's window
@@ -14,6 +14,10 @@
 //! The duration and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
 //! backfill. A payment that is released after its backfill stays counted until the payment leaves the window, because
 //! the settlement does not contain the rule's id.
+//!
+//! The recent payments to all services ([`RememberedPayments`]) are completed in the same call, after the fence, and
+//! marked with `rbf` ([`Agent::memory_coverage`]). At most [`MAX_REMEMBERED`] payments are read, because each list is
+//! short. A payment that is confirmed only after the backfill of a rule adds no payee and no price.
 
 use crate::{
     codec::attribute::Attribute as _,
@@ -22,18 +26,24 @@ use crate::{
     codec::item::Item,
     codec::key::{self, Key},
     codec::ledger::Ledger,
+    payments::decision::LogRange,
+    payments::recent::{read_recent_payments, write_recent_payments},
     payments::window::{PagesLeft, add_to_sum, eviction_watermark_name, write_counted_payment},
     transact::{Transaction, TransactionOutcome},
+    usage::backtest::EARLIER_CALLS,
 };
 use purser_domain::{
-    Agent, AgentId, Amount, Catalog, CountingRule, Duration, Entry, Error, Fingerprint, Result, RuleId, Settlement,
-    SettlementId, SettlementState, Timestamp, Window, WindowScope,
+    Agent, AgentId, Amount, BUDGET_WINDOW_MAX, Catalog, CountingRule, Duration, Entry, Error, Fingerprint,
+    RememberedPayments, Result, RuleId, RuleKind, Settlement, SettlementId, SettlementState, Timestamp, Window,
+    WindowScope,
 };
 
 /// The number of settlements per page. One transaction can count a page's payments and update the totals.
 const PAGE: u32 = 90;
 /// The maximum number of pages per call: 9,000 payments, which take about four of the call's 15 seconds.
 const MAX_PAGES: u32 = 100;
+/// The maximum number of payments from which the recent payments are completed.
+const MAX_REMEMBERED: usize = 9_000;
 const BACKFILLING: &str = "counting the payments before a rule";
 
 /// The progress of a window's backfill.
@@ -60,14 +70,69 @@ struct Page {
 }
 
 impl Ledger {
-    /// Counts the earlier payments of each counting rule whose window lacks them. Returns a retryable error if the
-    /// agent has more settlements than one call reads; the next call continues. Takes 1 write unit per service of the
-    /// agent, and 2 per rule and per counted payment.
+    /// Counts the earlier payments of each counting rule whose window lacks them, and completes the recent payments.
+    /// Returns a retryable error if the agent has more settlements than one call reads; the next call continues. Takes 1
+    /// write unit per service of the agent and 2 more per service with incomplete recent payments, and 2 per rule and per
+    /// counted payment.
     pub async fn backfill(&self, agent: &Agent, catalog: &Catalog, now: Timestamp) -> Result<()> {
         self.fence_windows(agent).await?;
         let pages = PagesLeft::new(MAX_PAGES);
         for counting in agent.counting_rules() {
             self.backfill_window(agent, &counting, catalog, now, &pages).await?;
+        }
+        match agent.memory_coverage() {
+            Some(coverage) => self.backfill_memories(agent, &coverage, now).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Completes the recent payments to each service. Skips a service whose totals change concurrently, because the next
+    /// call completes the recent payments.
+    async fn backfill_memories(&self, agent: &Agent, coverage: &Fingerprint, now: Timestamp) -> Result<()> {
+        let services = self.read_services_with_policy(agent.id).await?;
+        let scope = |service| WindowScope::Day {
+            agent: agent.id,
+            service,
+        };
+        let keys: Vec<Key> = services.iter().map(|service| Key::window(scope(*service))).collect();
+        let totals = self.get_items(&keys).await?;
+        let guards = |kind: &RuleKind| matches!(kind, RuleKind::DuplicateGuard { .. });
+        let calls = if agent.rules.iter().any(|rule| guards(&rule.kind)) {
+            EARLIER_CALLS
+        } else {
+            0
+        };
+        // One minute later than now, because the clock of another instance may be ahead.
+        let until = now.after(Duration::from_secs_u32(60));
+        let range = LogRange::new(now.before(BUDGET_WINDOW_MAX), until, true);
+        let earlier = self.read_payments_between(agent.id, range, MAX_REMEMBERED, calls, true);
+        let mut remembered = RememberedPayments::default();
+        for payment in earlier.await?.payments.iter().rev() {
+            remembered.add(payment);
+        }
+        remembered.advance_to(Timestamp::MAX);
+        for (service, key) in services.iter().zip(&keys) {
+            let Some(totals) = totals.iter().find(|totals| key.is_key_of(totals)) else {
+                continue;
+            };
+            let row = self.item_row(totals);
+            let mut recent = read_recent_payments(row, totals)?;
+            let version: Option<u64> = row.get_optional("ver")?;
+            let Some(version) = version.filter(|_| recent.coverage.as_ref() != Some(coverage)) else {
+                continue;
+            };
+            recent.merge(remembered.payments_to_service(*service));
+            let update = self
+                .update_item(key)
+                .update_expression("SET recent = :recent, rbf = :coverage ADD ver :one")
+                .condition_expression("ver = :ver")
+                .expression_attribute_values(":recent", write_recent_payments(&recent))
+                .expression_attribute_values(":coverage", coverage.write())
+                .expression_attribute_values(":ver", version.write())
+                .expression_attribute_values(":one", 1_u32.write());
+            let mut transaction = Transaction::new();
+            transaction.add_update((), update)?;
+            transaction.send_until_known(&self.db, &mut Backoff::new()).await?;
         }
         Ok(())
     }

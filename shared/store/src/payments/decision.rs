@@ -111,8 +111,14 @@ impl Ledger {
     /// `limit` other decisions. A page may be short even if more pages follow.
     pub async fn read_decisions_between(&self, agent: AgentId, range: LogRange, limit: u32) -> Result<LogPage> {
         let (allowed, recorded) = tokio::try_join!(
-            self.read_rows_between(&self.table, key::settlement_partition(agent), range, limit),
-            self.read_rows_between(self.decisions_table()?, key::decision_partition(agent), range, limit),
+            self.read_rows_between(&self.table, key::settlement_partition(agent), range, limit, false),
+            self.read_rows_between(
+                self.decisions_table()?,
+                key::decision_partition(agent),
+                range,
+                limit,
+                false
+            ),
         )?;
         let table = self.decisions_table()?;
         let settlements = allowed.items.iter().map(|item| self.read_settlement_item(item));
@@ -145,14 +151,15 @@ impl Ledger {
         })
     }
 
-    /// Reads the agent's newest payments in this range, newest first, eventually consistent. May return a few more than
-    /// `most`. The newest `calls` payments include their provider calls.
+    /// Reads the agent's newest payments in this range, newest first. May return a few more than `most`. The newest
+    /// `calls` payments include their provider calls.
     pub async fn read_payments_between(
         &self,
         agent: AgentId,
         range: LogRange,
         most: usize,
         calls: usize,
+        is_consistent: bool,
     ) -> Result<PastPayments> {
         let (mut payments, mut rest) = (
             Vec::new(),
@@ -164,7 +171,13 @@ impl Ledger {
         while let Some(range) = rest.filter(|_| payments.len() < most) {
             // A page of a DynamoDB query has at most one megabyte, which is about a thousand of these rows.
             let page = self
-                .read_rows_between(&self.table, key::settlement_partition(agent), range, 1_000)
+                .read_rows_between(
+                    &self.table,
+                    key::settlement_partition(agent),
+                    range,
+                    1_000,
+                    is_consistent,
+                )
                 .await?;
             let settlements = page.items.iter().map(|item| self.read_settlement_item(item));
             let settlements: Vec<Settlement> = settlements.collect::<Result<_>>()?;
@@ -190,17 +203,31 @@ impl Ledger {
         })
     }
 
-    async fn read_rows_between(&self, table: &str, pk: String, range: LogRange, limit: u32) -> Result<Rows> {
+    async fn read_rows_between(
+        &self,
+        table: &str,
+        pk: String,
+        range: LogRange,
+        limit: u32,
+        is_consistent: bool,
+    ) -> Result<Rows> {
         // DynamoDB rejects a range whose end is before its start.
         if range.first > range.last {
             let (items, end) = (Vec::new(), None);
             return Ok(Rows { items, end });
         }
-        let query = Query::new(&self.db, table, pk)
-            .range(range.first.to_string(), range.last.to_string())
-            .limit(limit);
-        let query = if range.newest_first { query.descending() } else { query };
-        let answer = query.send("reading decisions").await?;
+        let query = self
+            .db
+            .query()
+            .table_name(table)
+            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
+            .expression_attribute_values(":pk", encode_text(&pk))
+            .expression_attribute_values(":first", encode_text(&range.first.to_string()))
+            .expression_attribute_values(":last", encode_text(&range.last.to_string()))
+            .scan_index_forward(!range.newest_first)
+            .consistent_read(is_consistent)
+            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
+        let answer = query.send().await.map_err(store_error("reading decisions"))?;
         let items = answer.items.unwrap_or_default();
         // DynamoDB ends a page at the limit or after a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {

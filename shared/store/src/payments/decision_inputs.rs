@@ -57,8 +57,8 @@ pub struct ServiceState {
     pub day: Window,
     /// The windows of the agent's counting rules, except windows that are not backfilled yet.
     pub budgets: Vec<(RuleId, Window)>,
-    /// Whether `budgets` contains the windows of all counting rules. If not, the caller must call [`Ledger::backfill`]
-    /// and read the inputs again.
+    /// Whether `budgets` contains the windows of all counting rules, and `recent` is complete. If not, the caller must call
+    /// [`Ledger::backfill`] and read the inputs again.
     pub is_backfilled: bool,
     /// The agent's recent payments to the service that the agent's rules need.
     pub recent: RecentPayments,
@@ -196,6 +196,11 @@ impl Ledger {
             day.stamp = default.version;
         }
         let budgets = self.read_budget_windows(agent).await?;
+        // Before the first payment, no recent payment is missing.
+        let is_remembered = day.version == 0
+            || agent
+                .and_then(Agent::memory_coverage)
+                .is_none_or(|coverage| recent.coverage == Some(coverage));
         let is_unwritten = default.is_some();
         let enabled = policy.or(default);
         Ok(budgets.map(|(budgets, is_backfilled)| ServiceState {
@@ -203,7 +208,7 @@ impl Ledger {
             is_unwritten,
             day,
             budgets,
-            is_backfilled,
+            is_backfilled: is_backfilled && is_remembered,
             recent,
         }))
     }

@@ -73,14 +73,32 @@ impl Attribute for PaidPrices {
     }
 }
 
+/// Encodes the map of recent payments.
+pub(crate) fn write_recent_payments(recent: &RecentPayments) -> AttributeValue {
+    let times = |key, at: &Timestamp| (recent_field_name(key), at.write());
+    let calls = recent.calls.iter().map(|(call, at)| times(RecentKey::Call(*call), at));
+    let payees = recent
+        .payees
+        .iter()
+        .map(|(payee, at)| times(RecentKey::Payee(*payee), at));
+    let prices = recent.prices.iter();
+    let prices = prices.map(|(operation, paid)| (recent_field_name(RecentKey::Operation(*operation)), paid.write()));
+    AttributeValue::M(calls.chain(payees).chain(prices).collect())
+}
+
 /// Decodes the recent payments in a window's totals.
 pub(crate) fn read_recent_payments(row: Row<'_>, totals: &Item) -> Result<RecentPayments> {
+    let coverage = row.get_optional("rbf")?;
     let Some(map) = totals.get(RECENT) else {
-        return Ok(RecentPayments::default());
+        return Ok(RecentPayments {
+            coverage,
+            ..RecentPayments::default()
+        });
     };
     let read = || {
         let mut recent = RecentPayments {
             is_stored: true,
+            coverage,
             ..RecentPayments::default()
         };
         for (name, value) in map.as_m().ok()? {
@@ -140,7 +158,7 @@ impl Ledger {
             let mut transaction = Transaction::new();
             transaction.add_update(
                 (),
-                add_recent_payment_to_update(update, &paid, "", condition.to_owned()),
+                add_recent_payment_to_update(update, &paid, &[], condition.to_owned()),
             )?;
             if let TransactionOutcome::Committed = transaction.send_until_known(&self.db, &mut backoff).await? {
                 return Ok(());
@@ -177,12 +195,12 @@ pub(crate) fn remove_call(
         .expression_attribute_values(":call", at.write())
 }
 
-/// Makes an update of a day's totals store a recent payment. `set` contains the update's other assignments, and
-/// `condition` its other condition.
+/// Makes an update of a day's totals store a recent payment. `sets` are the update's other assignments, and `condition`
+/// its other condition.
 pub(crate) fn add_recent_payment_to_update(
     update: UpdateBuilder,
     remembered: &RecentUpdate,
-    set: &'static str,
+    sets: &[&str],
     condition: String,
 ) -> UpdateBuilder {
     let mut members = Vec::new();
@@ -205,11 +223,7 @@ pub(crate) fn add_recent_payment_to_update(
         ));
     }
     let mut update = update.expression_attribute_names("#recent", RECENT);
-    let mut sets: Vec<String> = Some(set)
-        .filter(|set| !set.is_empty())
-        .map(str::to_owned)
-        .into_iter()
-        .collect();
+    let mut sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
     let mut condition = condition;
     if remembered.is_first {
         let map = members.into_iter().map(|(_, name, value)| (name, value));

@@ -378,30 +378,31 @@ impl Ledger {
             .expression_attribute_values(":agent", agent_version.write())
             .expression_attribute_values(":one", 1_u32.write());
         // Only an eviction moves the eviction watermark. Without evictions, concurrent writes of a window commute.
-        let (set, condition, update) = match charge.evict.last() {
+        let (mut sets, mut condition, mut update) = match charge.evict.last() {
             Some(newest) => (
-                "#horizon = :cleared",
+                vec!["#horizon = :cleared"],
                 format!("{STAMPS} AND {NOT_CLEARED} :cleared) AND {ROOM}"),
                 update.expression_attribute_values(":cleared", newest.at.max(charge.cleared).write()),
             ),
             None => (
-                "",
+                vec![],
                 format!("{STAMPS} AND {NOT_CLEARED} :horizon) AND {ROOM}"),
                 update.expression_attribute_values(":horizon", charge.horizon.write()),
             ),
         };
+        if let Some(coverage) = &charge.coverage {
+            sets.push("rbf = :coverage");
+            condition.push_str(" AND attribute_not_exists(ver)");
+            update = update.expression_attribute_values(":coverage", coverage.write());
+        }
         let update = match remembered {
             None => {
-                let set = if set.is_empty() {
-                    String::new()
-                } else {
-                    format!("SET {set} ")
-                };
+                let set = if sets.is_empty() { "" } else { "SET " };
                 update
-                    .update_expression(format!("{set}ADD #total :delta, ver :one"))
+                    .update_expression(format!("{set}{} ADD #total :delta, ver :one", sets.join(", ")))
                     .condition_expression(condition)
             }
-            Some(remembered) => recent::add_recent_payment_to_update(update, remembered, set, condition),
+            Some(remembered) => recent::add_recent_payment_to_update(update, remembered, &sets, condition),
         };
         transaction.add_update(role, update)?;
         transaction.add_put(

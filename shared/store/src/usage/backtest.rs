@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const MAX_INPUTS: usize = 500;
 /// The maximum number of payments before the tested range whose calls are read, newest first, at one read unit each.
 /// The duplicate guard remembers 16 calls per service.
-const EARLIER_CALLS: usize = 200;
+pub(crate) const EARLIER_CALLS: usize = 1_000;
 
 /// The number of rows per read. A page of a DynamoDB query has at most a megabyte, which is about a thousand of these
 /// rows.
@@ -108,7 +108,10 @@ impl<'a> BacktestReads<'a> {
             .any(|one| one.adds_duplicate_guard(agent, None));
         let calls = if compares_calls { EARLIER_CALLS } else { 0 };
         let names_services = backtest.compared_limits().any(ProposedLimits::counts_by_service);
-        let earlier = self.ledger.read_payments_between(agent.id, range, most, calls).await?;
+        let earlier = self
+            .ledger
+            .read_payments_between(agent.id, range, most, calls, false)
+            .await?;
         if names_services {
             let services = earlier.payments.iter().map(|payment| payment.service);
             for service in services.collect::<BTreeSet<_>>() {
@@ -150,6 +153,7 @@ impl<'a> BacktestReads<'a> {
                 transaction,
                 approval,
                 released_at: payment.and_then(|payment| payment.released_at),
+                paid_at: payment.and_then(|payment| payment.paid_at),
                 has_call,
             });
         }

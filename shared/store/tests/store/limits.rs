@@ -3,7 +3,7 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
+    Agent, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
     Settlement, SettlementId, Timestamp, UsualPrice,
 };
 use purser_store::{Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
@@ -242,6 +242,112 @@ async fn remembered_recent_payments_are_limited_in_number() {
         panic!("{recent:?}")
     };
     assert_eq!(paid.prices, (130..139).map(sample::units).collect::<Vec<_>>());
+    assert_sound(&emulator).await;
+}
+
+/// Replaces the agent's rules.
+async fn put_rules(ledger: &Ledger, rules: Vec<Rule>) {
+    let agent = ledger.read_agent_by_id(sample::agent_id(1)).await.unwrap().unwrap();
+    let version = agent.version + 1;
+    let updated = Agent {
+        rules,
+        version,
+        ..agent
+    };
+    ledger.put_agent(&updated, &sample::audit()).await.unwrap();
+}
+
+/// The first decision after an update knows the calls, the confirmed payees and the confirmed prices from before the
+/// update, at every service, and again after the rules were removed and added.
+#[tokio::test]
+async fn a_new_rule_remembers_earlier_payments() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let enabled = sample::enabled(sample::service_id(2), 1_000_000, 1_000_000);
+    ledger
+        .put_policy(sample::agent_id(1), &enabled, &sample::audit())
+        .await
+        .unwrap();
+    let at = |seconds| sample::start().after(sample::secs(seconds));
+    let pay = async |service, amount, second| {
+        let key = format!("{service} {amount} {second}");
+        let request = Request::new(sample::agent_id(1), sample::service_id(service), amount, key);
+        authorize(&ledger, &request, at(second)).await.unwrap()
+    };
+    let confirm = async |answer: Answer, hash| {
+        let Answer::Allowed(id) = answer else {
+            panic!("{answer:?}")
+        };
+        let settlement = ledger.read_settlement_by_id(sample::agent_id(1), id).await.unwrap();
+        let settlement = settlement.unwrap();
+        let transfer = sample::transfer(&settlement, sample::tx_hash(hash));
+        let confirmed = ledger.confirm_settlement(&settlement, &transfer, Claim::Transaction, at(30));
+        assert!(matches!(confirmed.await, Ok(ConfirmResult::Done(_))));
+    };
+    for (amount, hash) in [(10, 1), (20, 2), (30, 3)] {
+        confirm(pay(1, amount, 0).await, hash).await;
+    }
+    // The payee of an unconfirmed payment is new.
+    assert!(is_allowed(&pay(2, 10, 0).await));
+
+    let price = RuleKind::PriceAboveUsual {
+        services: None,
+        percent: 100,
+        over: UsualPrice::Median(3),
+        action: LimitAction::Block,
+    };
+    let rules = vec![
+        guard(LimitAction::Block),
+        rule(2, price),
+        rule(3, RuleKind::NewPayee { services: None }),
+    ];
+    put_rules(&ledger, rules.clone()).await;
+    let held = at(60);
+    let repeated = pay(1, 10, 40).await;
+    assert!(
+        matches!(repeated, Answer::Full { fits: RetryAt::At(fits), .. } if fits == held),
+        "{repeated:?}"
+    );
+    // The median is 20.
+    let full = Answer::Full {
+        live: sample::units(40),
+        fits: RetryAt::Never,
+    };
+    assert_eq!(pay(1, 41, 40).await, full);
+    assert!(is_allowed(&pay(1, 40, 40).await));
+    assert!(matches!(pay(2, 11, 40).await, Answer::Waits(_)));
+    assert_sound(&emulator).await;
+
+    // A call that is paid while there is no rule is known to the next rule.
+    put_rules(&ledger, Vec::new()).await;
+    confirm(pay(1, 50, 41).await, 4).await;
+    put_rules(
+        &ledger,
+        vec![Rule {
+            id: sample::rule_id(9),
+            ..guard(LimitAction::Block)
+        }],
+    )
+    .await;
+    assert!(!is_allowed(&pay(1, 50, 42).await));
+    assert!(!is_allowed(&pay(1, 40, 42).await));
+    assert!(is_allowed(&pay(1, 60, 42).await));
+    assert_sound(&emulator).await;
+}
+
+/// A rule that is older than the first payment needs no backfill.
+#[tokio::test]
+async fn the_first_payment_of_a_service_needs_no_backfill() {
+    let (emulator, ledger) = ledger_with(vec![guard(LimitAction::Block)]).await;
+    let keys = DecisionKeys {
+        service: Some(sample::service_id(1)),
+        ..DecisionKeys::default()
+    };
+    for n in 0..3 {
+        let (_, inputs) = ledger.read_decision_inputs(sample::agent_id(1), &keys).await.unwrap();
+        assert!(inputs.service_state.unwrap().is_backfilled, "{n}");
+        let paid = authorize(&ledger, &request(10 + n, &n.to_string()), sample::start()).await;
+        assert!(is_allowed(&paid.unwrap()));
+    }
     assert_sound(&emulator).await;
 }
 
