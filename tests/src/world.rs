@@ -445,6 +445,7 @@ impl World {
             labels: purser_domain::Labels::default(),
             starting_set: None,
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         };

@@ -10,8 +10,8 @@ use axum::Json;
 use axum::extract::State;
 use purser_api::{AgentCredentials, ApprovalView, Body, Failure, LimitIncreaseCall, errors};
 use purser_domain::{
-    Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LimitIncreaseRequest,
-    LoggedDecision, LoggedDenial, Permission, Resolution, Result, UnpaidDenial, ValidationError,
+    Agent, Amount, Approval, ApprovalId, CheckName, CheckOutcome, Error, ErrorKind, Freeze, LimitIncreaseRequest,
+    LoggedDecision, LoggedDenial, Permission, Resolution, Result, SpendPolicy, UnpaidDenial, ValidationError,
 };
 use purser_store::{DecisionKeys, LimitIncreaseRequestResult};
 use std::sync::Arc;
@@ -20,6 +20,9 @@ use std::sync::Arc;
 const RETRY_AFTER: u64 = 60;
 
 /// Ask your owner for a temporary limit increase, after a cap blocked a payment.
+///
+/// You may request a multiple of the cap that your owner set, by default ten times the cap. The error of a higher request names
+/// the maximum.
 ///
 /// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request: compare
 /// `raised_caps`. Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
@@ -56,7 +59,9 @@ pub(crate) async fn request_limit_increase(
         return Err(ErrorKind::NotFound.into());
     };
     caller.key_scope()?.check_service(refusal.service)?;
-    let limit = find_rejecting_cap(&refusal, &call)?;
+    let present = payments.ledger.find_enabled_service(caller.agent.id, refusal.service);
+    let present = present.await?.ok_or(ErrorKind::NotFound)?;
+    let limit = find_rejecting_cap(&refusal, &call, &caller.agent, &present.policy)?;
     let Some(operation) = refusal.operation else {
         let words = "is of a call that is no operation of the service";
         return Err(Error::invalid(vec![ValidationError::at_path("/transaction_id", words)]).into());
@@ -85,6 +90,7 @@ pub(crate) async fn request_limit_increase(
         created_at: now,
         expires_at: now.after(payments.approval_ttl).min(raise.until),
         raise: None,
+        granted: None,
         resolution: Resolution::Pending,
     };
     let approval = match payments
@@ -107,17 +113,30 @@ pub(crate) async fn request_limit_increase(
     Ok(Json(ApprovalView::from_approval(&approval, now)))
 }
 
-/// Returns the first requested cap's limit at the time of the rejection. Each requested cap must have blocked the
-/// payment, and must be lower than the requested value.
-fn find_rejecting_cap(refusal: &LoggedDenial, call: &LimitIncreaseCall) -> Result<Amount> {
-    let asked = [
-        (CheckName::PerCall, "/max_per_call_units", call.caps.max_per_call),
-        (CheckName::Day, "/max_per_day_units", call.caps.max_per_day),
+/// Returns the limit of the first requested cap when that cap blocked the payment. Each requested cap must have blocked
+/// the payment, must be lower than the requested value, and must permit the requested value by the factor that the owner
+/// set for the agent.
+fn find_rejecting_cap(
+    refusal: &LoggedDenial,
+    call: &LimitIncreaseCall,
+    agent: &Agent,
+    policy: &SpendPolicy,
+) -> Result<Amount> {
+    let (per_call, per_day) = (call.caps.max_per_call, call.caps.max_per_day);
+    let requested = [
+        (CheckName::PerCall, "/max_per_call_units", per_call, policy.max_per_call),
+        (CheckName::Day, "/max_per_day_units", per_day, policy.max_per_day),
     ];
     let mut limits = Vec::new();
     let mut problems = Vec::new();
-    for (name, path, cap) in asked {
+    for (name, path, cap, present) in requested {
         let Some(cap) = cap else { continue };
+        let (max, factor) = (agent.max_requested_cap(present), agent.max_increase_factor);
+        if cap > max {
+            let words = format!("must be at most {max} units: your owner lets you request {factor} times the cap");
+            problems.push(ValidationError::at_path(path, words));
+            continue;
+        }
         let mut checks = refusal.checks.iter();
         let failed = checks.find(|check| check.name == name && check.outcome == CheckOutcome::Failed);
         match failed.and_then(|check| check.limit) {

@@ -586,6 +586,7 @@ impl Case {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         };

@@ -215,6 +215,7 @@ impl Limits {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version,
         }

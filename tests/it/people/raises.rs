@@ -81,8 +81,12 @@ async fn a_requested_limit_increase_is_granted_and_ends() {
         .await
         .ok();
     assert_eq!(queue["count"], 1);
-    let shown = &queue["approvals"][0]["raised_caps"];
-    assert_eq!(shown["reason"], "the report has <b>40 pages</b>");
+    let mut shown = caps.clone();
+    shown["present_max_per_call_units"] = json!(dollars(2));
+    shown["present_max_per_day_units"] = json!(dollars(3));
+    shown["exposure_units"] = json!(dollars(10));
+    shown["reason"] = json!("the report has <b>40 pages</b>");
+    assert_eq!(queue["approvals"][0]["raised_caps"], shown);
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
 
     // The approval widens the limits, so an old sign-in does not suffice.
@@ -239,6 +243,114 @@ async fn a_limit_increase_covers_only_the_caps_that_blocked() {
     assert_eq!(home.ask_for_raise(&other).await, asked, "the pending request");
 }
 
+/// The multiple counts from the policy's cap, so an active increase does not raise the bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_requests_at_most_the_multiple_that_its_owner_set() {
+    let home = limited(World::still().await).await;
+    let request = |refusal: &Value, units: u64| {
+        let mut body = home.request(refusal);
+        body["max_per_call_units"] = json!(units);
+        body.as_object_mut().unwrap().remove("max_per_day_units");
+        body
+    };
+    let rejected = async |refusal: &Value, units: u64, max: &str| {
+        let body = request(refusal, units);
+        let refused = home.world.post(&home.agent, "/x402/raises", &body).await;
+        let refused = refused.refused(400, "invalid_request");
+        let detail = &refused["details"][0];
+        assert_eq!(detail["path"], "/max_per_call_units", "{refused}");
+        assert!(detail["message"].as_str().unwrap().contains(max), "{refused}");
+    };
+    let refusal = home.refusal().await;
+    rejected(&refusal, dollars(20) + 1, "at most 20000000 units").await;
+    rejected(&refusal, (1 << 53) - 1, "10 times the cap").await;
+    home.edit(Method::PATCH, "", json!({"max_raise_factor": 1_001}))
+        .await
+        .refused(400, "invalid_request");
+    home.edit(Method::PATCH, "", json!({"max_raise_factor": 0})).await.ok();
+    assert_eq!(home.read("").await["max_raise_factor"], 0);
+    rejected(&refusal, dollars(5), "at most 0 units").await;
+    home.edit(Method::PATCH, "", json!({"max_raise_factor": 3})).await.ok();
+    rejected(&refusal, dollars(6) + 1, "at most 6000000 units").await;
+    let asked = home.ask_for_raise(&request(&refusal, dollars(6))).await;
+    home.edit(Method::POST, &Household::below(&asked, "/approve"), json!({}))
+        .await
+        .ok();
+    let dear = body_of(home.world.offer(dollars(7)));
+    let refusal = home.world.authorize(&home.agent, &dear).await;
+    let refusal = refusal.refused(402, "amount_exceeds_per_call_limit")["transaction_id"].clone();
+    rejected(&refusal, dollars(7), "at most 6000000 units").await;
+    let log = home
+        .world
+        .person_gets(&home.kim, "/audit-log?kind=agent_raise_factor_edited")
+        .await
+        .ok();
+    assert_eq!(log["entries"][0]["after"], json!({"max_raise_factor": 3}), "{log}");
+}
+
+/// The owner grants less than the agent requested, and never more. The agent, the approval, the policy, the audit log and
+/// the notification have what was granted.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_grants_lower_caps_and_an_earlier_end() {
+    let home = limited(World::still().await).await;
+    let asked = home.ask_for_raise(&home.request(&home.refusal().await)).await;
+    let approve = Household::below(&asked, "/approve");
+    let half_an_hour = home.world.now().after(purser_testkit::sample::secs(1_800)).to_string();
+    let too_late = home.in_an_hour().after(purser_testkit::sample::secs(1)).to_string();
+    let rejected = [
+        (json!({"max_per_call_units": dollars(5) + 1}), "/max_per_call_units"),
+        (json!({"max_per_call_units": dollars(2)}), "/max_per_call_units"),
+        (json!({"max_per_day_units": u64::MAX}), "/max_per_day_units"),
+        (json!({"max_per_day_units": -1}), "/max_per_day_units"),
+        (
+            json!({"max_per_call_units": 0, "max_per_day_units": 0}),
+            "/max_per_call_units",
+        ),
+        (json!({"until": too_late}), "/until"),
+        (json!({"until": home.world.now().to_string()}), "/until"),
+    ];
+    for (body, path) in rejected {
+        let refused = home.edit(Method::POST, &approve, body).await;
+        let refused = refused.refused(400, "invalid_request");
+        assert_eq!(refused["details"][0]["path"], path, "{refused}");
+    }
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+    let reject = Household::below(&asked, "/reject");
+    let body = json!({"max_per_call_units": dollars(3)});
+    home.edit(Method::POST, &reject, body)
+        .await
+        .refused(400, "invalid_request");
+
+    let body = json!({"max_per_call_units": dollars(4), "max_per_day_units": 0, "until": half_an_hour});
+    let granted = home.edit(Method::POST, &approve, body.clone()).await.ok();
+    let caps = json!({"max_per_call_units": dollars(4), "max_per_day_units": null, "until": half_an_hour});
+    for (name, value) in caps.as_object().unwrap() {
+        assert_eq!(&granted["raised_caps"][name], value, "{granted}");
+    }
+    assert_eq!(granted["expires_at"], half_an_hour);
+    let polled = format!("/approvals/{}", asked["approval_id"].as_str().unwrap());
+    let polled = home.world.get(&home.agent, &polled).await.ok();
+    assert_eq!((&polled["status"], &polled["raised_caps"]), (&json!("approved"), &caps));
+    assert_eq!(home.read("/services/lab-search").await["policy"]["raised_caps"], caps);
+    let log = home
+        .world
+        .person_gets(&home.kim, "/audit-log?kind=approval_approved")
+        .await
+        .ok();
+    let entries = log["entries"].as_array().unwrap().iter();
+    let stored: Vec<&Value> = entries
+        .map(|entry| &entry["after"]["raise"])
+        .filter(|raise| !raise.is_null())
+        .collect();
+    assert_eq!(stored, [&caps], "{log}");
+    home.edit(Method::POST, &approve, body)
+        .await
+        .refused(409, "approval_not_pending");
+    assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");
+    assert_eq!(home.tried(4, "lab-search").await, "daily_spend_limit_exceeded");
+    assert_eq!(home.tried(3, "lab-search").await, "");
+}
+
 /// The sum of the payments does not show the requested caps, so a bulk approval grants no limit increase.
 #[tokio::test(flavor = "multi_thread")]
 async fn bulk_approvals_grant_no_limit_increase() {
@@ -270,9 +382,12 @@ async fn bulk_approvals_grant_no_limit_increase() {
         .await
         .unwrap();
     assert!(
-        page.contains("which is granted on its own page") && page.contains("None of the selected payments is pending."),
+        page.contains("1 limit increase, not included") && page.contains("None of the selected payments is pending."),
         "{page}"
     );
+    for amount in ["$2.00", "$5.00", "$3.00", "$10.00", "so at most "] {
+        assert!(page.contains(amount), "{amount}: {page}");
+    }
     assert_eq!(bulk("approve").await, outcome("not_in_bulk", "pending"));
     assert_eq!(home.read("/services/lab-search").await, before);
     assert_eq!(home.tried(5, "lab-search").await, "amount_exceeds_per_call_limit");

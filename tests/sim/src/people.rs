@@ -238,6 +238,7 @@ pub(crate) async fn set_up(run: &Run, ledger: &Ledger, now: Timestamp) {
             labels: purser_domain::Labels::default(),
             starting_set: starts_with(number, SERVICES - 1).then_some(set),
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         };
@@ -654,7 +655,7 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     let raised = EnabledService {
         version: present.version + 1,
         policy: SpendPolicy {
-            raise: Some(asked.granted_at(approval.id, now)),
+            raise: Some(asked.temporary_caps().grant(owner.clone(), approval.id, now)),
             ..present.policy
         },
         ..present
@@ -666,7 +667,10 @@ pub(crate) async fn grant_raise(ledger: &Ledger, approval: ApprovalId, now: Time
     };
     let audit = purser_testkit::sample::audit();
     Ok(
-        match ledger.grant_limit_increase(&approval, &raised, &ruling, &audit).await? {
+        match ledger
+            .grant_limit_increase(&approval, asked.temporary_caps(), &raised, &ruling, &audit)
+            .await?
+        {
             GrantLimitIncreaseResult::Done => "granted",
             GrantLimitIncreaseResult::Conflict => "conflict",
             GrantLimitIncreaseResult::NotPending => "not pending",

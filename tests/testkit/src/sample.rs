@@ -104,6 +104,7 @@ pub fn agent(n: u128, rules: Vec<Rule>) -> Agent {
         labels: purser_domain::Labels::default(),
         starting_set: None,
         template: None,
+        max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
         former_owners: Vec::new(),
         version: 1,
     }

@@ -1,12 +1,12 @@
 //! The forms that rename, label, freeze, unfreeze, archive and restore an agent.
 
 use crate::agents::form::AgentForm;
-use crate::agents::operations::AgentUpdate;
+use crate::agents::operations::{AgentUpdate, RaiseFactor};
 use crate::ui::form::FormName;
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
 use purser_api::{Precondition, Reply};
-use purser_domain::AgentStatus;
+use purser_domain::{Agent, AgentStatus};
 
 pub(crate) async fn submit_agent_name(sent: AgentForm) -> Reply {
     let mut form = sent.parse_form(FormName::Rename);
@@ -35,6 +35,22 @@ pub(crate) async fn submit_agent_labels(sent: AgentForm) -> Reply {
     sent.respond_to_form(form, labelled, PageMessage::AgentLabelled).await
 }
 
+/// Handles `POST …/raise-factor`, which sets how many times a cap the agent may request.
+pub(crate) async fn submit_raise_factor(sent: AgentForm) -> Reply {
+    let mut form = sent.parse_form(FormName::RaiseFactor);
+    let factor = form.parse_number("factor", "Times", 0, Agent::MAX_INCREASE_FACTOR);
+    let Some((factor, if_match)) = factor.zip(form.parse_version()) else {
+        return sent.show_form_again(form).await;
+    };
+    let edit = AgentUpdate {
+        max_raise_factor: Some(RaiseFactor(factor)),
+        ..AgentUpdate::NONE
+    };
+    let edited = sent.people.update_agent(sent.owned.clone(), if_match, &edit).await;
+    sent.respond_to_form(form, edited, PageMessage::RaiseFactorSaved).await
+}
+
+/// Handles `POST …/archive`, which archives the agent.
 pub(crate) async fn archive_agent(sent: AgentForm) -> Reply {
     set_agent_archived(sent, true, PageMessage::AgentArchived).await
 }

@@ -37,11 +37,13 @@ pub(crate) struct AgentView {
     archived: bool,
     #[schema(example = json!({"team": "search"}))]
     labels: BTreeMap<String, String>,
+    /// How many times a cap the agent may request as a temporary limit increase. 0: the agent may request none.
+    max_raise_factor: u32,
     /// The address of the wallet that the agent pays from.
     wallet_address: String,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The agent's version. Every update of the name, status, labels, keys or rules increases it. Send it as
+    /// The agent's version. Every update of the agent, its keys or rules increases it. Send it as
     /// `If-Match`.
     version: u64,
     /// The policy template that the agent follows. Null if the agent follows no template.
@@ -94,6 +96,7 @@ impl AgentView {
             status: agent.status.name(),
             archived: agent.archived,
             labels: labels_by_key(&agent.labels),
+            max_raise_factor: agent.max_increase_factor,
             wallet_address: agent.wallet.address.to_string(),
             created_at: agent.created_at.to_string(),
             version: agent.version,

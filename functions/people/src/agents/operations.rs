@@ -2,6 +2,7 @@
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
+use crate::rules::api::parse_whole_number;
 use crate::state::People;
 use purser_api::{CallerIds, Precondition};
 use purser_domain::{
@@ -9,6 +10,7 @@ use purser_domain::{
     Labels, Result, Rule, RuleId, StartingLimits, TemplateName, ValidationError,
 };
 use purser_store::CreateAgentResult;
+use serde_json::json;
 
 purser_api::body! {
     /// The agent's fields to update. Send at least one field.
@@ -23,7 +25,16 @@ purser_api::body! {
         /// `true` freezes the agent and leaves it out of lists. `false` restores the agent to lists, and the agent
         /// stays frozen.
         pub(crate) archived: Option<bool>,
+        /// How many times a cap the agent may request as a temporary limit increase. 0: the agent may request none.
+        pub(crate) max_raise_factor: Option<RaiseFactor>,
     }
+}
+
+purser_api::field! {
+    /// How many times a cap an agent may request.
+    pub(crate) struct RaiseFactor(u32):
+    |value| parse_whole_number(value, 0, Agent::MAX_INCREASE_FACTOR),
+    json!({"type": "integer", "format": "int32", "minimum": 0, "maximum": Agent::MAX_INCREASE_FACTOR, "example": 10})
 }
 
 impl AgentUpdate {
@@ -33,6 +44,7 @@ impl AgentUpdate {
         status: None,
         labels: None,
         archived: None,
+        max_raise_factor: None,
     };
 
     /// Whether the update stops the agent's payments.
@@ -125,6 +137,7 @@ impl People {
             labels: Labels::default(),
             starting_set: Some(starting_set),
             template: template.map(|template| FollowedTemplate::fully_applied(template.name, template.version)),
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         };
@@ -150,6 +163,10 @@ impl People {
             let agent = Agent {
                 name: edit.name.as_ref().map_or(agent.name, |name| name.as_str().to_owned()),
                 labels: edit.labels.clone().unwrap_or(agent.labels),
+                max_increase_factor: edit
+                    .max_raise_factor
+                    .as_ref()
+                    .map_or(agent.max_increase_factor, |factor| factor.0),
                 ..agent
             };
             let agent = match edit.archived {
@@ -172,6 +189,7 @@ impl People {
             (_, Some(AgentStatus::Active)) => AuditKind::AgentUnfrozen,
             (Some(false), None) => AuditKind::AgentRestored,
             (None, None) if edit.labels.is_some() => AuditKind::AgentLabelsEdited,
+            (None, None) if edit.max_raise_factor.is_some() => AuditKind::AgentRaiseFactorEdited,
             (None, None) => AuditKind::AgentRenamed,
         };
         self.update_agent_record(owned, if_match, Act::new(kind), change).await

@@ -81,7 +81,7 @@ pub(crate) fn agent_page(layout: &Layout, page: &AgentPage<'_>) -> Markup {
                     }
                     p { span.muted { "Labels: " } (fleet::label_chips(agent)) }
                 }
-                div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
+                div.agent-actions { (rename_form(layout, page, &path)) (labels_form(layout, agent, &path)) (raise_factor_form(layout, agent, &path)) (freeze_buttons(layout, agent, &path)) }
             }
             @if let Some(freeze) = &page.freeze { (labels::frozen_by_operator(layout.now, freeze)) }
             @if agent.status == AgentStatus::Frozen {
@@ -185,8 +185,26 @@ fn labels_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     }
 }
 
-/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect even while
-/// another user updates the agent.
+/// Renders the form for how many times a cap the agent may request.
+fn raise_factor_form(layout: &Layout, agent: &Agent, path: &str) -> Markup {
+    let inputs = layout.form_inputs(FormName::RaiseFactor);
+    let label = "Times the limit that it may ask you for, for at most a week; 0: never";
+    html! {
+        details.pop open[inputs.has_posted_form()] {
+            summary.button { "Higher limits" }
+            div.pop-body {
+                (layout.post_form(&format!("{path}/raise-factor"), &html! {
+                    (version_input(agent.version))
+                    (inputs.number_input("factor", label, agent.max_increase_factor.into()))
+                    button.primary type="submit" { "Save" }
+                }))
+            }
+        }
+    }
+}
+
+/// Renders the freeze and archive buttons. Their forms send no version, because a freeze must take effect at once, even
+/// while another user updates the agent.
 fn freeze_buttons(layout: &Layout, agent: &Agent, path: &str) -> Markup {
     let archive = Button::danger(
         "Archive",

@@ -25,6 +25,7 @@ pub(crate) fn routes() -> Router<Arc<People>> {
         .route("/", get(show_agent_page))
         .route("/rename", form_route(actions::submit_agent_name))
         .route("/labels", form_route(actions::submit_agent_labels))
+        .route("/raise-factor", form_route(actions::submit_raise_factor))
         .route(
             "/archive",
             form_route(actions::archive_agent).layer(Extension(Stops::ALWAYS)),

@@ -13,7 +13,9 @@ use axum::http::Uri;
 use purser_api::{
     Body, BodyPath, CallView, Failure, Listed, Member as _, OptionalBody, Query, RaiseView, ValidationErrors, errors,
 };
-use purser_domain::{Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, NOTE_MAX, Timestamp, ValidationError};
+use purser_domain::{
+    Amount, ApprovalId, ApprovalStatus, AskingLimit, Catalog, GrantRestriction, NOTE_MAX, Timestamp, ValidationError,
+};
 use purser_store::ApprovalDecision;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -96,7 +98,8 @@ pub(crate) struct ApprovalView {
     /// The settlement that used the approval. Null if no settlement used it.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
-    /// The requested temporary limit increase. Absent if the agent requests approval for a payment.
+    /// The temporary limit increase that the agent requests or, after the approval, that you granted. Absent if the agent
+    /// requests approval for a payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseRequestView>,
@@ -126,12 +129,22 @@ impl From<&AskingLimit> for AskingLimitView {
     }
 }
 
-/// A request to raise caps for a limited time.
+/// Higher caps for a limited time: as requested by the agent or, after the approval, as granted.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RaiseRequest)]
 pub(crate) struct RaiseRequestView {
     #[serde(flatten)]
     raise: RaiseView,
+    /// The cap per call that applies without this increase, in micro-units. The present caps and the exposure are null
+    /// if the request is no longer pending, or if the service is not enabled.
+    #[schema(required)]
+    present_max_per_call_units: Option<u64>,
+    /// The cap per 24 hours that applies without this increase, in micro-units.
+    #[schema(required)]
+    present_max_per_day_units: Option<u64>,
+    /// The maximum amount that the agent could pay at the service until the end of the increase, in micro-units.
+    #[schema(required)]
+    exposure_units: Option<u64>,
     /// The agent's reason for the request.
     reason: String,
 }
@@ -158,17 +171,28 @@ impl ApprovalView {
             asked_before: approval.id.sequence(),
             threshold_units: approval.threshold.units(),
             asking: approval.asking.iter().map(AskingLimitView::from).collect(),
-            max_per_day_units: day.map(|day| day.cap.units()),
+            max_per_day_units: day.map(|day| day.caps.per_day.units()),
             spend_today_units: day.map(|day| day.used.amount.units()),
-            remaining_today_units: day.map(|day| Amount::units(day.cap.saturating_minus(day.used.amount))),
+            remaining_today_units: day.map(|day| Amount::units(day.caps.per_day.saturating_minus(day.used.amount))),
             created_at: approval.created_at.to_string(),
             expires_at: approval.expires_at.to_string(),
             resolved_at: approval.resolved_at().map(|at| at.to_string()),
             note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement_id().map(|id| id.to_string()),
-            raised_caps: approval.raise.as_ref().map(|raise| RaiseRequestView {
-                raise: RaiseView::new(raise.caps, raise.until),
-                reason: raise.reason.clone(),
+            raised_caps: approval.temporary_caps().map(|raise| {
+                let is_pending = approval.status(now) == ApprovalStatus::Pending;
+                let present = day.filter(|_| is_pending).map(|day| day.caps);
+                RaiseRequestView {
+                    raise: RaiseView::from(raise),
+                    present_max_per_call_units: present.map(|caps| caps.per_call.units()),
+                    present_max_per_day_units: present.map(|caps| caps.per_day.units()),
+                    exposure_units: present.map(|caps| raise.max_exposure(caps, now).units()),
+                    reason: approval
+                        .raise
+                        .as_ref()
+                        .map(|raise| raise.reason.clone())
+                        .unwrap_or_default(),
+                }
             }),
         }
     }
@@ -193,6 +217,22 @@ purser_api::body! {
         /// A note for yourself and for the agent. White space at the start and the end is removed. Line breaks are the
         /// only allowed control characters.
         note: Option<Written>,
+    }
+}
+
+purser_api::body! {
+    /// An approval. The body may be absent. The fields other than `note` are only for a temporary limit increase.
+    pub(crate) struct GrantBody {
+        /// A note for yourself and for the agent.
+        note: Option<Written>,
+        /// The cap per call to grant, in micro-units: at most the requested cap. 0 grants no cap per call. Default: the
+        /// requested cap.
+        max_per_call_units: Option<Amount>,
+        /// The cap per 24 hours to grant, in micro-units: at most the requested cap. 0 grants no cap per 24 hours.
+        /// Default: the requested cap.
+        max_per_day_units: Option<Amount>,
+        /// The end of the increase: at the latest the requested end, which is the default.
+        until: Option<Timestamp>,
     }
 }
 
@@ -381,8 +421,9 @@ pub(crate) async fn read_approval(
 
 /// Approve a payment. The agent may then make this payment once.
 ///
-/// Caps, rules and freezes still apply to the payment. If the agent requested a temporary limit increase, approving
-/// grants the increase until the requested time, which requires a recent sign-in.
+/// Caps, rules and freezes still apply to that request. If the agent requests a temporary limit increase, the approval
+/// grants the increase, which requires a recent sign-in. You can grant lower caps and an earlier end than the agent
+/// requested.
 #[utoipa::path(
     post, path = "/agents/{agentId}/approvals/{approvalId}/approve", operation_id = "approve",
     responses(
@@ -393,9 +434,16 @@ pub(crate) async fn read_approval(
 pub(crate) async fn approve_request(
     people: State<Arc<People>>,
     own: OwnApproval,
-    body: OptionalBody<VerdictBody>,
+    body: OptionalBody<GrantBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide_request(&people, own, &body, ApprovalDecision::Approve).await
+    let body = body.parse()?;
+    let restriction = GrantRestriction {
+        max_per_call: body.max_per_call_units,
+        max_per_day: body.max_per_day_units,
+        until: body.until,
+    };
+    let note = body.note.and_then(|note| note.0);
+    decide_request(&people, own, ApprovalDecision::Approve, &restriction, note.as_ref()).await
 }
 
 /// Reject an approval request, so that the payment is not made.
@@ -408,7 +456,9 @@ pub(crate) async fn reject_request(
     own: OwnApproval,
     body: OptionalBody<VerdictBody>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    decide_request(&people, own, &body, ApprovalDecision::Reject).await
+    let note = body.parse()?.into_note();
+    let restriction = GrantRestriction::default();
+    decide_request(&people, own, ApprovalDecision::Reject, &restriction, note.as_ref()).await
 }
 
 /// Withdraw an approval that no payment has used. The approval's status becomes `rejected`. A granted limit increase
@@ -467,12 +517,12 @@ pub(crate) async fn decide_approvals(
 async fn decide_request(
     people: &People,
     own: OwnApproval,
-    body: &OptionalBody<VerdictBody>,
     decision: ApprovalDecision,
+    restriction: &GrantRestriction,
+    note: Option<&Note>,
 ) -> Result<Json<ApprovalView>, Failure> {
-    let note = body.parse()?.into_note();
     let edition = people.current_catalog().await?;
-    let approval = people.decide_approval(own, decision, note.as_ref()).await?;
+    let approval = people.decide_approval(own, decision, restriction, note).await?;
     Ok(Json(ApprovalView::from_context(
         &approval,
         &edition.catalog,

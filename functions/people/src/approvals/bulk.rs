@@ -25,7 +25,7 @@ use axum::{
 use maud::{Markup, html};
 use purser_api::Reply;
 use purser_domain::{
-    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Catalog, NOTE_MAX, ServiceId,
+    AgentId, AgentStatus, Amount, Approval, ApprovalId, ApprovalStatus, Caps, Catalog, NOTE_MAX, ServiceId,
     escape_hidden_characters,
 };
 use purser_store::ApprovalDecision;
@@ -101,6 +101,9 @@ async fn bulk_summary(
 ) -> purser_domain::Result<Markup> {
     let selected = people.read_own_approvals(&session.person, &selection.ids);
     let (selected, edition) = tokio::try_join!(selected, people.current_catalog())?;
+    let own = selected.iter().filter_map(|(_, own)| own.as_ref());
+    let caps = people.read_increasable_caps(&session.person, own.map(OwnApproval::approval));
+    let caps = caps.await?;
     let sum = people.sum_pending_amounts(&selected);
     let is_large = selection.decision == ApprovalDecision::Approve && people.is_large_amount(sum);
     let limit = is_large.then_some(people.limits.recent_above);
@@ -108,6 +111,7 @@ async fn bulk_summary(
         layout,
         selection.decision,
         &selected,
+        &caps,
         sum,
         limit,
         &edition.catalog,
@@ -154,6 +158,7 @@ fn summary_page(
     layout: &Layout,
     decision: ApprovalDecision,
     selected: &[(ApprovalId, Option<OwnApproval>)],
+    caps: &BTreeMap<(AgentId, ServiceId), Caps>,
     sum: Amount,
     recent_above: Option<Amount>,
     catalog: &Catalog,
@@ -198,18 +203,17 @@ fn summary_page(
                     p.hint { "The sum is above " (amount_text(limit)) ", so approving requires a recent sign-in." }
                 }
             }
-            @if !closed.is_empty() || !increases.is_empty() || unknown > 0 {
+            @if !increases.is_empty() {
+                section aria-labelledby="increases" {
+                    h2 id="increases" { (count_with_noun(increases.len(), "limit increase")) ", not included" }
+                    p.hint { "Grant each on its own page, where you can also grant less." }
+                    ul.rows { @for own in &increases { (limit_increase_row(layout, own, caps, catalog)) } }
+                }
+            }
+            @if !closed.is_empty() || unknown > 0 {
                 section aria-labelledby="left-out" {
                     h2 id="left-out" { "Not included" }
                     ul.rows {
-                        @for own in &increases {
-                            li.row {
-                                div.row-main {
-                                    a href=(paths::approval_path(own.agent().id, own.approval().id)) { "A limit increase" } " for "
-                                    (labels::agent_link(own.agent().id, &own.agent().name)) ", which is granted on its own page"
-                                }
-                            }
-                        }
                         @for own in &closed {
                             li.row {
                                 div.row-main {
@@ -235,6 +239,26 @@ fn summary_page(
             }
         },
     )
+}
+
+/// Renders a request for a temporary limit increase: the present and the requested caps, their end, and the exposure.
+fn limit_increase_row(
+    layout: &Layout,
+    own: &OwnApproval,
+    caps: &BTreeMap<(AgentId, ServiceId), Caps>,
+    catalog: &Catalog,
+) -> Markup {
+    let (agent, approval) = (own.agent(), own.approval());
+    let present = caps.get(&(agent.id, approval.service)).copied();
+    html! {
+        li.row {
+            div.row-main {
+                (labels::agent_link(agent.id, &agent.name)) " → " (labels::service_name(approval.service, catalog)) ": "
+                @if let Some(increase) = approval.temporary_caps() { (phrases::limit_increase_phrase(increase, present, layout.now)) }
+            }
+            div.row-aside { a href=(paths::approval_path(agent.id, approval.id)) { "Decide" } }
+        }
+    }
 }
 
 /// Renders the number and the sum of the payments per agent and service.

@@ -9,25 +9,26 @@ use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, ErrorKind, LimitIncreaseRequest, Result,
-    SpendPolicy,
+    Act, Approval, ApprovalStatus, AuditChanges, AuditKind, EnabledService, Error, ErrorKind, GrantRestriction,
+    LimitIncreaseRequest, Result, SpendPolicy,
 };
 use purser_store::{Backoff, GrantLimitIncreaseResult};
 
 impl People {
-    /// Grants the temporary limit increase that a pending approval requests.
+    /// Grants the temporary limit increase that a pending approval requests, within the owner's restriction.
     pub(crate) async fn grant_limit_increase(
         &self,
         owned: &OwnedAgent,
         approval: &Approval,
         raise: &LimitIncreaseRequest,
+        restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
         let act = Act::new(AuditKind::ApprovalApproved)
             .on_agent(approval.agent)
             .about_service(approval.service)
             .with_object(&approval.id);
-        let granted = self.store_limit_increase(owned, &act, approval, raise, note);
+        let granted = self.store_limit_increase(owned, &act, approval, raise, restriction, note);
         self.audit_rejection(owned.acting(), &act, granted).await
     }
 
@@ -37,6 +38,7 @@ impl People {
         act: &Act,
         approval: &Approval,
         raise: &LimitIncreaseRequest,
+        restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
         let not_pending = |status| ErrorKind::ApprovalNotPending {
@@ -56,10 +58,12 @@ impl People {
                 .find_enabled_service(approval.agent, approval.service)
                 .await?;
             let present = present.ok_or(ErrorKind::NotFound)?;
+            let caps = raise.restrict(restriction, &present.policy, ruling.at);
+            let caps = caps.map_err(Error::invalid)?;
             let record = EnabledService {
                 version: present.version.saturating_add(1),
                 policy: SpendPolicy {
-                    raise: Some(raise.granted_at(approval.id, ruling.at)),
+                    raise: Some(caps.grant(raise.asked_of.clone(), approval.id, ruling.at)),
                     ..present.policy.clone()
                 },
                 ..present
@@ -71,7 +75,7 @@ impl People {
             let entry = self.audit_entry(owned.acting(), act, changes)?;
             let granted = self
                 .ledger
-                .grant_limit_increase(approval, &record, &ruling, &entry)
+                .grant_limit_increase(approval, caps, &record, &ruling, &entry)
                 .await?;
             let stored = self.ledger.read_approval_by_id(approval.id).await?;
             match (granted, stored) {

@@ -6,7 +6,8 @@ use crate::several::run_concurrently;
 use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
-    Duration, ErrorKind, Fingerprint, NOTE_MAX, Result, ServiceId, Spend, Timestamp, WindowScope, is_readable,
+    Caps, Duration, Error, ErrorKind, Fingerprint, GrantRestriction, NOTE_MAX, Result, ServiceId, Spend, Timestamp,
+    ValidationError, WindowScope, is_readable,
 };
 use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
@@ -64,6 +65,8 @@ pub(crate) struct PendingApproval {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
+    /// The present caps, if the agent requests a temporary limit increase and the service is enabled.
+    pub(crate) caps: Option<Caps>,
 }
 
 /// An approval with the details that the owner needs to decide.
@@ -72,8 +75,8 @@ pub(crate) struct ApprovalContext {
     pub(crate) approval: Approval,
     /// The agent that requested the approval.
     pub(crate) agent: Arc<OwnedAgent>,
-    /// The daily cap and the amount that counts against it. `None` if no payment can use the approval any more, or if
-    /// the service is not enabled.
+    /// The caps, and the amount that counts against the daily cap. `None` if the approval can no longer lead to a payment, or
+    /// if the service is not enabled.
     pub(crate) day: Option<DailyUsage>,
 }
 
@@ -98,10 +101,10 @@ impl OwnApproval {
     }
 }
 
-/// A service's daily cap, and the amount that counts against the cap.
+/// A service's caps, and the amount that counts against the daily cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DailyUsage {
-    pub(crate) cap: Amount,
+    pub(crate) caps: Caps,
     pub(crate) used: Spend,
 }
 
@@ -320,10 +323,12 @@ impl People {
         self.move_approvals_to_owners(&waiting, &agents).await?;
         let own = agents.into_iter().filter_map(|agent| OwnedAgent::new(person, agent));
         let agents: Vec<Arc<OwnedAgent>> = own.map(Arc::new).collect();
+        let caps = self.read_increasable_caps(person, &waiting).await?;
         let items = waiting.into_iter().filter_map(|approval| {
             let owned = agents.iter().find(|owned| owned.agent().id == approval.agent);
             Some(PendingApproval {
                 agent: Arc::clone(owned?),
+                caps: caps.get(&(approval.agent, approval.service)).copied(),
                 approval,
             })
         });
@@ -334,7 +339,19 @@ impl People {
         })
     }
 
-    /// Moves approvals to the agents' current owners. This is needed if an ownership transfer was interrupted.
+    /// Reads the caps of each service for which one of the approvals requests a temporary limit increase.
+    pub(crate) async fn read_increasable_caps(
+        &self,
+        person: &Caller,
+        approvals: impl IntoIterator<Item = &Approval>,
+    ) -> Result<BTreeMap<(AgentId, ServiceId), Caps>> {
+        let requests = approvals.into_iter().filter(|approval| approval.raise.is_some());
+        let places = requests.map(|request| (request.agent, request.service)).collect();
+        self.read_caps(person.id.as_str(), places).await
+    }
+
+    /// Moves the approvals to the agents' current owners, in case an ownership transfer was interrupted before it moved
+    /// them.
     async fn move_approvals_to_owners(&self, approvals: &[Approval], agents: &[Agent]) -> Result<()> {
         for approval in approvals {
             if let Some(agent) = agents.iter().find(|agent| agent.id == approval.agent) {
@@ -449,7 +466,8 @@ impl People {
         if decision == ApprovalDecision::Approve && approval.raise.is_some() && is_pending {
             return Ok(Outcome::NotInBulk(approval));
         }
-        let error = match self.record_decision(&own, decision, note).await {
+        let restriction = GrantRestriction::default();
+        let error = match self.record_decision(&own, decision, &restriction, note).await {
             Ok(approval) => return Ok(Outcome::Decided(approval)),
             Err(error) => error,
         };
@@ -495,14 +513,15 @@ impl People {
     }
 
     /// Stores the owner's decision. Only one decision is accepted, and only before the approval expires. Approving a
-    /// large amount requires a recent sign-in.
+    /// large amount requires a recent sign-in. Only the approval of a temporary limit increase can be restricted.
     pub(crate) async fn decide_approval(
         &self,
         own: OwnApproval,
         decision: ApprovalDecision,
+        restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<ApprovalContext> {
-        let decided = self.record_decision(&own, decision, note).await?;
+        let decided = self.record_decision(&own, decision, restriction, note).await?;
         self.load_context(own.owned, decided).await
     }
 
@@ -510,13 +529,20 @@ impl People {
         &self,
         own: &OwnApproval,
         decision: ApprovalDecision,
+        restriction: &GrantRestriction,
         note: Option<&Note>,
     ) -> Result<Approval> {
         let OwnApproval { owned, approval } = own;
         if decision == ApprovalDecision::Approve
             && let Some(raise) = &approval.raise
         {
-            return Box::pin(self.grant_limit_increase(owned, approval, raise, note)).await;
+            return Box::pin(self.grant_limit_increase(owned, approval, raise, restriction, note)).await;
+        }
+        if *restriction != GrantRestriction::default() {
+            return Err(Error::invalid(vec![ValidationError::at_path(
+                "",
+                "caps and `until` are only for the approval of a limit increase",
+            )]));
         }
         let (kind, status) = match decision {
             ApprovalDecision::Approve => (AuditKind::ApprovalApproved, ApprovalStatus::Approved),
@@ -598,7 +624,7 @@ impl People {
         Ok(contexts.collect())
     }
 
-    /// Reads the daily cap and the used amount for each of these agents and services, if the service is enabled.
+    /// Reads the caps and the used amount for each of these agents and services, if the service is enabled.
     async fn read_daily_usage(
         &self,
         owner: &str,
@@ -608,23 +634,29 @@ impl People {
             .iter()
             .map(|(agent, service)| (daily_window(*agent, *service), Duration::DAY))
             .collect();
+        let (caps, spends) = tokio::try_join!(self.read_caps(owner, places), self.read_spends(&scopes))?;
+        let usage = caps.into_iter().map(|((agent, service), caps)| {
+            let used = spends.spend_in_window(daily_window(agent, service));
+            ((agent, service), DailyUsage { caps, used })
+        });
+        Ok(usage.collect())
+    }
+
+    /// Reads the present caps for each of these agents and services, if the service is enabled.
+    async fn read_caps(
+        &self,
+        owner: &str,
+        places: BTreeSet<(AgentId, ServiceId)>,
+    ) -> Result<BTreeMap<(AgentId, ServiceId), Caps>> {
         let records = run_concurrently(places, |(agent, service)| {
             let ledger = self.ledger.clone();
             async move { Ok((agent, ledger.find_enabled_service(agent, service).await?)) }
         });
-        let (records, spends) = tokio::try_join!(records, self.read_spends(&scopes))?;
-        let enabled = records
-            .into_iter()
-            .filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
+        let enabled = records.await?.into_iter();
+        let enabled = enabled.filter_map(|(agent, record)| Some((agent, record.filter(|record| record.enabled)?)));
         let now = self.now();
-        let rooms = enabled.map(|(agent, record)| {
-            let room = DailyUsage {
-                cap: record.policy.caps(owner, now).per_day,
-                used: spends.spend_in_window(daily_window(agent, record.service)),
-            };
-            ((agent, record.service), room)
-        });
-        Ok(rooms.collect())
+        let caps = enabled.map(|(agent, record)| ((agent, record.service), record.policy.caps(owner, now)));
+        Ok(caps.collect())
     }
 }
 

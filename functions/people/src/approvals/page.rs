@@ -96,17 +96,26 @@ pub(crate) async fn submit_rejection(uri: Uri, sent: AgentForm) -> Reply {
 async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision) -> Reply {
     let view = View::from_uri(uri).unwrap_or_default();
     let approval = sent.parse_path_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision), sent.page_layout());
+    let (mut form, mut layout) = (
+        sent.parse_form(FormName::ApprovalDecision(approval)),
+        sent.page_layout(),
+    );
     let (people, session) = (&sent.people, &sent.posted.session);
     let is_frozen = sent.owned.agent().status == AgentStatus::Frozen
         || people.find_operator_freeze(sent.owned.agent()).await?.is_some();
     let own = people.read_own_approval(sent.owned, approval).await?;
-    let Ok(note) = form.parse_note() else {
+    let request = own.approval().raise.as_ref();
+    let request = request.filter(|_| decision == ApprovalDecision::Approve);
+    let restriction = request.map(|request| row::parse_restriction(&mut form, request, people.now()));
+    let note = form.parse_note();
+    let Some(note) = note.ok().filter(|_| !form.has_errors()) else {
         layout.typed = Some(form);
         let page = approvals_page_response(people, session, layout, view).await?;
         return Ok((StatusCode::BAD_REQUEST, page).into_response());
     };
-    let Err(error) = people.decide_approval(own, decision, note.as_ref()).await else {
+    let restriction = restriction.unwrap_or_default();
+    let decided = people.decide_approval(own, decision, &restriction, note.as_ref());
+    let Err(error) = decided.await else {
         let notice = match decision {
             ApprovalDecision::Approve if is_frozen => PageMessage::ApprovedFrozen,
             ApprovalDecision::Approve => PageMessage::Approved,
@@ -115,10 +124,14 @@ async fn submit_decision(uri: &Uri, sent: AgentForm, decision: ApprovalDecision)
         return Ok(redirect_with_notice(&view.queue_url(), notice));
     };
     let failure = Failure::from(error);
-    let ErrorKind::ApprovalNotPending { status, .. } = failure.error().kind() else {
-        return Err(failure);
-    };
-    layout.problem = Some(too_late_message(*status).to_owned());
+    match failure.error().kind() {
+        ErrorKind::ApprovalNotPending { status, .. } => layout.problem = Some(too_late_message(*status).to_owned()),
+        ErrorKind::InvalidRequest(problems) => {
+            form.add_body_errors(problems, &row::RESTRICTION_FIELDS);
+            layout.typed = Some(form);
+        }
+        _ => return Err(failure),
+    }
     let page = approvals_page_response(people, session, layout, view).await?;
     Ok((failure.status(), page).into_response())
 }

@@ -9,7 +9,9 @@ use crate::rules::operations::CheckedRule;
 use crate::services::operations::ServiceUpdate;
 use crate::state::People;
 use purser_api::Precondition;
-use purser_domain::{Amount, Approval, ApprovalStatus, ErrorKind, PolicyUpdate, Result, RuleId, RuleKind, ServiceId};
+use purser_domain::{
+    Amount, Approval, ApprovalStatus, ErrorKind, GrantRestriction, PolicyUpdate, Result, RuleId, RuleKind, ServiceId,
+};
 use purser_store::ApprovalDecision;
 
 /// The limit that required the approval, and the new value for the limit.
@@ -140,7 +142,7 @@ impl People {
                 Box::pin(self.replace_rule(owned.clone(), if_match, *id, rule)).await?;
             }
         }
-        match Box::pin(self.decide_approval(own, ApprovalDecision::Approve, note)).await {
+        match Box::pin(self.decide_approval(own, ApprovalDecision::Approve, &GrantRestriction::default(), note)).await {
             Ok(_) => Ok(RaisedAndApproved::Both),
             Err(error) => match error.kind() {
                 ErrorKind::ApprovalNotPending { status, .. } => Ok(RaisedAndApproved::LimitOnly(*status)),

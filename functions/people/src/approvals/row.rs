@@ -7,7 +7,7 @@ use crate::ui::bar::usage_bar;
 use crate::ui::call;
 use crate::ui::count::count_with_noun;
 use crate::ui::datetime::{exact_time, relative_time};
-use crate::ui::form::FormName;
+use crate::ui::form::{FieldOf, Form, FormName, Inputs};
 use crate::ui::labels;
 use crate::ui::layout::Layout;
 use crate::ui::money::{amount_text, format_dollars, is_no_limit, prominent_amount, used_amount};
@@ -15,7 +15,8 @@ use crate::ui::paths;
 use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
-    Agent, AgentStatus, Amount, Approval, ApprovalStatus, Catalog, NOTE_MAX, escape_hidden_characters,
+    Agent, AgentStatus, Amount, Approval, ApprovalStatus, Caps, Catalog, Duration, GrantRestriction, LimitIncrease,
+    LimitIncreaseRequest, NOTE_MAX, Timestamp, escape_hidden_characters,
 };
 
 /// The id of the form that the list's checkboxes belong to.
@@ -32,8 +33,8 @@ pub(crate) fn pending_approval_row(
     let approval = &waiting.approval;
     let agent = waiting.agent.agent();
     let is_typed = layout
-        .form_inputs(FormName::ApprovalDecision)
-        .has_posted_form_for("approval_id", &approval.id.to_string());
+        .form_inputs(FormName::ApprovalDecision(approval.id))
+        .has_posted_form();
     html! {
         li.ask data-approval=(approval.id) {
             label.ask-select {
@@ -47,7 +48,7 @@ pub(crate) fn pending_approval_row(
                         span.ask-what { (service_and_operation(approval, catalog)) }
                         span.ask-why {
                             @match &approval.raise {
-                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.caps, raise.until)) }
+                                Some(raise) => { "Higher limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), waiting.caps, layout.now)) }
                                 None => (phrases::short_approval_reason(&approval.asking)),
                             }
                         }
@@ -56,7 +57,7 @@ pub(crate) fn pending_approval_row(
                     }
                 }
                 div.unfolded {
-                    div.facts data-facts { (approval_details(layout, approval, agent, None, catalog)) }
+                    div.facts data-facts { (approval_details(layout, approval, agent, waiting.caps, None, catalog)) }
                     (decision_form(layout, approval, agent, view))
                     p.fine {
                         a href=(paths::approval_path(approval.agent, approval.id)) {
@@ -76,11 +77,12 @@ pub(crate) fn service_and_operation(approval: &Approval, catalog: &Catalog) -> M
     }
 }
 
-/// Renders the details that a decision needs. `day` is the line about the daily cap.
+/// Renders the details that a decision needs. `caps` are the present caps, and `day` is the line about the daily cap.
 pub(crate) fn approval_details(
     layout: &Layout,
     approval: &Approval,
     agent: &Agent,
+    caps: Option<Caps>,
     day: Option<&Markup>,
     catalog: &Catalog,
 ) -> Markup {
@@ -112,7 +114,7 @@ pub(crate) fn approval_details(
                 }
             }
             @if let Some(raise) = &approval.raise {
-                div { dt { "Asks for" } dd { strong { (phrases::limit_increase_phrase(raise.caps, raise.until)) } } }
+                div { dt { "Asks for" } dd { strong { (phrases::limit_increase_phrase(raise.temporary_caps(), caps, layout.now)) } } }
                 div { dt { "Because" } dd { p.quote { (escape_hidden_characters(&raise.reason)) } } }
             }
             @match approval.id.sequence() {
@@ -127,7 +129,7 @@ pub(crate) fn approval_details(
 /// Renders the decision form, with a note and two buttons: approve and reject.
 pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent, view: View) -> Markup {
     let path = paths::approval_form_path(approval.agent, approval.id);
-    let inputs = layout.form_inputs(FormName::ApprovalDecision);
+    let inputs = layout.form_inputs(FormName::ApprovalDecision(approval.id));
     let note_id = format!("note-{}", approval.id);
     html! {
         div.decide {
@@ -135,10 +137,10 @@ pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent,
                 div.field.note {
                     label for=(note_id) { "Note " span.muted { "(optional; the agent can read it)" } }
                     textarea id=(note_id) name="note" rows="1" maxlength=(NOTE_MAX) {
-                        (inputs.posted_value_for("approval_id", &approval.id.to_string(), "note"))
+                        (inputs.posted_value("note"))
                     }
                 }
-                input type="hidden" name="approval_id" value=(approval.id);
+                @if let Some(raise) = &approval.raise { (restriction_inputs(&inputs, raise, layout.now)) }
                 div.verdict {
                     button.primary type="submit" {
                         @if approval.raise.is_some() { "Raise the limits" } @else { "Approve" }
@@ -153,16 +155,51 @@ pub(crate) fn decision_form(layout: &Layout, approval: &Approval, agent: &Agent,
     }
 }
 
-/// Describes the payment for the button's screen-reader text.
+/// Renders the inputs with which the owner grants lower caps or an earlier end than the agent requests.
+fn restriction_inputs(inputs: &Inputs<'_>, raise: &LimitIncreaseRequest, now: Timestamp) -> Markup {
+    let hint = "At most what the agent asks for. 0 leaves the limit as it is.";
+    html! {
+        @if let Some(cap) = raise.caps.max_per_call { (inputs.dollars_input("max_per_call", "Per call", hint, Some(cap))) }
+        @if let Some(cap) = raise.caps.max_per_day { (inputs.dollars_input("max_per_day", "Per day", hint, Some(cap))) }
+        (inputs.number_input("hours", "For at most this many hours", raise.until.since(now).secs().div_ceil(3_600)))
+    }
+}
+
+/// The fields of the body that correspond to [`restriction_inputs`].
+pub(crate) const RESTRICTION_FIELDS: [FieldOf; 3] = [
+    ("max_per_call_units", "max_per_call", "Per call"),
+    ("max_per_day_units", "max_per_day", "Per day"),
+    ("until", "hours", "Hours"),
+];
+
+/// Parses the inputs of [`restriction_inputs`].
+pub(crate) fn parse_restriction(form: &mut Form, raise: &LimitIncreaseRequest, now: Timestamp) -> GrantRestriction {
+    let caps = raise.caps;
+    let longest = u32::try_from(LimitIncrease::LONGEST.secs() / 3_600).unwrap_or(u32::MAX);
+    let hours = form.parse_number("hours", "Hours", 1, longest);
+    let end = hours.map(|hours| now.after(Duration::from_secs_u32(hours.saturating_mul(3_600))));
+    GrantRestriction {
+        max_per_call: caps
+            .max_per_call
+            .and_then(|_| form.parse_dollars("max_per_call", "Per call")),
+        max_per_day: caps
+            .max_per_day
+            .and_then(|_| form.parse_dollars("max_per_day", "Per day")),
+        until: end.map(|end| end.min(raise.until)),
+    }
+}
+
+/// Renders the button's payment for screen readers.
 pub(crate) fn payment_description(approval: &Approval, agent: &Agent) -> Markup {
     html! { (format_dollars(approval.amount)) " of " (escape_hidden_characters(&agent.name)) }
 }
 
 /// Renders the amount that remains of the daily cap before and after this payment.
 pub(crate) fn remaining_daily_cap(amount: Amount, day: Option<DailyUsage>) -> Markup {
-    let Some(DailyUsage { cap, used }) = day else {
+    let Some(DailyUsage { caps, used }) = day else {
         return html! { span.warning { "The service is no longer enabled for this agent, so the payment will be refused." } };
     };
+    let cap = caps.per_day;
     if is_no_limit(cap) {
         return html! { "none; " (used_amount(used)) " spent in the last 24 hours" };
     }
@@ -198,8 +235,8 @@ pub(crate) fn decided_row(layout: &Layout, decided: &ApprovalContext, catalog: &
                     " · " a href=(paths::receipt_path(approval.agent, settlement)) { "Receipt" }
                 }
                 @if status == ApprovalStatus::Approved {
-                    @match &approval.raise {
-                        Some(raise) => { " · " (phrases::limit_increase_phrase(raise.caps, raise.until)) " · " }
+                    @match approval.temporary_caps() {
+                        Some(raise) => { " · " (phrases::limit_increase_phrase(raise, None, layout.now)) " · " }
                         None => { " · not used yet, expires " (relative_time(approval.expires_at, layout.now)) " · " }
                     }
                     a href=(paths::approval_path(approval.agent, approval.id)) {

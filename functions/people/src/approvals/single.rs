@@ -52,7 +52,7 @@ pub(crate) async fn show_approval_page(
 /// Handles `POST …/approvals/{approval}/approve-and-raise`.
 pub(crate) async fn submit_approval_and_raise(sent: AgentForm) -> Reply {
     let id = sent.parse_path_parameter("approval", ApprovalId::parse)?;
-    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision), sent.page_layout());
+    let (mut form, mut layout) = (sent.parse_form(FormName::ApprovalDecision(id)), sent.page_layout());
     let people = &sent.people;
     let why = sent.agent_with_reason(&mut form);
     let own = people
@@ -143,6 +143,7 @@ fn approval_page(
 ) -> Markup {
     let (approval, agent) = (&context.approval, context.agent.agent());
     let is_raise = approval.raise.is_some();
+    let caps = context.day.map(|day| day.caps);
     let day = (!is_raise).then(|| row::remaining_daily_cap(approval.amount, context.day));
     layout.html_page(
         "Approval",
@@ -153,7 +154,7 @@ fn approval_page(
             @match open {
                 Some((background, raise)) => {
                     div.card.waiting {
-                        div.facts { (row::approval_details(layout, approval, agent, day.as_ref(), catalog)) }
+                        div.facts { (row::approval_details(layout, approval, agent, caps, day.as_ref(), catalog)) }
                         (background_section(layout, context, background))
                         (row::decision_form(layout, approval, agent, View::default()))
                         @if let Some(raise) = raise { (approve_and_raise_form(layout, context, raise, catalog)) }
@@ -231,9 +232,8 @@ fn approve_and_raise_form(
                     ". Payments up to this amount are then made without asking."
                 }
                 p.hint { "Requires a recent sign-in." }
-                (layout.form_inputs(FormName::ApprovalDecision).update_reason_input())
+                (layout.form_inputs(FormName::ApprovalDecision(approval.id)).update_reason_input())
                 (version_input(raise.version))
-                input type="hidden" name="approval_id" value=(approval.id);
                 button type="submit" { span { "Approve and raise to " (amount_text(raise.to)) } }
             }))
         }

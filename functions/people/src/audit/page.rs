@@ -328,6 +328,7 @@ const fn audit_kind_text(kind: AuditKind) -> &'static str {
         AuditKind::AgentArchived => "Archive an agent",
         AuditKind::AgentRestored => "Restore an agent",
         AuditKind::AgentLabelsEdited => "Edit an agent’s labels",
+        AuditKind::AgentRaiseFactorEdited => "Edit how much more an agent can ask for",
         AuditKind::KeyCreated => "Create a key",
         AuditKind::KeyRotated => "Rotate a key",
         AuditKind::KeyRevoked => "Revoke a key",

@@ -279,7 +279,7 @@ purser_api::field! {
 /// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
 const MAX_PRICES: u32 = 9;
 
-fn parse_whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
+pub(crate) fn parse_whole_number(value: &Value, least: u32, most: u32) -> Result<u32, String> {
     let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
     let number = number.filter(|number| (least..=most).contains(number));
     number.ok_or_else(|| format!("must be a whole number from {least} to {most}"))

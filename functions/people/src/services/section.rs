@@ -108,7 +108,7 @@ fn enabled_service_item(layout: &Layout, page: &AgentPage<'_>, panel: &GovernedS
                     }
                     @if let Some(raise) = raise {
                         p {
-                            "You raised the limits: " (phrases::limit_increase_phrase(raise.caps, raise.until)) ". "
+                            "You raised the limits: " (phrases::limit_increase_phrase(raise.temporary_caps(), None, layout.now)) ". "
                             a href=(paths::approval_path(page.agent.id, raise.approval)) { "See or end it" }
                             ". It also ends if you change a limit."
                         }

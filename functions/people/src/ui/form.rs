@@ -7,8 +7,9 @@ use crate::ui::money::is_no_limit;
 use maud::{Markup, html};
 use purser_api::Precondition;
 use purser_domain::{
-    Address, Agent, AgentName, Amount, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter, LabelKey,
-    LabelValue, Labels, RuleId, RuleKind, ServiceId, StartingLimits, ValidationError, WithdrawalAmount, parse_address,
+    Address, Agent, AgentName, Amount, ApprovalId, Duration, EditReason, Error, ErrorKind, KeyId, LabelFilter,
+    LabelKey, LabelValue, Labels, RuleId, RuleKind, ServiceId, StartingLimits, ValidationError, WithdrawalAmount,
+    parse_address,
 };
 use serde_json::Value;
 use std::fmt;
@@ -20,7 +21,8 @@ pub(crate) enum FormName {
     NewAgent,
     Rename,
     Labels,
-    /// A label that is added to or removed from several agents.
+    RaiseFactor,
+    /// A label to add to or remove from several agents.
     BulkLabel,
     Enable,
     /// Limits for all services without limits.
@@ -41,7 +43,7 @@ pub(crate) enum FormName {
     Template,
     /// A form that has only buttons, or buttons and a note.
     Plain,
-    ApprovalDecision,
+    ApprovalDecision(ApprovalId),
     /// A decision on several approvals.
     ApprovalSelection,
     /// An operator's form.
@@ -106,6 +108,7 @@ impl fmt::Display for FormName {
             Self::NewAgent => f.write_str("new-agent"),
             Self::Rename => f.write_str("rename"),
             Self::Labels => f.write_str("labels"),
+            Self::RaiseFactor => f.write_str("raise-factor"),
             Self::BulkLabel => f.write_str("bulk-label"),
             Self::Enable => f.write_str("enable"),
             Self::Unlimited => f.write_str("unlimited"),
@@ -121,7 +124,7 @@ impl fmt::Display for FormName {
             Self::Webhook => f.write_str("webhook"),
             Self::Template => f.write_str("template"),
             Self::Plain => f.write_str("plain"),
-            Self::ApprovalDecision => f.write_str("verdict"),
+            Self::ApprovalDecision(approval) => write!(f, "verdict-{approval}"),
             Self::ApprovalSelection => f.write_str("selection"),
             Self::Operator(form) => form.fmt(f),
         }
@@ -463,16 +466,9 @@ impl<'a> Inputs<'a> {
         self.typed.map_or(present, |form| form.field_text(field)).to_owned()
     }
 
-    /// Whether this form is shown again for `id`, if the page has several forms with this name.
-    pub(crate) fn has_posted_form_for(&self, id_field: &str, id: &str) -> bool {
-        self.typed.is_some_and(|form| form.field_text(id_field) == id)
-    }
-
-    /// Returns the submitted value of the form for `id`, if the page has several forms with this name.
-    pub(crate) fn posted_value_for(&self, id_field: &str, id: &str, field: &str) -> &'a str {
-        self.typed
-            .filter(|form| form.field_text(id_field) == id)
-            .map_or("", |form| form.field_text(field))
+    /// Returns the posted value; empty unless the form is shown again.
+    pub(crate) fn posted_value(&self, field: &str) -> &'a str {
+        self.typed.map_or("", |form| form.field_text(field))
     }
 
     fn is_option_selected(&self, field: &str, value: &str, present: bool) -> bool {

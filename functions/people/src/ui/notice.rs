@@ -45,6 +45,7 @@ notices! {
     AgentCreated, "agent_created", "The agent was created. Create a key for it, then set limits: its services start without limits.";
     AgentRenamed, "agent_renamed", "Renamed.";
     AgentLabelled, "agent_labelled", "The labels were saved.";
+    RaiseFactorSaved, "raise_factor_saved", "Saved. Higher limits that you granted stay until they end.";
     AgentArchived, "agent_archived", "The agent is archived: it is frozen, and left out of lists.";
     AgentRestored, "agent_restored", "The agent was restored. It is still frozen.";
     AgentFrozen, "agent_frozen", "The agent is frozen.";

@@ -2,13 +2,13 @@
 
 use crate::ui::datetime::{exact_time, format_duration};
 use crate::ui::labels;
-use crate::ui::money::{amount_text, format_dollars};
+use crate::ui::money::{amount_text, cap_text, format_dollars};
 use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
-    Amount, AskingKind, AskingLimit, Catalog, Category, Check, CheckName, CheckOutcome, HistoryDenial, HistoryEntry,
-    IncreasedCaps, LimitAction, Rule, RuleKind, ServiceSlug, Timestamp, UsualPrice, Vendor, WithdrawalRejection,
-    asking_reason, escape_hidden_characters,
+    Amount, AskingKind, AskingLimit, Caps, Catalog, Category, Check, CheckName, CheckOutcome, HistoryDenial,
+    HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, ServiceSlug, TemporaryCaps, Timestamp, UsualPrice, Vendor,
+    WithdrawalRejection, asking_reason, escape_hidden_characters,
 };
 
 /// Says in a few words why a payment was denied or requires approval.
@@ -179,7 +179,7 @@ pub(crate) fn checks_table(checks: &[Check]) -> Markup {
 fn check_limit(name: CheckName, limit: Amount) -> Markup {
     match name {
         CheckName::Count | CheckName::Interval | CheckName::Duplicate => used_amount(name, limit),
-        _ => crate::ui::money::cap_text(limit),
+        _ => cap_text(limit),
     }
 }
 
@@ -271,13 +271,20 @@ pub(crate) fn short_approval_reason(asking: &[AskingLimit]) -> String {
     asking.iter().map(asking_reason).collect::<Vec<_>>().join(" · ")
 }
 
-/// Renders the caps and the end of a temporary limit increase, as part of a sentence.
-pub(crate) fn limit_increase_phrase(caps: IncreasedCaps, until: Timestamp) -> Markup {
+/// Renders the caps and the end of a temporary limit increase, as part of a sentence. With the present caps, the phrase
+/// also has these caps and the maximum amount that the agent could pay until the end.
+pub(crate) fn limit_increase_phrase(increase: TemporaryCaps, present: Option<Caps>, now: Timestamp) -> Markup {
+    let IncreasedCaps {
+        max_per_call,
+        max_per_day,
+    } = increase.caps;
+    let change = |present: Option<Amount>, cap| html! { @if let Some(present) = present { (cap_text(present)) " → " } (amount_text(cap)) };
     html! {
-        @if let Some(most) = caps.max_per_call { (amount_text(most)) " per call" }
-        @if caps.max_per_call.is_some() && caps.max_per_day.is_some() { " and " }
-        @if let Some(most) = caps.max_per_day { (amount_text(most)) " per day" }
-        " until " (exact_time(until))
+        @if let Some(cap) = max_per_call { (change(present.map(|caps| caps.per_call), cap)) " per call" }
+        @if max_per_call.is_some() && max_per_day.is_some() { " and " }
+        @if let Some(cap) = max_per_day { (change(present.map(|caps| caps.per_day), cap)) " per day" }
+        " until " (exact_time(increase.until))
+        @if let Some(present) = present { ", so at most " (cap_text(increase.max_exposure(present, now))) " in all" }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The JSON of an approval and of a temporary limit increase.
 
 use crate::CallView;
-use purser_domain::{Amount, Approval, IncreasedCaps, Timestamp};
+use purser_domain::{Amount, Approval, TemporaryCaps, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -21,9 +21,8 @@ pub struct RaiseView {
     pub until: String,
 }
 
-impl RaiseView {
-    /// Creates the view of an increase that ends at this time.
-    pub fn new(caps: IncreasedCaps, until: Timestamp) -> Self {
+impl From<TemporaryCaps> for RaiseView {
+    fn from(TemporaryCaps { caps, until }: TemporaryCaps) -> Self {
         Self {
             max_per_call_units: caps.max_per_call.map(Amount::units),
             max_per_day_units: caps.max_per_day.map(Amount::units),
@@ -61,7 +60,8 @@ pub struct ApprovalView {
     #[schema(value_type = Option<Uuid>, required)]
     settlement_id: Option<String>,
     call: CallView,
-    /// The higher caps that the agent requested; absent if the approval is for the payment itself.
+    /// The higher caps that the agent requested or, after the owner's approval, the higher caps that the owner granted,
+    /// which may be lower and end earlier. Absent if the approval is for the payment itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     raised_caps: Option<RaiseView>,
@@ -84,10 +84,7 @@ impl ApprovalView {
             note: approval.users_decision().and_then(|ruling| ruling.note.clone()),
             settlement_id: approval.settlement_id().map(|id| id.to_string()),
             call: CallView::from(&approval.call),
-            raised_caps: approval
-                .raise
-                .as_ref()
-                .map(|raise| RaiseView::new(raise.caps, raise.until)),
+            raised_caps: approval.temporary_caps().map(RaiseView::from),
         }
     }
 }

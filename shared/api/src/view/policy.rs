@@ -37,7 +37,7 @@ impl PolicyView {
             require_approval_above_units: policy.require_approval_above.units(),
             enabled_operations: operations.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
             allowed_domains: policy.allowed_domains.iter().map(ToString::to_string).collect(),
-            raised_caps: raise.map(|raise| RaiseView::new(raise.caps, raise.until)),
+            raised_caps: raise.map(|raise| RaiseView::from(raise.temporary_caps())),
         }
     }
 }

@@ -86,6 +86,7 @@ impl Agent {
             ("wallet_address".to_owned(), json!(self.wallet.address.to_string())),
         ];
         members.extend(self.archived.then(|| ("archived".to_owned(), json!(true))));
+        members.push(("max_raise_factor".to_owned(), json!(self.max_increase_factor)));
         let labels = self.labels.iter();
         members.extend(labels.map(|(key, value)| (format!("labels/{key}"), json!(value.as_str()))));
         members.extend(

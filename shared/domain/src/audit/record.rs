@@ -27,6 +27,8 @@ named! {
         AgentRestored = "agent_restored",
         /// An agent's labels were updated.
         AgentLabelsEdited = "agent_labels_edited",
+        /// The factor that limits an agent's requests for higher caps was changed.
+        AgentRaiseFactorEdited = "agent_raise_factor_edited",
         /// An agent key was created.
         KeyCreated = "key_created",
         /// An agent key was replaced by a new key.

@@ -165,6 +165,8 @@ const APPROVAL: &[Field] = &[
     Field::required("amount_units", Form::Number),
     Field::required("pay_to", Form::Address),
     Field::required("expires_at", Form::Time),
+    Field::optional("raised_max_per_call_units", Form::Number),
+    Field::optional("raised_max_per_day_units", Form::Number),
     Field::optional("raised_until", Form::Time),
 ];
 const VERDICT: &[Field] = &[Field::required("status", Form::OneOf(VERDICTS))];

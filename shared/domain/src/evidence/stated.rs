@@ -226,6 +226,7 @@ fn parse_agent(document: Object<'_>) -> Option<Agent> {
         rules: document.object_list_field("rules", rule)?,
         starting_set: None,
         template: None,
+        max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
         former_owners: Vec::new(),
         version: document.number_field("version")?,
     })

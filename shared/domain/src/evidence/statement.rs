@@ -333,7 +333,7 @@ impl StatedApproval<'_> {
     /// decides.
     pub fn to_json(&self, issuer: &EventSource) -> Value {
         let approval = self.approval;
-        let temporary_limits = approval.raise.as_ref().map(|raise| {
+        let temporary_limits = approval.temporary_caps().map(|raise| {
             json!({
                 "max_per_call_units": raise.caps.max_per_call.map(Amount::units),
                 "max_per_day_units": raise.caps.max_per_day.map(Amount::units),

@@ -24,7 +24,7 @@ pub struct NotificationNames {
 /// Returns why a payment needs this approval: a sentence per limit, in the same words as on the pages. `rules` are the
 /// agent's rules.
 pub fn approval_reason(approval: &Approval, rules: &[Rule]) -> String {
-    if let Some(raise) = &approval.raise {
+    if let Some(raise) = approval.temporary_caps() {
         let IncreasedCaps {
             max_per_call,
             max_per_day,

@@ -1,7 +1,7 @@
 //! An agent and its keys. One record contains both, so that one read returns the caller and the current limits.
 
 use crate::{
-    AgentId, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
+    AgentId, Amount, Duration, Fingerprint, FollowedTemplate, KeyScope, Labels, Rule, Timestamp, Wallet,
     catalog::service::named, value::line::line,
 };
 use sha2::{Digest as _, Sha256};
@@ -36,6 +36,9 @@ pub struct Agent {
     pub starting_set: Option<Fingerprint>,
     /// The owner's policy template that the agent follows.
     pub template: Option<FollowedTemplate>,
+    /// How many times a cap of its policies the agent may request as a temporary limit increase: 0 to
+    /// [`Agent::MAX_INCREASE_FACTOR`]. With 0, the agent may request none.
+    pub max_increase_factor: u32,
     /// The agent's former owners, oldest first: one for each ownership transfer.
     pub former_owners: Vec<FormerOwner>,
     /// The version of the record, which each update increments.
@@ -302,14 +305,24 @@ impl Agent {
     /// The maximum number of stored keys, including ended keys. The number is limited, because every payment reads the
     /// record.
     pub const MAX_KEPT_KEYS: usize = 50;
-    /// The time for which an ended key is stored, so that users can see the key.
+    /// The factor of an agent whose owner set none.
+    pub const DEFAULT_INCREASE_FACTOR: u32 = 10;
+    /// The maximum factor.
+    pub const MAX_INCREASE_FACTOR: u32 = 1_000;
+    /// How long an ended key is stored, so that users can see it.
     pub const ENDED_KEYS_KEPT: Duration = Duration::from_secs_u32(30 * 86_400);
     /// The maximum duration for which a rotated key stays valid.
     pub const LONGEST_OVERLAP: Duration = Duration::from_secs_u32(30 * 86_400);
 
-    /// Adds a key. Removes keys that ended long ago. If there are still too many keys, also removes the keys that ended
-    /// first. If a key with this id exists, an earlier attempt whose response was lost added it, and the agent stays
-    /// unchanged.
+    /// Returns the maximum value that the agent may request for a cap of its policy.
+    pub fn max_requested_cap(&self, cap: Amount) -> Amount {
+        let units = cap.units().saturating_mul(self.max_increase_factor.into());
+        Amount::from_units(units).unwrap_or(Amount::MAX)
+    }
+
+    /// Adds a key. Keys that ended long ago are dropped. If there are still too many keys, the keys that ended first
+    /// are dropped too. If a key with this id exists, an earlier attempt whose response was lost added the key, and the
+    /// agent is unchanged.
     pub fn with_key(mut self, key: AgentKey, now: Timestamp) -> Result<Self, KeyRejection> {
         if self.find_key(key.id).is_some() {
             return Ok(self);
@@ -520,6 +533,7 @@ mod tests {
             labels: Labels::default(),
             starting_set: None,
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         }

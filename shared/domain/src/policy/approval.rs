@@ -15,7 +15,7 @@
 
 use crate::{
     Address, AgentId, Amount, ApprovalId, AskingLimit, CallDescription, Fingerprint, GivenApproval, Intent, KeyId,
-    LimitIncreaseRequest, OperationSlug, RAISE_PAUSE, ServiceId, SettlementId, Timestamp, TransactionId,
+    LimitIncreaseRequest, OperationSlug, RAISE_PAUSE, ServiceId, SettlementId, TemporaryCaps, Timestamp, TransactionId,
     catalog::service::named,
 };
 
@@ -51,6 +51,8 @@ pub struct Approval {
     pub asking: Vec<AskingLimit>,
     /// The requested limit increase, if this is a request for a limit increase.
     pub raise: Option<LimitIncreaseRequest>,
+    /// The limit increase that the owner granted: the requested caps, or lower caps or an earlier end.
+    pub granted: Option<TemporaryCaps>,
     /// The time of the request.
     pub created_at: Timestamp,
     /// The time at which the request expires.
@@ -81,7 +83,13 @@ impl Approval {
             }
     }
 
-    /// Returns the waived limits, as an input of an evaluation.
+    /// Returns the limit increase that the owner granted or, before the grant, that the agent requests.
+    pub fn temporary_caps(&self) -> Option<TemporaryCaps> {
+        let requested = self.raise.as_ref().map(LimitIncreaseRequest::temporary_caps);
+        self.granted.or(requested)
+    }
+
+    /// Returns what the approval waives, as an input of an evaluation.
     pub fn waiver(&self) -> GivenApproval<'_> {
         GivenApproval {
             id: self.id,
@@ -275,6 +283,7 @@ pub(crate) mod tests {
             threshold: Amount::ZERO,
             asking: Vec::new(),
             raise: None,
+            granted: None,
             created_at: Timestamp::EPOCH,
             expires_at: Timestamp::EPOCH.after(Duration::DAY),
             resolution: Resolution::Pending,

@@ -4,7 +4,7 @@
 //! An increase is part of the policy for one service and has the policy's version. The increase ends at its time
 //! without a write. An increase applies only while the user who granted it owns the agent.
 
-use crate::{Amount, ApprovalId, Duration, Timestamp};
+use crate::{Amount, ApprovalId, Caps, Duration, SpendPolicy, Timestamp, ValidationError};
 
 /// The caps of an increase. A cap replaces the policy's cap if it is higher. At least one cap is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,26 @@ pub struct IncreasedCaps {
     pub max_per_call: Option<Amount>,
     /// The cap on the amount authorized within 24 hours.
     pub max_per_day: Option<Amount>,
+}
+
+/// Higher caps until a set time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemporaryCaps {
+    /// The higher caps.
+    pub caps: IncreasedCaps,
+    /// The time from which the higher caps no longer apply.
+    pub until: Timestamp,
+}
+
+/// The owner's restriction of a requested increase. Without a value, the requested value is granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GrantRestriction {
+    /// The per-call cap to grant: at most the requested cap. Zero grants no per-call cap.
+    pub max_per_call: Option<Amount>,
+    /// The cap per 24 hours to grant: at most the requested cap. Zero grants no daily cap.
+    pub max_per_day: Option<Amount>,
+    /// The end of the increase: at the latest the requested end.
+    pub until: Option<Timestamp>,
 }
 
 /// A temporary limit increase.
@@ -33,6 +53,14 @@ pub struct LimitIncrease {
 impl LimitIncrease {
     /// The maximum duration of an increase that an agent can request.
     pub const LONGEST: Duration = Duration::from_secs_u32(7 * 86_400);
+
+    /// Returns the higher caps and their end.
+    pub const fn temporary_caps(&self) -> TemporaryCaps {
+        TemporaryCaps {
+            caps: self.caps,
+            until: self.until,
+        }
+    }
 
     /// Returns whether the increase applies to an agent of this owner at this time.
     pub fn applies_at(&self, owner: &str, at: Timestamp) -> bool {
@@ -70,14 +98,200 @@ pub const RAISE_PAUSE: Duration = Duration::DAY;
 pub const RAISE_REASON_MAX: usize = 500;
 
 impl LimitIncreaseRequest {
-    /// Creates the granted increase. `approval` is the approval with this request, and `at` the time of the decision.
-    pub fn granted_at(&self, approval: ApprovalId, at: Timestamp) -> LimitIncrease {
+    /// Returns the requested caps and their end.
+    pub const fn temporary_caps(&self) -> TemporaryCaps {
+        TemporaryCaps {
+            caps: self.caps,
+            until: self.until,
+        }
+    }
+
+    /// Returns the caps to grant at `now`. Returns the validation errors if the restriction grants more than the agent
+    /// requested, or grants nothing. An omitted value is granted as requested, even if `policy` already has a higher cap.
+    pub fn restrict(
+        &self,
+        restriction: &GrantRestriction,
+        policy: &SpendPolicy,
+        now: Timestamp,
+    ) -> Result<TemporaryCaps, Vec<ValidationError>> {
+        let (call, day) = ("/max_per_call_units", "/max_per_day_units");
+        let mut errors = Vec::new();
+        let mut restrict = |path: &str, requested, restricted, cap| {
+            restrict_cap(requested, restricted, cap).unwrap_or_else(|message| {
+                errors.push(ValidationError::at_path(path, message));
+                None
+            })
+        };
+        let caps = IncreasedCaps {
+            max_per_call: restrict(
+                call,
+                self.caps.max_per_call,
+                restriction.max_per_call,
+                policy.max_per_call,
+            ),
+            max_per_day: restrict(day, self.caps.max_per_day, restriction.max_per_day, policy.max_per_day),
+        };
+        let until = restriction.until.unwrap_or(self.until);
+        if until <= now || until > self.until {
+            let message = format!(
+                "must be in the future, and at the latest the requested end {}",
+                self.until
+            );
+            errors.push(ValidationError::at_path("/until", message));
+        }
+        if errors.is_empty() && caps == IncreasedCaps::default() {
+            let path = if self.caps.max_per_call.is_some() { call } else { day };
+            errors.push(ValidationError::at_path(
+                path,
+                "grants no cap; reject the request instead",
+            ));
+        }
+        if errors.is_empty() {
+            Ok(TemporaryCaps { caps, until })
+        } else {
+            Err(errors)
+        }
+    }
+}
+
+/// Returns the cap to grant instead of the requested cap, or the validation error. `cap` is the policy's cap.
+fn restrict_cap(requested: Option<Amount>, restricted: Option<Amount>, cap: Amount) -> Result<Option<Amount>, String> {
+    match (requested, restricted) {
+        (requested, None) => Ok(requested),
+        (_, Some(Amount::ZERO)) => Ok(None),
+        (None, Some(_)) => Err("was not requested".to_owned()),
+        (Some(requested), Some(restricted)) if restricted > requested => {
+            Err(format!("must be at most the requested {requested} units"))
+        }
+        (Some(_), Some(restricted)) if restricted <= cap => Err(format!(
+            "must be above the cap of {cap} units, or 0 to leave the cap unchanged"
+        )),
+        (Some(_), Some(restricted)) => Ok(Some(restricted)),
+    }
+}
+
+impl TemporaryCaps {
+    /// Returns the maximum amount that the agent can pay at the service from `now` until the end of the increase: the
+    /// daily cap for each started day. `present` are the caps without the increase.
+    pub fn max_exposure(&self, present: Caps, now: Timestamp) -> Amount {
+        let per_day = self
+            .caps
+            .max_per_day
+            .map_or(present.per_day, |cap| cap.max(present.per_day));
+        let days = self
+            .until
+            .since(now)
+            .micros()
+            .unsigned_abs()
+            .div_ceil(Duration::DAY.micros().unsigned_abs());
+        Amount::from_units(per_day.units().saturating_mul(days)).unwrap_or(Amount::MAX)
+    }
+
+    /// Creates the increase with these caps. The user `by` granted the approval `approval` at `at`.
+    pub const fn grant(self, by: String, approval: ApprovalId, at: Timestamp) -> LimitIncrease {
         LimitIncrease {
             caps: self.caps,
             from: at,
             until: self.until,
-            by: self.asked_of.clone(),
+            by,
             approval,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exposure_is_the_daily_cap_for_each_started_day() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let secs = |secs| Timestamp::from_secs(secs).unwrap();
+        let exposure = |max_per_day: Option<u64>, until| {
+            let increase = TemporaryCaps {
+                caps: IncreasedCaps {
+                    max_per_call: Some(units(9)),
+                    max_per_day: max_per_day.map(units),
+                },
+                until: secs(until),
+            };
+            let present = Caps {
+                per_call: units(5),
+                per_day: units(50),
+            };
+            increase.max_exposure(present, secs(100)).units()
+        };
+        let rows = [
+            (Some(100), 101, 100),
+            (Some(100), 100 + 86_400, 100),
+            (Some(100), 101 + 86_400, 200),
+            (Some(40), 101, 50),
+            (None, 101 + 86_400, 100),
+            (Some(Amount::MAX.units()), 101 + 86_400, Amount::MAX.units()),
+        ];
+        for (max_per_day, until, expected) in rows {
+            assert_eq!(exposure(max_per_day, until), expected, "{max_per_day:?} {until}");
+        }
+    }
+
+    #[test]
+    fn an_owner_grants_at_most_the_requested_caps_until_the_requested_end() {
+        let units = |units| Amount::from_units(units).unwrap();
+        let at = |micros| Timestamp::from_micros(micros).unwrap();
+        let (now, until) = (at(10), at(30));
+        let caps = |call: Option<u64>, day: Option<u64>| IncreasedCaps {
+            max_per_call: call.map(units),
+            max_per_day: day.map(units),
+        };
+        let policy = SpendPolicy {
+            max_per_call: units(5),
+            max_per_day: units(50),
+            ..SpendPolicy::column_defaults()
+        };
+        let restrict = |requested, restricted: IncreasedCaps, end: Option<i64>| {
+            let request = LimitIncreaseRequest {
+                caps: requested,
+                until,
+                reason: "more pages".to_owned(),
+                asked_of: "ann".to_owned(),
+            };
+            let restriction = GrantRestriction {
+                max_per_call: restricted.max_per_call,
+                max_per_day: restricted.max_per_day,
+                until: end.map(at),
+            };
+            let granted = request.restrict(&restriction, &policy, now);
+            granted.map_err(|errors| errors.into_iter().map(|error| error.path).collect::<Vec<_>>())
+        };
+        let both = caps(Some(10), Some(100));
+        let granted = [
+            (caps(None, None), None, both, until),
+            (caps(Some(10), Some(100)), Some(30), both, until),
+            (caps(Some(6), None), Some(11), caps(Some(6), Some(100)), at(11)),
+            (caps(Some(0), Some(51)), None, caps(None, Some(51)), until),
+        ];
+        for (restricted, end, caps, until) in granted {
+            assert_eq!(restrict(both, restricted, end), Ok(TemporaryCaps { caps, until }));
+        }
+        let (call, day) = ("/max_per_call_units", "/max_per_day_units");
+        let rejected = [
+            (both, caps(Some(11), None), None, call),
+            (both, caps(Some(5), None), None, call),
+            (both, caps(Some(0), Some(0)), None, call),
+            (both, caps(None, Some(101)), None, day),
+            (both, caps(None, Some(50)), None, day),
+            (both, caps(None, None), Some(10), "/until"),
+            (both, caps(None, None), Some(31), "/until"),
+            (caps(None, Some(100)), caps(Some(1), None), None, call),
+            (caps(None, Some(100)), caps(None, Some(0)), None, day),
+        ];
+        for (requested, restricted, end, path) in rejected {
+            let paths = vec![path.to_owned()];
+            assert_eq!(
+                restrict(requested, restricted, end),
+                Err(paths),
+                "{restricted:?} {end:?}"
+            );
         }
     }
 }

@@ -678,6 +678,7 @@ pub(crate) mod tests {
             labels: crate::Labels::default(),
             starting_set: None,
             template: None,
+            max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
             former_owners: Vec::new(),
             version: 1,
         }

@@ -8,8 +8,8 @@ use purser_domain::{
     AgentKey, Answer, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription, CatalogPayment,
     CatalogPrice, FollowedTemplate, FormerOwner, IncreasedCaps, KeyScope, LimitIncrease, LimitIncreaseRequest,
     NextPricing, Operation, OperationScope, OperationUuid, PolicyChange, PolicyUpdate, Probe, ProviderRequest, Quote,
-    Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, UsualPrice, Vendor, VerifiedCall,
-    VerifiedPayee, Wallet, WalletKey,
+    Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, TemporaryCaps, UsualPrice, Vendor,
+    VerifiedCall, VerifiedPayee, Wallet, WalletKey,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -48,7 +48,7 @@ written_as_map! {
 
 stored_as_map! {
     AgentKey, VerifiedCall, VerifiedPayee, CallDescription, CatalogPayment, FollowedTemplate, FormerOwner, NextPricing,
-    Operation, LimitIncrease, LimitIncreaseRequest, Wallet,
+    Operation, LimitIncrease, LimitIncreaseRequest, TemporaryCaps, Wallet,
 }
 
 fields! {
@@ -117,6 +117,8 @@ fields! {
     LimitIncrease { caps: part, from: "from", until: "until", by: "by", approval: "apid" }
 
     LimitIncreaseRequest { caps: part, until: "until", reason: "why", asked_of: "of" }
+
+    TemporaryCaps { caps: part, until: "until" }
 
     IncreasedCaps { max_per_call: "mpc" optional, max_per_day: "mpd" optional }
 

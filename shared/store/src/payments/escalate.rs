@@ -267,6 +267,7 @@ fn required_approval(decision: &DecisionRecord, expires_at: Timestamp, sequence:
         threshold: *threshold,
         asking: asking.clone(),
         raise: None,
+        granted: None,
         created_at: decision.at,
         expires_at,
         resolution: Resolution::Pending,

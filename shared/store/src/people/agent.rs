@@ -197,6 +197,7 @@ fields! {
         labels: "labels" or_default,
         starting_set: "start" optional,
         template: "tpl" optional,
+        max_increase_factor: "incf",
         former_owners: "former" or_default,
         version: "ver",
     }

@@ -7,7 +7,6 @@ use crate::{
     audit::entry::AuditEntry,
     codec::attribute::{Attribute as _, encode_text},
     codec::backoff::Backoff,
-    codec::fault::Fault,
     codec::item::{Draft, Item, Row},
     codec::key::{self, Key},
     codec::ledger::Ledger,
@@ -15,7 +14,7 @@ use crate::{
     transact::{Transaction, TransactionOutcome},
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
-use purser_domain::{Approval, ApprovalId, ApprovalResolution, Error, Resolution, Result, Timestamp};
+use purser_domain::{Approval, ApprovalId, ApprovalResolution, Resolution, Result, TemporaryCaps, Timestamp};
 
 /// A user's decision on an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,26 +92,25 @@ impl Ledger {
         self.send_resolution(id, update, ruling, audit, is_ours).await
     }
 
-    /// Creates the update that approves a pending request for a temporary limit increase. The approval lasts until the
-    /// increase ends.
+    /// Creates the update that approves a pending request for a temporary limit increase, with the granted caps and
+    /// until their end.
     pub(crate) fn approve_limit_increase_update(
         &self,
-        asked: &Approval,
+        request: &Approval,
+        granted: TemporaryCaps,
         ruling: &ApprovalResolution,
-    ) -> Result<UpdateBuilder> {
-        let Some(raise) = &asked.raise else {
-            return Err(Error::internal(
-                "granting a raise",
-                Fault::new("the approval asks for none"),
-            ));
-        };
+    ) -> UpdateBuilder {
         let set = match ruling.note {
-            None => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until",
-            Some(_) => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, note = :note",
+            None => "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, granted = :granted",
+            Some(_) => {
+                "SET st = :state, resolved = :now, #by = :by, os = :decided, ends = :until, granted = :granted, note = :note"
+            }
         };
-        Ok(require_pending(self.resolution_update(asked.id, set, APPROVED, ruling))
-            .expression_attribute_values(":decided", key::owned::decided_key(asked.id, asked.created_at).write())
-            .expression_attribute_values(":until", raise.until.write()))
+        let decided = key::owned::decided_key(request.id, request.created_at);
+        require_pending(self.resolution_update(request.id, set, APPROVED, ruling))
+            .expression_attribute_values(":decided", decided.write())
+            .expression_attribute_values(":until", granted.until.write())
+            .expression_attribute_values(":granted", granted.write())
     }
 
     /// Creates the update that stores an approval decision. The caller must add the condition.
@@ -234,6 +232,7 @@ impl Ledger {
             threshold: row.get("above")?,
             asking: row.get_optional("asking")?.unwrap_or_default(),
             raise: row.get_optional("raise")?,
+            granted: row.get_optional("granted")?,
             created_at: row.get("t")?,
             expires_at: row.get("ends")?,
             resolution,
@@ -271,6 +270,7 @@ pub(crate) fn write_approval(approval: &Approval) -> Item {
         .with("above", &approval.threshold)
         .with("asking", &approval.asking)
         .with_optional("raise", approval.raise.as_ref())
+        .with_optional("granted", approval.granted.as_ref())
         .with("t", &approval.created_at)
         .with("ends", &approval.expires_at)
         .with_value("st", encode_text(stored_approval_state(approval)))

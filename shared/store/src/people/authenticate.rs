@@ -157,6 +157,7 @@ mod tests {
                 labels: purser_domain::Labels::default(),
                 starting_set: None,
                 template: None,
+                max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
                 former_owners: Vec::new(),
                 version: 2,
             };

@@ -17,7 +17,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::{ConditionCheckBuilder, UpdateBuilder};
 use purser_domain::{
-    Agent, AgentId, Approval, ApprovalResolution, EnabledService, Result, ServiceId, SpendPolicy, WindowScope,
+    Agent, AgentId, Approval, ApprovalResolution, EnabledService, Result, ServiceId, SpendPolicy, TemporaryCaps,
+    WindowScope,
 };
 use std::collections::HashSet;
 
@@ -59,16 +60,17 @@ impl Ledger {
         })
     }
 
-    /// Grants the temporary limit increase that the pending approval requests. One transaction stores the policy with
-    /// the increase and the approval as approved. The approval then lasts as long as the increase.
+    /// Grants a pending request for a temporary limit increase: one transaction stores the policy with the increase, and
+    /// the approval as approved with the granted caps. The approval then lasts as long as the increase.
     pub async fn grant_limit_increase(
         &self,
         approval: &Approval,
+        granted: TemporaryCaps,
         enabled: &EnabledService,
         ruling: &ApprovalResolution,
         audit: &AuditEntry,
     ) -> Result<GrantLimitIncreaseResult> {
-        let update = self.approve_limit_increase_update(approval, ruling)?;
+        let update = self.approve_limit_increase_update(approval, granted, ruling);
         self.put_policy_with(approval.agent, enabled, Some(update), audit).await
     }
 

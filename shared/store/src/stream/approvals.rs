@@ -145,8 +145,11 @@ fn approval_data(approval: &Approval) -> EventData {
         .amount("amount_units", approval.amount)
         .text("pay_to", approval.pay_to)
         .time("expires_at", approval.expires_at);
-    match &approval.raise {
-        Some(raise) => data.time("raised_until", raise.until),
+    match approval.temporary_caps() {
+        Some(raise) => data
+            .optional_amount("raised_max_per_call_units", raise.caps.max_per_call)
+            .optional_amount("raised_max_per_day_units", raise.caps.max_per_day)
+            .time("raised_until", raise.until),
         None => data,
     }
 }

@@ -15,8 +15,8 @@ use std::fmt;
 /// row, are written once.
 const MOVES: [&str; 10] = ["rs", "txh", "blk", "settled", "ct", "hp", "hs", "fp", "fph", "unc"];
 
-/// The attributes of an approval that change when the approval is decided, is used, or moves to a new owner.
-const APPROVAL_MOVES: [&str; 7] = ["st", "resolved", "by", "note", "os", "sid", "owner"];
+/// The attributes of an approval that decisions, its use and an ownership transfer change.
+const APPROVAL_MOVES: [&str; 8] = ["st", "resolved", "by", "note", "os", "sid", "owner", "granted"];
 
 /// The SHA-256 of a row's permanent attributes, as 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,9 @@ pub(crate) fn is_rewritten(old: &Item, new: &Item) -> bool {
         old_permanent.remove("ends");
         new_permanent.remove("ends");
     }
-    is_reconfirmed || old_permanent != new_permanent
+    // What the owner granted is written once, with the decision.
+    let is_grant_changed = old.contains_key("granted") && differs("granted");
+    is_reconfirmed || is_grant_changed || old_permanent != new_permanent
 }
 
 pub(crate) fn attribute_json(value: &AttributeValue) -> Value {
