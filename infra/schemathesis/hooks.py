@@ -138,6 +138,10 @@ def known(operation, case):
         # The caps for a denied payment are always the same.
         body.update(max_per_call_units=2_000_000, until=until.strftime("%Y-%m-%dT00:00:00Z"))
         body.pop("max_per_day_units", None)
+    elif operation == "approve":
+        # Caps and an end are only for limit increases.
+        for name in ("max_per_call_units", "max_per_day_units", "until"):
+            body.pop(name, None)
     elif operation == "complete":
         body["tx_hash"] = WORLD.tx_hash
     elif operation == "replace_rule":
