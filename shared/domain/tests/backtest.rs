@@ -290,7 +290,7 @@ impl Limits {
             here.filter(|one| one.released_at.is_none())
         };
         let repeats = habits.guard.filter(|(length, _)| {
-            // The latest 16 calls are remembered. A release forgets the call if nobody repeated it.
+            // The steps have fewer different calls than the memory holds. A release forgets the call if nobody repeated it.
             let mut calls: Vec<&Paid> = vec![];
             let is_held = |one: &Paid, now| one.released_at.is_none_or(|released| released > now);
             for one in paid.iter().filter(|one| one.step.index == index) {
@@ -380,7 +380,7 @@ struct Step {
 impl Step {
     /// Returns whether two calls to the same service are the same call.
     fn is_same_call(&self, other: &Self) -> bool {
-        (self.operation, self.amount, self.query) == (other.operation, other.amount, other.query)
+        (self.operation, self.query) == (other.operation, other.query)
     }
 }
 
@@ -758,7 +758,7 @@ impl Recorded {
 
     fn call(&self) -> CallDigest {
         let decision = &self.decision;
-        CallDigest::for_call(&decision.call, decision.operation.as_ref().unwrap(), decision.amount)
+        CallDigest::for_call(&decision.call, decision.operation.as_ref().unwrap())
     }
 
     /// Returns the payment that the decision is about.

@@ -528,7 +528,9 @@ fn block_message(block: &Block) -> String {
             )
         }
         Block::Duplicate { within, .. } => format!(
-            "the same call was paid less than {} seconds ago; to get the stored payment, repeat its `idempotency_key`",
+            "the same call, or {} different calls, were paid in the last {} seconds; to get the same call's stored payment, repeat \
+             its `idempotency_key`",
+            purser_domain::MAX_RECENT_CALLS,
             within.secs()
         ),
         Block::PriceAboveUsual { most, .. } => {

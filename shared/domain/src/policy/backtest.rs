@@ -161,7 +161,7 @@ impl PastPayment {
     #[must_use]
     pub fn with_call(self, settlement: &Settlement, call: &CallDescription) -> Self {
         let purchase = settlement.terms.purchase();
-        let digest = |purchase: &Purchase| CallDigest::for_call(call, &purchase.operation, self.amount);
+        let digest = |purchase: &Purchase| CallDigest::for_call(call, &purchase.operation);
         Self {
             call: purchase.map(digest),
             ..self

@@ -1,10 +1,12 @@
 //! An agent's recent payments to one service, for the rules that compare a payment with earlier payments:
 //! `duplicate_guard`, `new_payee`, and `price_above_usual` with a median.
 //!
-//! Recent payments are stored with the totals of the day window, and only for agents with such rules. The reservation
-//! writes the call, and a release removes the call again. The confirmation writes the payee and the price, because an
-//! authorization alone costs nothing. Each list has a maximum length, and the least recently used element is removed
-//! first. A removed call can be repeated, and a removed payee needs an approval again.
+//! The memory is stored with the totals of the daily window, and is written only for agents with a rule of these kinds.
+//! The reservation writes the call, and a release removes the call again. The confirmation writes the payee and the
+//! price, because an authorization alone costs nothing. Each list is bounded, and the least recently used entry is
+//! forgotten first. A forgotten payee needs an approval again. A call is forgotten only when it is older than every duplicate
+//! guard's duration. While the list of calls is full, a call that is not remembered counts as repeated
+//! ([`RecentPayments::last_call`]), so that an agent can't displace a call by cheaper calls.
 //!
 //! After an update that adds such a rule, or changes the services of a rule, the recent payments may be incomplete
 //! ([`RecentPayments::coverage`]). The first decision after the update adds the payments of the last 31 days
@@ -23,9 +25,9 @@ use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use url::Position;
 
-/// The maximum number of stored calls. 16 calls take 16 * 22 bytes.
-pub const MAX_RECENT_CALLS: usize = 16;
-/// The maximum number of stored payees. 16 payees take 16 * 27 bytes.
+/// The maximum number of remembered calls, apart from concurrent calls. 32 calls take 32 * 22 bytes.
+pub const MAX_RECENT_CALLS: usize = 32;
+/// The maximum number of remembered payees. 16 payees take 16 * 27 bytes.
 pub const MAX_RECENT_PAYEES: usize = 16;
 /// The maximum number of operations with stored prices. 8 operations take 8 * 50 bytes, so that the totals stay below 2
 /// KB.
@@ -33,10 +35,12 @@ pub const MAX_PRICED_OPERATIONS: usize = 8;
 /// The maximum number of stored prices per operation.
 pub const MAX_RECENT_PRICES: usize = 9;
 
-/// The first bytes of the SHA-256 of a call: the operation, amount, method, URL, body hash and target.
+/// The first bytes of the SHA-256 of a call: the operation, method, URL and body hash. The target replaces a missing
+/// body hash.
 ///
-/// Different notations of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
-/// query and the order of parameters do not matter, and GET and HEAD have no body.
+/// Different spellings of the same request have the same digest: a fragment is never sent (RFC 9110 §4.2.5), an empty
+/// query and the order of parameters do not matter, and GET and HEAD have no body. The digest leaves out the amount,
+/// because an agent could pay the same call again with another amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallDigest(pub [u8; 8]);
 
@@ -45,28 +49,27 @@ impl CallDigest {
     /// digest.
     pub fn from_intent(intent: &Intent, operation: &OperationSlug) -> Self {
         let target = intent.target.as_ref().map(|target| target.url().as_str());
-        Self::for_parts(operation, intent.offer.amount(), &intent.request, target)
+        Self::for_parts(operation, &intent.request, target)
     }
 
     /// Computes the digest of a recorded call.
-    pub fn for_call(call: &CallDescription, operation: &OperationSlug, amount: Amount) -> Self {
+    pub fn for_call(call: &CallDescription, operation: &OperationSlug) -> Self {
         let target = call.target_url.as_ref().map(Url::as_str);
-        Self::for_parts(operation, amount, &call.request, target)
+        Self::for_parts(operation, &call.request, target)
     }
 
-    fn for_parts(operation: &OperationSlug, amount: Amount, request: &ProviderRequest, target: Option<&str>) -> Self {
+    fn for_parts(operation: &OperationSlug, request: &ProviderRequest, target: Option<&str>) -> Self {
         let mut hash = Sha256::new();
-        let amount = amount.units().to_string();
-        let body = match request.method.as_str() {
-            "GET" | "HEAD" => None,
-            _ => request.body_hash.as_deref(),
+        let (body, target) = match (request.method.as_str(), &request.body_hash) {
+            ("GET" | "HEAD", _) => (None, None),
+            (_, Some(body)) => (Some(body.as_str()), None),
+            (_, None) => (None, target),
         };
         let parameters = request.url.query().unwrap_or_default().split('&');
         let mut parameters: Vec<&str> = parameters.filter(|parameter| !parameter.is_empty()).collect();
         parameters.sort_unstable();
         let parts = [
             operation.as_str(),
-            &amount,
             &request.method,
             &request.url[..Position::AfterPath],
             body.unwrap_or_default(),
@@ -191,9 +194,12 @@ impl RecentPayments {
         coverage: None,
     };
 
-    /// Returns the time at which this call was last authorized.
+    /// Returns the time at which this call was last authorized, or an upper bound: if the list is full, a call that is not
+    /// remembered may have been forgotten, and was last authorized before all remembered calls.
     pub fn last_call(&self, call: CallDigest) -> Option<Timestamp> {
-        self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at)
+        let known = self.calls.iter().find(|(known, _)| *known == call).map(|(_, at)| *at);
+        let oldest = || self.calls.iter().map(|(_, at)| *at).min();
+        known.or_else(|| oldest().filter(|_| self.calls.len() >= MAX_RECENT_CALLS))
     }
 
     /// Returns whether this payee was paid before.
@@ -230,9 +236,10 @@ impl RecentPayments {
         let mut forget = Vec::new();
         if let Some(mark) = call {
             let calls = self.calls.iter().map(|(call, at)| (*call, *at));
-            forget.extend(
-                surplus_entries(calls, mark.call, MAX_RECENT_CALLS).map(|(call, at)| (RecentKey::Call(call), at)),
-            );
+            let surplus = surplus_entries(calls, mark.call, MAX_RECENT_CALLS);
+            // A guard still compares the other calls.
+            let surplus = surplus.filter(|(_, at)| mark.not_after.is_none_or(|not_after| *at <= not_after));
+            forget.extend(surplus.map(|(call, at)| (RecentKey::Call(call), at)));
         }
         if let Some(payee) = payee {
             let payees = self.payees.iter().map(|(payee, at)| (*payee, *at));
@@ -423,14 +430,15 @@ mod tests {
     #[test]
     fn equivalent_requests_have_the_same_call_digest() {
         let operation = OperationSlug::parse("lab.lookup").unwrap();
-        let digest = |method: &str, url: &str, body_hash: Option<&str>| {
+        let digest_with_target = |method: &str, url: &str, body_hash: Option<&str>, target: Option<&str>| {
             let request = ProviderRequest {
                 method: method.to_owned(),
                 url: url.parse().unwrap(),
                 body_hash: body_hash.map(str::to_owned),
             };
-            CallDigest::for_parts(&operation, units(1), &request, None)
+            CallDigest::for_parts(&operation, &request, target)
         };
+        let digest = |method: &str, url: &str, body_hash| digest_with_target(method, url, body_hash, None);
         let call = digest("GET", "https://lab.example/a?x=1&y=2", None);
         for same in ["?y=2&x=1", "?x=1&y=2#2", "?&x=1&&y=2&"] {
             assert_eq!(
@@ -452,6 +460,16 @@ mod tests {
         );
         let post = |body_hash| digest("POST", "https://lab.example/a", body_hash);
         assert!(post(Some("1")) != post(Some("2")) && post(None) != post(Some("1")));
+        // The target of a call matters only in place of the body.
+        let [page, other] = [Some("https://a.example/"), Some("https://b.example/")];
+        let url = "https://lab.example/a";
+        let with_target = |method, body_hash, target| digest_with_target(method, url, body_hash, target);
+        assert_eq!(with_target("GET", None, page), with_target("GET", None, other));
+        assert_eq!(
+            with_target("POST", Some("1"), page),
+            with_target("POST", Some("1"), None)
+        );
+        assert_ne!(with_target("POST", None, page), with_target("POST", None, other));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// further combinations are not tested.
 const MAX_INPUTS: usize = 500;
 /// The maximum number of payments before the tested range whose calls are read, newest first, at one read unit each.
-/// The duplicate guard remembers 16 calls per service.
+/// The duplicate guard remembers 32 calls per service.
 pub(crate) const EARLIER_CALLS: usize = 1_000;
 
 /// The number of rows per read. A page of a DynamoDB query has at most a megabyte, which is about a thousand of these
