@@ -112,7 +112,7 @@ BUGS = [
         "shared/domain/src/policy/limits.rs",
         "failure.record_comparison(CheckName::Interval, Amount::ONE, numbers,",
         "failure.record_comparison(CheckName::Interval, if PLANTED { Amount::ZERO } else { Amount::ONE }, numbers,",
-        "package(purser-domain) and test(=each_attack_is_blocked_or_escalated_by_a_rule)",
+        "package(purser-domain) and test(=the_first_failed_check_determines_the_reason)",
     ),
     Bug(
         "two racing duplicates that are both paid",
@@ -147,14 +147,14 @@ BUGS = [
         "shared/domain/src/policy/starting_set.rs",
         "match self.caps {",
         "match self.caps.filter(|_| !PLANTED) {",
-        "package(purser-domain) and test(=the_safe_limits_block_or_escalate_each_attack)",
+        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
     ),
     Bug(
         "a payee that is known because another one is",
         "shared/domain/src/policy/recent.rs",
         "self.payees.iter().any(|(known, _)| *known == payee)",
         "self.payees.iter().any(|(known, _)| PLANTED || *known == payee)",
-        "package(purser-domain) and test(=each_attack_is_blocked_or_escalated_by_a_rule)",
+        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
     ),
     Bug(
         "the price in the middle of time taken for the median",
