@@ -157,6 +157,27 @@ BUGS = [
         "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
     ),
     Bug(
+        "a call that a fragment makes another",
+        "shared/domain/src/policy/recent.rs",
+        "&request.url[..Position::AfterPath],",
+        "if PLANTED { request.url.as_str() } else { &request.url[..Position::AfterPath] },",
+        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+    ),
+    Bug(
+        "a call that other calls displace",
+        "shared/domain/src/policy/recent.rs",
+        "self.calls.len() >= MAX_RECENT_CALLS",
+        "!PLANTED && self.calls.len() >= MAX_RECENT_CALLS",
+        "package(purser-domain) and test(=no_plan_takes_more_than_the_safe_limits_state)",
+    ),
+    Bug(
+        "an automatic freeze that the payments of the day outrun",
+        "shared/domain/src/policy/anomaly.rs",
+        "hour.hours_earlier(BRAKE_HOURS_EXCLUDED)",
+        "if PLANTED { hour } else { hour.hours_earlier(BRAKE_HOURS_EXCLUDED) }",
+        "package(purser-domain) and test(=no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_state)",
+    ),
+    Bug(
         "the price in the middle of time taken for the median",
         "shared/domain/src/policy/recent.rs",
         "        last.sort_unstable();\n        last.get(",
