@@ -187,8 +187,8 @@ BUGS = [
     Bug(
         "an opening before the clock is changed",
         "shared/domain/src/policy/schedule.rs",
-        "let change = self.first_offset_change_between(from, to);",
-        "let change = if PLANTED { None } else { self.first_offset_change_between(from, to) };",
+        "let change = zone.first_offset_change_between(from, to);",
+        "let change = if PLANTED { None } else { zone.first_offset_change_between(from, to) };",
         "package(purser-domain) and test(=policy::schedule::tests::schedules_follow_the_wall_clock_through_clock_changes)",
     ),
     Bug(

@@ -10,9 +10,9 @@ use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
     Amount, AutomaticFreeze, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
-    KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Permission,
-    PolicyUpdate, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay, Timestamp,
-    TrustStatus, Url, UsualPrice, Vendor, Weekday, ZoneName,
+    KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Period, Permission,
+    PolicyUpdate, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus,
+    Url, UsualPrice, Vendor, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -508,14 +508,14 @@ fn every_rule_kind_is_parsed_from_json() {
             },
         ),
         (
-            json!({"kind": "schedule", "time_zone": "Europe/Berlin", "days": ["friday"], "from": "22:30", "to": "02:00"}),
+            json!({"kind": "schedule", "time_zone": "Europe/Berlin", "periods": ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]}),
             RuleKind::Schedule {
                 services: None,
                 schedule: Schedule {
                     zone: ZoneName::parse("Europe/Berlin").unwrap(),
-                    days: vec![Weekday::Friday],
-                    from: TimeOfDay::parse("22:30").unwrap(),
-                    to: TimeOfDay::parse("02:00").unwrap(),
+                    periods: ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]
+                        .map(|period| Period::parse(period).unwrap())
+                        .to_vec(),
                 },
             },
         ),
@@ -641,16 +641,16 @@ fn all_rule_errors_are_reported_together() {
             vec!["/of"],
         ),
         (
-            json!({"kind": "schedule", "time_zone": "Berlin", "days": [], "from": "9:00", "to": "24:01"}),
-            vec!["/from", "/time_zone", "/to"],
+            json!({"kind": "schedule", "time_zone": "Berlin", "periods": ["monday 9:00-17:00", "monday 09:00-17:00"]}),
+            vec!["/periods/0", "/time_zone"],
         ),
         (
-            json!({"kind": "schedule", "time_zone": "UTC", "days": ["monday", "monday", "x"], "from": "09:00", "to": "17:00"}),
-            vec!["/days/2"],
+            json!({"kind": "schedule", "time_zone": "UTC", "periods": []}),
+            vec!["/periods"],
         ),
         (
-            json!({"kind": "schedule", "time_zone": "UTC", "days": ["monday", "monday"], "from": "09:00", "to": "09:00"}),
-            vec!["/days/1", "/to"],
+            json!({"kind": "schedule", "time_zone": "UTC", "periods": ["monday,tuesday 09:00-17:00", "monday-tuesday 09:00-17:00"]}),
+            vec!["/periods/1"],
         ),
     ]);
     check(|body| rules::api::parse_rule(body, &catalog()), rows);

@@ -946,7 +946,6 @@ fn no_plan_takes_more_than_the_safe_limits_state() {
 
 #[test]
 fn no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_state() {
-    use Weekday::{Friday, Monday, Thursday, Tuesday, Wednesday};
     let services = None;
     let rules = vec![
         RuleKind::MinimumInterval {
@@ -968,9 +967,7 @@ fn no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_sta
             services: None,
             schedule: Schedule {
                 zone: ZoneName::UTC,
-                days: vec![Monday, Tuesday, Wednesday, Thursday, Friday],
-                from: TimeOfDay::parse("09:00").unwrap(),
-                to: TimeOfDay::parse("17:00").unwrap(),
+                periods: vec![Period::parse("monday-friday 09:00-17:00").unwrap()],
             },
         },
         RuleKind::AnomalyBrake(AutomaticFreeze {

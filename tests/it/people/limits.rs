@@ -354,15 +354,6 @@ async fn new_payees_and_unusual_prices_require_approval() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payments_wait_for_the_next_scheduled_opening() {
     let mut home = household().await;
-    let days = [
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-    ];
     // One to two hours from now.
     let opens = (home.world.now().secs() / 3_600 + 2) * 3_600;
     let clock = |secs: u64| {
@@ -370,7 +361,8 @@ async fn payments_wait_for_the_next_scheduled_opening() {
         format!("{:02}:{:02}", minutes / 60, minutes % 60)
     };
     let (from, to) = (clock(opens), clock(opens + 1_800));
-    let terms = json!({"kind": "schedule", "time_zone": "Asia/Kathmandu", "days": days, "from": from, "to": to});
+    let periods = [format!("monday-saturday {from}-{to}"), format!("sunday {from}-{to}")];
+    let terms = json!({"kind": "schedule", "time_zone": "Asia/Kathmandu", "periods": periods});
     let rule = home.with_rule(&terms).await;
     let body = home.body(PRICE);
     let opens = Timestamp::from_secs(opens).unwrap();

@@ -9,9 +9,9 @@ use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
     CatalogPayment, Category, DefaultServices, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority,
     FreezeChange, FreezeTarget, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
-    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Permission, Result, Rule, RuleId,
-    RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, TimeOfDay, Timestamp, TrustStatus,
-    UsualPrice, Weekday, ZoneName,
+    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Period, Permission, Result, Rule,
+    RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, Timestamp, TrustStatus,
+    UsualPrice, ZoneName,
 };
 use purser_store::{
     ApprovalDecision, ChangeFreezeResult, CreateAgentResult, GrantLimitIncreaseResult, Ledger, ResolveResult,
@@ -193,9 +193,7 @@ fn later_rule(rule: u8) -> RuleKind {
             // See `is_open` in `expect.rs`.
             schedule: Schedule {
                 zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
-                days: Weekday::ALL.to_vec(),
-                from: TimeOfDay::parse("22:00").expect("a time"),
-                to: TimeOfDay::parse("02:30").expect("a time"),
+                periods: vec![Period::parse("monday-sunday 22:00-02:30").expect("a period")],
             },
         },
     }

@@ -6,10 +6,10 @@ use purser_domain::{
     AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CatalogPayment,
     Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock,
     Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation,
-    OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId, RuleKind,
-    Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay, Timestamp,
+    OperationSlug, OperationUuid, OperatorName, Period, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId,
+    RuleKind, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp,
     TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor,
-    Wallet, Weekday, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
+    Wallet, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -214,9 +214,7 @@ pub fn rules() -> Vec<Rule> {
                 services: None,
                 schedule: Schedule {
                     zone: ZoneName::parse("Europe/Berlin").unwrap(),
-                    days: vec![Weekday::Monday, Weekday::Sunday],
-                    from: TimeOfDay::parse("22:30").unwrap(),
-                    to: TimeOfDay::parse("24:00").unwrap(),
+                    periods: vec![Period::parse("monday,sunday 22:30-24:00").unwrap()],
                 },
             },
         ),

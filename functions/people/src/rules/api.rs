@@ -17,8 +17,7 @@ use purser_api::{
 use purser_domain::{
     Address, Agent, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
     COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN,
-    PERCENT_MAX, RuleId, RuleKind, Schedule, ServiceSlug, TimeOfDay, UsualPrice, ValidationError, Vendor, Weekday,
-    ZoneName,
+    PERCENT_MAX, Period, RuleId, RuleKind, Schedule, ServiceSlug, UsualPrice, ValidationError, Vendor, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -161,17 +160,13 @@ purser_api::body! {
             of: Option<Prices>,
             action: Action,
         }
-        /// Allows payments only on these days and at these times of day in a time zone.
+        /// Allows payments only in these periods, on the clock of a time zone.
         Schedule = "schedule" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             time_zone: Zone,
-            /// The days on which an allowed period starts.
-            days: Vec<Day> = {"minItems": 1, "maxItems": 7, "uniqueItems": true},
-            /// The time at which an allowed period starts.
-            from: ClockTime,
-            /// The time at which an allowed period ends. If it is before `from`, the period ends on the next day.
-            to: ClockTime = {"example": "17:00"},
+            /// The allowed periods: days, then the times of the start and the end.
+            periods: Vec<PeriodText> = {"minItems": 1, "maxItems": 14, "uniqueItems": true},
         }
         /// Freezes the agent and notifies the owner if the agent spends unusually much within an hour: at least
         /// `at_least_units`, and more than `times` as much as in the busiest hour of a usual day. The usual day is the
@@ -254,28 +249,29 @@ purser_api::field! {
 }
 
 purser_api::field! {
-    /// A day of the week.
-    pub(crate) struct Day(Weekday):
-    |value| value.as_str().and_then(Weekday::from_name).ok_or_else(Weekday::choices_message),
-    json!({"type": "string", "pattern": "^(monday|tuesday|wednesday|thursday|friday|saturday|sunday)$"})
-}
-
-impl Listed for Day {
-    const NAME: &'static str = "Weekday";
-
-    fn item_schema() -> Value {
-        json!({"description": "A day of the week.", "example": "monday"})
+    /// An allowed period of a schedule.
+    pub(crate) struct PeriodText(Period):
+    |value| {
+        let wrong = "must be days and two different times, such as `monday-friday 09:00-17:00` or `monday,sunday 22:00-02:00`";
+        value.as_str().and_then(Period::parse).ok_or_else(|| wrong.to_owned())
+    },
+    {
+        let day = "(mon|tues|wednes|thurs|fri|satur|sun)day";
+        let (days, time) = (format!("{day}(-{day})?"), "(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)");
+        json!({"type": "string", "pattern": format!("^{days}(,{days})* {time}-{time}$"), "maxLength": 80})
     }
 }
 
-purser_api::field! {
-    /// A time of day.
-    pub(crate) struct ClockTime(TimeOfDay):
-    |value| {
-        let time = value.as_str().and_then(TimeOfDay::parse);
-        time.ok_or_else(|| "must be a time from `00:00` to `24:00`".to_owned())
-    },
-    json!({"type": "string", "pattern": "^(([01][0-9]|2[0-3]):[0-5][0-9]|24:00)$", "example": "09:00"})
+impl Listed for PeriodText {
+    const NAME: &'static str = "SchedulePeriod";
+
+    fn item_schema() -> Value {
+        json!({
+            "description": "The days on which a period starts, as names and ranges with commas between them, and the times of \
+                the start and the end. An end before the start is on the next day.",
+            "example": "monday-friday 09:00-17:00",
+        })
+    }
 }
 
 /// The maximum number of prices in a median. It equals the domain's `MAX_RECENT_PRICES`.
@@ -385,16 +381,12 @@ impl TryFrom<RuleBody> for RuleKind {
             RuleBody::Schedule {
                 services,
                 time_zone: Zone(zone),
-                days,
-                from: ClockTime(from),
-                to: ClockTime(to),
+                periods,
             } => Self::Schedule {
                 services,
                 schedule: Schedule {
                     zone,
-                    days: days.into_iter().map(|Day(day)| day).collect(),
-                    from,
-                    to,
+                    periods: periods.into_iter().map(|PeriodText(period)| period).collect(),
                 },
             },
             RuleBody::AnomalyBrake {

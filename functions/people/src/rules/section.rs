@@ -14,13 +14,12 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category,
-    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, Weekday,
-    ZoneName,
+    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, ZoneName,
 };
 use serde_json::json;
 
-/// The JSON fields of a rule, each with its form field and label.
-const FIELDS: [FieldOf; 20] = [
+/// The fields of a rule's JSON body, with the corresponding form fields and labels.
+const FIELDS: [FieldOf; 18] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
     ("window_seconds", "window", "Within"),
@@ -36,9 +35,7 @@ const FIELDS: [FieldOf; 20] = [
     ("over", "over", "Compared with"),
     ("of", "of", "Prices"),
     ("time_zone", "zone", "Time zone"),
-    ("days", "day", "Days"),
-    ("from", "from", "From"),
-    ("to", "to", "To"),
+    ("periods", "periods", "Periods"),
     ("times", "times", "Times"),
     ("at_least_units", "least", "At least"),
 ];
@@ -107,9 +104,7 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
         RuleForm::Schedule => json!({
             "services": selected_options(form, "service"),
             "time_zone": form.field_text("zone"),
-            "days": form.distinct_field_words("day"),
-            "from": form.field_text("from"),
-            "to": form.field_text("to"),
+            "periods": field_lines(form, "periods"),
         }),
         RuleForm::AnomalyBrake => {
             let times = form.parse_number("times", "Times", BRAKE_TIMES_MIN, BRAKE_TIMES_MAX);
@@ -126,7 +121,16 @@ fn selected_options<'a>(form: &'a Form, field: &str) -> Option<Vec<&'a str>> {
     Some(form.distinct_field_words(field)).filter(|chosen| !chosen.is_empty())
 }
 
-/// The units of a duration, each with its number of seconds.
+/// Returns the lines of a text field in lower case, without empty lines.
+fn field_lines(form: &Form, field: &str) -> Vec<String> {
+    let lines = form.field_text(field).lines().map(str::trim);
+    lines
+        .filter(|line| !line.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect()
+}
+
+/// The units of a duration, with their seconds.
 const UNITS: [(&str, u32); 4] = [("seconds", 1), ("minutes", 60), ("hours", 3_600), ("days", 86_400)];
 
 /// Parses a duration in seconds from a number and its unit.
@@ -363,33 +367,18 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
             }
         }
         RuleForm::Schedule => {
-            let (zone, days, from, to) = match present {
+            let (zone, periods) = match present {
                 Some(RuleKind::Schedule { schedule, .. }) => (
-                    schedule.zone.to_string(),
-                    schedule.days.clone(),
-                    schedule.from.to_string(),
-                    schedule.to.to_string(),
+                    schedule.zone,
+                    schedule.periods.iter().map(ToString::to_string).collect(),
                 ),
-                _ => (
-                    ZoneName::UTC.to_string(),
-                    Weekday::ALL.to_vec(),
-                    "08:00".to_owned(),
-                    "18:00".to_owned(),
-                ),
+                _ => (ZoneName::UTC, vec!["monday-friday 08:00-18:00".to_owned()]),
             };
-            let day = |day: &Weekday| BoxOption {
-                value: day.name().to_owned(),
-                label: day.name().to_owned(),
-                present: days.contains(day),
-            };
-            let options: Vec<BoxOption> = Weekday::ALL.iter().map(day).collect();
+            let hint = "One per line, such as monday-friday 09:00-17:00 or monday,sunday 22:00-02:00. An end before the start is on \
+                the next day.";
             html! {
-                (inputs.checkboxes("day", "Pay only on", "The days on which the period starts.", &options))
-                div.caps {
-                    (inputs.required_text_input("from", "From", &from, 5))
-                    (inputs.required_text_input("to", "To, on the next day if earlier", &to, 5))
-                    (inputs.required_text_input("zone", "Time zone, such as Europe/Berlin", &zone, 64))
-                }
+                (inputs.text_area("periods", "Pay only within", hint, &periods, 3))
+                div.caps { (inputs.required_text_input("zone", "Time zone, such as Europe/Berlin", &zone.to_string(), 64)) }
             }
         }
         RuleForm::CategoryBlock
@@ -537,8 +526,8 @@ fn vendor_text(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Schedule, Service, ServiceId,
-        TimeOfDay, TrustStatus, Url,
+        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period, Schedule, Service,
+        ServiceId, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -693,14 +682,15 @@ pub(crate) mod tests {
                 }),
             ),
             (
-                "kind=schedule&zone=Asia%2FTokyo&day=monday&day=sunday&from=08:00&to=18:00".to_owned(),
+                "kind=schedule&zone=Asia%2FTokyo&periods=Monday-friday+09:00-17:00%0D%0A%0D%0A+saturday+09:00-12:00"
+                    .to_owned(),
                 RuleKind::Schedule {
                     services: None,
                     schedule: Schedule {
                         zone: ZoneName::parse("Asia/Tokyo").unwrap(),
-                        days: vec![Weekday::Monday, Weekday::Sunday],
-                        from: TimeOfDay::parse("08:00").unwrap(),
-                        to: TimeOfDay::parse("18:00").unwrap(),
+                        periods: ["monday-friday 09:00-17:00", "saturday 09:00-12:00"]
+                            .map(|period| Period::parse(period).unwrap())
+                            .to_vec(),
                     },
                 },
             ),
@@ -712,7 +702,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_rule_form_errors_are_reported_together() {
-        let rows: [(&str, &[&str]); 17] = [
+        let rows: [(&str, &[&str]); 18] = [
             ("kind=anomaly_brake&times=1&least=", &["times", "least"]),
             ("kind=anomaly_brake&times=100&least=0", &["least"]),
             ("", &[""]),
@@ -744,7 +734,8 @@ pub(crate) mod tests {
                 "kind=price_above_usual&percent=-1&over=median&of=2&action=ask",
                 &["percent", "of"],
             ),
-            ("kind=schedule&zone=Berlin&from=8&to=24:01", &["from", "zone", "to"]),
+            ("kind=schedule&zone=Berlin&periods=monday+8-24:01", &["periods", "zone"]),
+            ("kind=schedule&zone=UTC&periods=", &["periods"]),
         ];
         for (body, fields) in rows {
             assert_eq!(read(body).unwrap_err(), fields, "{body}");

@@ -242,8 +242,8 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             (rule_scope(kind, catalog)) "."
         },
         RuleKind::Schedule { schedule, .. } => html! {
-            "Pays only on " (join_with_or(schedule.days.iter().map(|day| html! { (day.name()) })))
-            " from " (schedule.from) " to " (schedule.to) " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
+            "Pays only on " (join_with_or(schedule.periods.iter().map(|period| html! { (period) })))
+            " (" (schedule.zone) ")" (rule_scope(kind, catalog)) "."
         },
         RuleKind::AnomalyBrake(brake) => html! {
             "Is frozen when it pays more within an hour than " (brake.times) " times the busiest hour of a usual day, and at least "

@@ -121,12 +121,9 @@ enum RuleSays {
         services: Option<Vec<String>>,
         /// The name of an IANA time zone.
         time_zone: String,
-        /// The days of the week on which a period starts.
-        days: Vec<&'static str>,
-        /// The time of day at which each period starts.
-        from: String,
-        /// The time of day at which each period ends. If this is before `from`, the period ends on the next day.
-        to: String,
+        /// The periods, such as `monday-friday 09:00-17:00`: the days on which a period starts, and the times of the start
+        /// and the end. An end before the start is on the next day.
+        periods: Vec<String>,
     },
     /// Freezes the agent after an hour with unusually high spending.
     AnomalyBrake {
@@ -217,9 +214,7 @@ impl RuleView {
             RuleKind::Schedule { services, schedule } => RuleSays::Schedule {
                 services: services.as_deref().map(slugs),
                 time_zone: schedule.zone.to_string(),
-                days: schedule.days.iter().map(|day| day.name()).collect(),
-                from: schedule.from.to_string(),
-                to: schedule.to.to_string(),
+                periods: schedule.periods.iter().map(ToString::to_string).collect(),
             },
             RuleKind::AnomalyBrake(AutomaticFreeze { times, at_least }) => RuleSays::AnomalyBrake {
                 times: *times,

@@ -142,9 +142,7 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
         RuleKind::Schedule { services, schedule } => json!({
             "services": slugs(services),
             "time_zone": schedule.zone.to_string(),
-            "days": schedule.days.iter().map(|day| day.name()).collect::<Vec<_>>(),
-            "from": schedule.from.to_string(),
-            "to": schedule.to.to_string(),
+            "periods": schedule.periods.iter().map(ToString::to_string).collect::<Vec<_>>(),
         }),
         RuleKind::AnomalyBrake(brake) => json!({"times": brake.times, "at_least_units": brake.at_least.units()}),
     }

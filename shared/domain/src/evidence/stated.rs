@@ -8,10 +8,10 @@ use crate::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, AutomaticFreeze, Availability, CallDescription,
     CatalogPayment, Category, Check, CheckName, CheckOutcome, DecisionIds, DecisionResult, DocumentHash, DomainPattern,
     Duration, EnabledService, Endpoint, IncreasedCaps, InputDocuments, InputVersions, KeyId, Labels, LimitAction,
-    LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid, ProviderRequest,
+    LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid, Period, ProviderRequest,
     RecordedDecision, ReplayDifference, ReplayInputs, Rule, RuleId, RuleKind, Schedule, Service, ServiceId,
-    ServiceSlug, SettlementId, SpendPolicy, StatedDecision, TimeOfDay, Timestamp, TransactionId, TrustStatus,
-    UsualPrice, Vendor, Wallet, WalletAttestation, WalletKey, Weekday, ZoneName, parse_address, replay_decision,
+    ServiceSlug, SettlementId, SpendPolicy, StatedDecision, Timestamp, TransactionId, TrustStatus, UsualPrice, Vendor,
+    Wallet, WalletAttestation, WalletKey, ZoneName, parse_address, replay_decision,
 };
 use serde_json::Value;
 use url::Url;
@@ -285,9 +285,7 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
             services: services()?,
             schedule: Schedule {
                 zone: ZoneName::parse(rule.text_field("time_zone")?)?,
-                days: rule.text_list_field("days", Weekday::from_name)?,
-                from: TimeOfDay::parse(rule.text_field("from")?)?,
-                to: TimeOfDay::parse(rule.text_field("to")?)?,
+                periods: rule.text_list_field("periods", Period::parse)?,
             },
         },
         RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AutomaticFreeze {

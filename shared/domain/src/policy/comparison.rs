@@ -521,7 +521,7 @@ mod tests {
     use super::*;
     use crate::{
         Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, LimitAction, ListingHistory,
-        OperationUuid, SpendPolicy, TimeOfDay, TrustStatus, Url, Vendor, Wallet, Weekday, ZoneName,
+        OperationUuid, Period, SpendPolicy, TrustStatus, Url, Vendor, Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -603,10 +603,8 @@ mod tests {
         let open = |from: &str, to: &str| RuleKind::Schedule {
             services: None,
             schedule: Schedule {
-                zone: ZoneName::parse("UTC").unwrap(),
-                days: Weekday::ALL.to_vec(),
-                from: TimeOfDay::parse(from).unwrap(),
-                to: TimeOfDay::parse(to).unwrap(),
+                zone: ZoneName::UTC,
+                periods: vec![Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
             },
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);

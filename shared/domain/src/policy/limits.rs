@@ -108,10 +108,11 @@ fn applicable_schedules<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item 
     })
 }
 
-/// Returns the first time at which all schedules allow the payment.
+/// Returns the first time at which all schedules allow the payment. Schedules in different time zones may both be open
+/// only before a clock change, so the search covers months.
 fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
-    /// The maximum number of passes over the schedules. After the last pass, the result is a lower bound.
-    const ROUNDS: u8 = 32;
+    /// The maximum number of passes over the schedules. Each pass skips to a later start of a period.
+    const ROUNDS: u16 = 512;
     let mut at = facts.at;
     for _ in 0..ROUNDS {
         let next = applicable_schedules(facts).try_fold(at, |at, (_, schedule)| schedule.next_opening(at));
@@ -121,7 +122,7 @@ fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
             Some(next) => at = next,
         }
     }
-    RetryAt::NotBefore(at)
+    RetryAt::Never
 }
 
 /// Returns the counting rule of this kind with the least remaining amount, and the rule's window.

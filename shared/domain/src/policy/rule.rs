@@ -504,12 +504,13 @@ impl RuleKind {
                 [range("/percent", (*percent).into(), 0, PERCENT_MAX.into()), of]
             }
             Self::Schedule { schedule, .. } => {
-                let days = list_errors("/days", &schedule.days, at_least_one, 7, |_| None);
-                let is_empty = schedule.from == schedule.to || schedule.from == crate::TimeOfDay::END;
-                let empty = is_empty.then(|| {
-                    ValidationError::at_path("/to", "must be another time than `from`, which is before 24:00")
-                });
-                return days.into_iter().chain(empty).collect();
+                return list_errors(
+                    "/periods",
+                    &schedule.periods,
+                    at_least_one,
+                    Schedule::MAX_PERIODS,
+                    |_| None,
+                );
             }
             Self::AnomalyBrake(brake) => {
                 let none = brake.at_least.is_zero();
@@ -656,7 +657,7 @@ impl Agent {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{AgentId, AgentStatus, TimeOfDay, Timestamp, Wallet, Weekday, ZoneName};
+    use crate::{AgentId, AgentStatus, Period, Timestamp, Wallet, ZoneName};
     use uuid::Uuid;
 
     /// Returns an agent without keys and rules.
@@ -760,16 +761,15 @@ pub(crate) mod tests {
             limit: Amount::ONE,
             window: secs(length),
         };
-        let hours = |from: &str, to: &str, days: &[Weekday]| RuleKind::Schedule {
+        let hours = |days: u32| RuleKind::Schedule {
             services: None,
             schedule: Schedule {
-                zone: ZoneName::parse("UTC").unwrap(),
-                days: days.to_vec(),
-                from: TimeOfDay::parse(from).unwrap(),
-                to: TimeOfDay::parse(to).unwrap(),
+                zone: ZoneName::UTC,
+                periods: (0..days)
+                    .map(|hour| Period::parse(&format!("monday {hour:02}:00-24:00")).unwrap())
+                    .collect(),
             },
         };
-        let monday = [Weekday::Monday];
         let valid = [
             count(1, 60),
             count(1_000_000, longest),
@@ -783,7 +783,8 @@ pub(crate) mod tests {
             brake(100, 1),
             limit(3_600),
             limit(longest),
-            hours("00:00", "24:00", &monday),
+            hours(1),
+            hours(14),
             RuleKind::NewPayee { services: None },
         ];
         for kind in valid {
@@ -806,10 +807,8 @@ pub(crate) mod tests {
             (brake(2, 0), "/at_least_units"),
             (limit(3_599), "/window_seconds"),
             (limit(longest + 1), "/window_seconds"),
-            (hours("09:00", "09:00", &monday), "/to"),
-            (hours("24:00", "09:00", &monday), "/to"),
-            (hours("09:00", "17:00", &[]), "/days"),
-            (hours("09:00", "17:00", &[Weekday::Monday; 2]), "/days/1"),
+            (hours(0), "/periods"),
+            (hours(15), "/periods"),
         ];
         for (kind, path) in wrong {
             assert_eq!(problems(&kind), [path], "{kind:?}");

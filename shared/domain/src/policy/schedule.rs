@@ -48,6 +48,25 @@ impl ZoneName {
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
         offset.fix().local_minus_utc().into()
     }
+
+    /// Returns the first second in `from..=to` at which the offset differs from the offset at `from`. Offsets
+    /// change at most once a day.
+    fn first_offset_change_between(self, from: i64, to: i64) -> Option<i64> {
+        let offset = self.utc_offset(from);
+        let (mut before, mut after) = (from, to);
+        if self.utc_offset(to) == offset {
+            return None;
+        }
+        while after.saturating_sub(before) > 1 {
+            let middle = before.midpoint(after);
+            if self.utc_offset(middle) == offset {
+                before = middle;
+            } else {
+                after = middle;
+            }
+        }
+        Some(after)
+    }
 }
 
 /// Writes the name in the IANA database.
@@ -62,8 +81,6 @@ impl fmt::Display for ZoneName {
 pub struct TimeOfDay(u16);
 
 impl TimeOfDay {
-    /// The start of the day.
-    pub const START: Self = Self(0);
     /// The end of the day: `24:00`.
     pub const END: Self = Self(24 * 60);
 
@@ -78,11 +95,6 @@ impl TimeOfDay {
         let time = Self(number(hours)?.checked_mul(60)?.checked_add(minutes)?);
         (time <= Self::END).then_some(time)
     }
-
-    /// Returns the minutes since midnight.
-    pub const fn minutes_since_midnight(self) -> u16 {
-        self.0
-    }
 }
 
 /// Writes `HH:MM`.
@@ -92,18 +104,24 @@ impl fmt::Display for TimeOfDay {
     }
 }
 
-/// The allowed periods: the same period on certain days of the week. If the end is before the start, the period ends on
-/// the following day.
+/// The periods in which payments are allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The time zone of `from` and `to`.
+    /// The time zone of the periods.
     pub zone: ZoneName,
-    /// The days on which a period starts.
-    pub days: Vec<Weekday>,
+    /// The periods: 1 to [`Schedule::MAX_PERIODS`].
+    pub periods: Vec<Period>,
+}
+
+/// An allowed period on certain days of the week. A period whose end is not after the start ends on the following day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Period {
+    /// Whether a period starts on each day of [`Weekday::ALL`]. At least one does.
+    starts: [bool; 7],
     /// The start of the period, inclusive.
-    pub from: TimeOfDay,
+    from: TimeOfDay,
     /// The end of the period, exclusive.
-    pub to: TimeOfDay,
+    to: TimeOfDay,
 }
 
 const MINUTE: i64 = 60;
@@ -113,6 +131,9 @@ const DAY: i64 = 24 * 60 * MINUTE;
 const SEARCHED_DAYS: u8 = 15;
 
 impl Schedule {
+    /// The maximum number of periods.
+    pub const MAX_PERIODS: usize = 14;
+
     /// Returns whether payments are allowed at this time.
     pub fn is_open(&self, at: Timestamp) -> bool {
         let secs = seconds(at);
@@ -124,18 +145,8 @@ impl Schedule {
         if self.is_open(at) {
             return Some(at);
         }
-        let mut from = seconds(at);
-        for _ in 0..SEARCHED_DAYS {
-            let to = from.saturating_add(DAY);
-            let change = self.first_offset_change_between(from, to);
-            let first = self.first_opening_between(from, change.unwrap_or(to));
-            let opening = first.or_else(|| self.first_opening_between(change?, to));
-            if let Some(opening) = opening {
-                return Timestamp::from_secs(opening.unsigned_abs());
-            }
-            from = to;
-        }
-        None
+        let openings = self.periods.iter().map(|period| period.next_start(self.zone, at));
+        openings.flatten().min()
     }
 
     /// Returns whether this schedule allows payments whenever `other` does. Returns `false` if the time zones differ.
@@ -148,6 +159,54 @@ impl Schedule {
 
     /// Returns whether a clock with this time, in seconds since the epoch, is in an allowed period.
     fn is_open_at_wall_time(&self, wall: i64) -> bool {
+        self.periods.iter().any(|period| period.contains(wall))
+    }
+}
+
+impl Period {
+    /// Parses days and times, such as `monday-friday 09:00-17:00` or `monday,saturday 22:00-02:00`. Returns `None` for
+    /// any other text, a repeated day, and equal times.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (days, times) = text.split_once(' ')?;
+        let (from, to) = times.split_once('-')?;
+        let [from, to] = [TimeOfDay::parse(from)?, TimeOfDay::parse(to)?];
+        let mut starts = [false; 7];
+        for days in days.split(',') {
+            let (first, last) = days.split_once('-').unwrap_or((days, days));
+            let [first, last] = [Weekday::from_name(first)?, Weekday::from_name(last)?];
+            // The range may continue on Monday.
+            let week = starts.iter_mut().zip(Weekday::ALL);
+            let (early, late): (Vec<_>, Vec<_>) = week.partition(|(_, day)| **day < first);
+            for (is_start, day) in late.into_iter().chain(early) {
+                if std::mem::replace(is_start, true) {
+                    return None;
+                }
+                if *day == last {
+                    break;
+                }
+            }
+        }
+        (from != to && from != TimeOfDay::END).then_some(Self { starts, from, to })
+    }
+
+    /// Returns the first start of a period after `at`, in this time zone. `at` is outside of the period.
+    fn next_start(&self, zone: ZoneName, at: Timestamp) -> Option<Timestamp> {
+        let mut from = seconds(at);
+        for _ in 0..SEARCHED_DAYS {
+            let to = from.saturating_add(DAY);
+            let change = zone.first_offset_change_between(from, to);
+            let first = self.first_opening_between(zone, from, change.unwrap_or(to));
+            let opening = first.or_else(|| self.first_opening_between(zone, change?, to));
+            if let Some(opening) = opening {
+                return Timestamp::from_secs(opening.unsigned_abs());
+            }
+            from = to;
+        }
+        None
+    }
+
+    /// Returns whether a clock that shows this time, in seconds since the epoch, is in the period.
+    fn contains(&self, wall: i64) -> bool {
         let (day, minute) = (wall.div_euclid(DAY), wall.rem_euclid(DAY).div_euclid(MINUTE));
         let (from, to) = (i64::from(self.from.0), i64::from(self.to.0));
         if from < to {
@@ -161,15 +220,16 @@ impl Schedule {
     fn starts_on_day(&self, day: i64) -> bool {
         // The epoch was a Thursday.
         let index = usize::try_from(day.saturating_add(3).rem_euclid(7)).ok();
-        let weekday = index.and_then(|index| Weekday::ALL.get(index));
-        weekday.is_some_and(|weekday| self.days.contains(weekday))
+        index
+            .and_then(|index| self.starts.get(index))
+            .is_some_and(|is_start| *is_start)
     }
 
-    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in the range.
-    fn first_opening_between(&self, from: i64, to: i64) -> Option<i64> {
-        let offset = self.zone.utc_offset(from);
+    /// Returns the first second in `from..to` that is in a period. The zone's offset must be constant in that range.
+    fn first_opening_between(&self, zone: ZoneName, from: i64, to: i64) -> Option<i64> {
+        let offset = zone.utc_offset(from);
         let (start, end) = (from.saturating_add(offset), to.saturating_add(offset));
-        if from < to && self.is_open_at_wall_time(start) {
+        if from < to && self.contains(start) {
             return Some(from);
         }
         let days = start.div_euclid(DAY)..=end.div_euclid(DAY);
@@ -180,24 +240,28 @@ impl Schedule {
         let mut openings = openings.filter(|opening| (start..end).contains(opening));
         openings.next().map(|opening| opening.saturating_sub(offset))
     }
+}
 
-    /// Returns the first second in `from..=to` at which the zone's offset differs from the offset at `from`. Offsets
-    /// change at most once a day.
-    fn first_offset_change_between(&self, from: i64, to: i64) -> Option<i64> {
-        let offset = self.zone.utc_offset(from);
-        let (mut before, mut after) = (from, to);
-        if self.zone.utc_offset(to) == offset {
-            return None;
-        }
-        while after.saturating_sub(before) > 1 {
-            let middle = before.midpoint(after);
-            if self.zone.utc_offset(middle) == offset {
-                before = middle;
-            } else {
-                after = middle;
+/// Writes the text that [`Period::parse`] reads. Three or more consecutive days are a range.
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut days = self.starts.iter().zip(Weekday::ALL).peekable();
+        let mut separator = "";
+        while let Some((is_start, first)) = days.next() {
+            if !is_start {
+                continue;
             }
+            let run = std::iter::from_fn(|| days.next_if(|(is_start, _)| **is_start)).map(|(_, day)| day);
+            let run: Vec<&Weekday> = run.collect();
+            write!(f, "{separator}{}", first.name())?;
+            match run.as_slice() {
+                [] => {}
+                [last] => write!(f, ",{}", last.name())?,
+                [.., last] => write!(f, "-{}", last.name())?,
+            }
+            separator = ",";
         }
-        Some(after)
+        write!(f, " {}-{}", self.from, self.to)
     }
 }
 
@@ -211,11 +275,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn schedule(zone: &str, days: &[Weekday], from: &str, to: &str) -> Schedule {
+        let days: Vec<&str> = days.iter().map(|day| day.name()).collect();
+        let text = format!("{} {from}-{to}", days.join(","));
         Schedule {
             zone: ZoneName::parse(zone).unwrap(),
-            days: days.to_vec(),
-            from: TimeOfDay::parse(from).unwrap(),
-            to: TimeOfDay::parse(to).unwrap(),
+            periods: vec![Period::parse(&text).unwrap()],
         }
     }
 
@@ -376,20 +440,83 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_period_is_written_as_it_is_read() {
+        for (text, written) in [
+            ("monday-friday 09:00-17:00", "monday-friday 09:00-17:00"),
+            ("saturday 00:00-24:00", "saturday 00:00-24:00"),
+            ("sunday,monday,tuesday 22:00-02:00", "monday,tuesday,sunday 22:00-02:00"),
+            (
+                "saturday-tuesday,thursday 08:00-09:00",
+                "monday,tuesday,thursday,saturday,sunday 08:00-09:00",
+            ),
+            ("monday,tuesday,wednesday 08:00-09:00", "monday-wednesday 08:00-09:00"),
+        ] {
+            assert_eq!(Period::parse(text).unwrap().to_string(), written);
+        }
+        for text in [
+            "",
+            "monday",
+            "09:00-17:00",
+            "Monday 09:00-17:00",
+            "mon 09:00-17:00",
+            "monday,monday 09:00-17:00",
+            "monday-friday,friday 09:00-17:00",
+            "monday  09:00-17:00",
+            "monday 09:00-09:00",
+            "monday 24:00-09:00",
+            "monday 09:00-17:00 ",
+            ", 09:00-17:00",
+        ] {
+            assert_eq!(Period::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_open_in_each_of_its_periods() {
+        let [week, saturday] =
+            ["monday-friday 09:00-17:00", "saturday 09:00-12:00"].map(|text| Period::parse(text).unwrap());
+        let zone = ZoneName::UTC;
+        let schedule = |periods: &[Period]| Schedule {
+            zone,
+            periods: periods.to_vec(),
+        };
+        let both = schedule(&[week, saturday]);
+        for (at, opens) in [
+            // 2026-11-27 is a Friday.
+            ("2026-11-27T16:59:59Z", "2026-11-27T16:59:59Z"),
+            ("2026-11-27T17:00:00Z", "2026-11-28T09:00:00Z"),
+            ("2026-11-28T11:59:59Z", "2026-11-28T11:59:59Z"),
+            ("2026-11-28T12:00:00Z", "2026-11-30T09:00:00Z"),
+        ] {
+            assert_eq!(both.next_opening(time(at)), Some(time(opens)), "{at}");
+        }
+        assert!(both.covers(&schedule(&[saturday])) && !schedule(&[week]).covers(&both));
+    }
+
     proptest! {
         /// The next opening is the first allowed minute in a linear search.
         #[test]
         fn the_next_opening_of_a_schedule_is_its_first_open_minute(
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu",
                 "Australia/Lord_Howe", "Pacific/Chatham", "America/St_Johns", "Africa/Casablanca"]),
-            days in prop::sample::subsequence(Weekday::ALL.to_vec(), 1..=7),
-            (from, to) in (0_u16..1_440, 0_u16..=1_440).prop_filter("not empty", |(from, to)| from != to),
-            // The years 2026 and 2027, which include clock changes.
+            periods in prop::collection::vec(
+                (
+                    any::<[bool; 7]>().prop_filter("some day", |starts| starts.contains(&true)),
+                    (0_u16..1_440, 0_u16..=1_440).prop_filter("not empty", |(from, to)| from != to),
+                ),
+                1..=3,
+            ),
+            // The years 2026 and 2027, so that clock changes are included.
             minute in 29_454_240_u64..30_505_440,
         ) {
-            let schedule = Schedule {
-                zone: ZoneName::parse(zone).unwrap(), days, from: TimeOfDay(from), to: TimeOfDay(to),
-            };
+            let periods = periods.into_iter().map(|(starts, (from, to))| {
+                Period { starts, from: TimeOfDay(from), to: TimeOfDay(to) }
+            });
+            let schedule = Schedule { zone: ZoneName::parse(zone).unwrap(), periods: periods.collect() };
+            for period in &schedule.periods {
+                prop_assert_eq!(Period::parse(&period.to_string()), Some(*period));
+            }
             let at = Timestamp::from_secs(minute * 60).unwrap();
             let mut minutes = (minute..minute + 15 * 1_440).map(|minute| Timestamp::from_secs(minute * 60).unwrap());
             prop_assert_eq!(schedule.next_opening(at), minutes.find(|at| schedule.is_open(*at)));

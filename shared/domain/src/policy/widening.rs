@@ -293,9 +293,7 @@ mod tests {
             services: None,
             schedule: crate::Schedule {
                 zone: crate::ZoneName::UTC,
-                days: crate::Weekday::ALL.to_vec(),
-                from: crate::TimeOfDay::parse(from).unwrap(),
-                to: crate::TimeOfDay::parse(to).unwrap(),
+                periods: vec![crate::Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
             },
         };
         let brake = |times, at_least| {

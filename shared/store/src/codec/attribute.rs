@@ -10,10 +10,9 @@ use purser_domain::{
     Ciphertext, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason, Endpoint, EventId,
     EventKind, FailureStage, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, LimitAction,
     MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Permission, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug, SessionId,
-    SettlementId, SourceNetwork, TemplateKey, TemplateName, TimeOfDay, Timestamp, TransactionId, TrustStatus, TxHash,
-    Url, UserId, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, Weekday, X402Version,
-    ZoneName,
+    OperatorName, OperatorReason, Period, Permission, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
+    SessionId, SettlementId, SourceNetwork, TemplateKey, TemplateName, Timestamp, TransactionId, TrustStatus, TxHash,
+    Url, UserId, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, X402Version, ZoneName,
 };
 use serde_json::{Map, Value};
 use std::collections::{BTreeSet, HashMap};
@@ -118,8 +117,7 @@ written_as_text! {
     Category, |category| category.name().to_owned(), Self::from_name;
     AskingKind, |kind| kind.name().to_owned(), Self::from_name;
     LimitAction, |action| action.name().to_owned(), Self::from_name;
-    Weekday, |day| day.name().to_owned(), Self::from_name;
-    TimeOfDay, ToString::to_string, Self::parse;
+    Period, ToString::to_string, Self::parse;
     ZoneName, ToString::to_string, Self::parse;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
     Permission, |permission| permission.name().to_owned(), Self::from_name;

@@ -287,9 +287,7 @@ fn write_rule(rule: &Rule) -> Draft {
         RuleKind::Schedule { services, schedule } => draft
             .with_optional("services", services.as_ref())
             .with("zone", &schedule.zone)
-            .with("days", &schedule.days)
-            .with("from", &schedule.from)
-            .with("to", &schedule.to),
+            .with("periods", &schedule.periods),
         RuleKind::AnomalyBrake(brake) => draft.with("times", &brake.times).with("least", &brake.at_least),
     }
 }
@@ -341,9 +339,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
             services: services()?,
             schedule: Schedule {
                 zone: read_field(map, "zone")?,
-                days: read_field(map, "days")?,
-                from: read_field(map, "from")?,
-                to: read_field(map, "to")?,
+                periods: read_field(map, "periods")?,
             },
         },
         RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AutomaticFreeze {
