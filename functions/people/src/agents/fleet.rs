@@ -5,7 +5,7 @@
 //! filter reads up to 100 records, and a link below the table continues with the next 100. Only records contain names,
 //! so the table can be sorted by name only if the user has at most 100 agents.
 
-use crate::agents::listing::{AgentFilter, MAX_READ};
+use crate::agents::listing::{AgentFilter, MAX_READ, MAX_SEARCHED};
 use crate::agents::outcome::BulkOutcome;
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -313,7 +313,7 @@ pub(crate) fn fleet_section(layout: &Layout, fleet: &Fleet) -> Markup {
         @if fleet.rows.is_empty() {
             p.empty {
                 @if matches!(fleet.next, Next::At(Some(_)) | Next::TooMany(Some(_))) {
-                    "None of the " (MAX_READ) " agents that were searched fits."
+                    "None of the " (MAX_SEARCHED) " agents that were searched fits."
                 } @else if view.is_filtered() || view.from.is_some() { "No agent fits." }
                 @else { "You have no agent yet." }
             }

@@ -1,8 +1,9 @@
 //! The list of a user's agents, with filters.
 //!
-//! An index lists the agents' ids in order of creation, and the agents' records have their names, labels and states. A
-//! page reads up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested, although more
-//! pages follow. Archived agents are listed only if the filter selects them.
+//! The index lists positions and ids in order of creation. Only the records have names, labels and states. A page reads
+//! up to [`MAX_READ`] records, so with a filter a page can have fewer agents than requested although more pages follow. A
+//! page without agents is read on, up to [`MAX_SEARCHED`] records.
+//! Archived agents are listed only if the filter selects them.
 
 use crate::agents::owned::OwnedAgent;
 use crate::caller::Caller;
@@ -13,6 +14,8 @@ use purser_store::{AgentCursor, AgentOrder, Page};
 
 /// The maximum number of records that one page reads.
 pub(crate) const MAX_READ: u32 = 100;
+/// The maximum number of records that are read until an agent is found.
+pub(crate) const MAX_SEARCHED: u32 = 10 * MAX_READ;
 /// The maximum length of a search text, in characters.
 pub(crate) const LONGEST_SEARCH: usize = 100;
 
@@ -82,7 +85,25 @@ impl People {
         from: Option<AgentCursor>,
         limit: u32,
     ) -> Result<Page<OwnedAgent, AgentCursor>> {
-        // One more agent than needed is read, to find out whether another page follows.
+        let mut page = self.read_agent_page(person, filter, order, from, limit).await?;
+        for _ in 1..MAX_SEARCHED / MAX_READ {
+            if page.next.is_none() || !page.items.is_empty() {
+                break;
+            }
+            page = self.read_agent_page(person, filter, order, page.next, limit).await?;
+        }
+        Ok(page)
+    }
+
+    async fn read_agent_page(
+        &self,
+        person: &Caller,
+        filter: &AgentFilter,
+        order: AgentOrder,
+        from: Option<AgentCursor>,
+        limit: u32,
+    ) -> Result<Page<OwnedAgent, AgentCursor>> {
+        // An additional position shows whether another page follows.
         let more = MAX_READ.saturating_add(1);
         let mut places = self
             .ledger
