@@ -100,10 +100,10 @@ async fn left(world: &World, agent: &TestAgent) -> Value {
 async fn agents_can_read_their_exact_remaining_limits() {
     let world = World::still().await;
     let [hour, other] = [(); 2].map(|()| RuleId::from_uuid(uuid::Uuid::new_v4()));
-    let budget = |id, limit, window| {
+    let budget = |id, limit, window: Duration| {
         let kind = RuleKind::BudgetLimit {
             limit: units(limit),
-            window,
+            window: window.into(),
         };
         Rule { id, version: 1, kind }
     };

@@ -463,12 +463,11 @@ async fn each_limit_costs_at_most_as_much_as_a_budget() {
     let day = Duration::DAY;
     let budget = RuleKind::BudgetLimit {
         limit: units(dollars(1)),
-        window: day,
+        window: day.into(),
     };
     let count = RuleKind::CountLimit {
-        services: None,
         count: 9,
-        window: day,
+        window: day.into(),
     };
     let guard = RuleKind::DuplicateGuard {
         services: None,

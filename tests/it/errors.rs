@@ -585,7 +585,7 @@ async fn every_policy_denial_reports_its_numbers() {
     // The response contains the remaining amount of a budget, and the time at which the call fits.
     let budget = rule(RuleKind::BudgetLimit {
         limit: units(12_000),
-        window: Duration::from_secs_u32(3_600),
+        window: Duration::from_secs_u32(3_600).into(),
     });
     let agent = free_agent(&world, &["lab-search"], vec![budget.clone()]).await;
     for (amount, used, retry_at) in [

@@ -28,7 +28,7 @@ async fn requested_evictions_of_budget_windows_are_carried_out() {
     let rule = RuleId::from_uuid(uuid::Uuid::new_v4());
     let kind = RuleKind::BudgetLimit {
         limit: units(dollars(5)),
-        window: Duration::from_secs_u32(3_600),
+        window: Duration::from_secs_u32(3_600).into(),
     };
     let add = |record: &mut Agent| *record = record.clone().with_rule(rule, kind).unwrap();
     world.edit(&agent, add).await;

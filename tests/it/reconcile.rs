@@ -48,7 +48,7 @@ fn budget(limit: u64) -> Rule {
         version: 1,
         kind: RuleKind::BudgetLimit {
             limit: units(limit),
-            window: Length::from_secs_u32(3_600),
+            window: Length::from_secs_u32(3_600).into(),
         },
     }
 }

@@ -170,10 +170,13 @@ impl Authorizing<'_> {
         };
         // Boxed, because a future is as large as the largest future that it awaits, and is moved several times before
         // it runs.
+        if !Box::pin(self.is_exact(&denial, service_state, backoff)).await? {
+            return Ok(Attempt::Retry);
+        }
         if denial.requires_approval() {
             Box::pin(self.escalate_payment(agent, matched, denial, approval.map(|approval| approval.id))).await
         } else {
-            Box::pin(self.reject_payment(agent, matched, denial, service_state, backoff)).await
+            Box::pin(self.reject_payment(agent, matched, denial)).await
         }
     }
 

@@ -15,27 +15,36 @@ use purser_store::{Backoff, EscalateResult, EvictResult, ServiceState};
 const LONGEST: Duration = Duration::from_secs_u32(8);
 
 impl Authorizing<'_> {
-    /// Rejects a payment if the rejection is certain: the window that caused the rejection has no unread expired
-    /// payment and was not written after it was read. Otherwise, the decision is made again.
+    /// Returns whether a denial is exact: the window that caused the denial contains no unread expired payment and was
+    /// not written after the window was read. Otherwise, the decision must be made again.
+    pub(crate) async fn is_exact(
+        &self,
+        denial: &Denial,
+        service_state: &mut ServiceState,
+        backoff: &mut Backoff,
+    ) -> Result<bool> {
+        let Some((window, _)) = rejecting_window(&denial.reason, service_state) else {
+            return Ok(true);
+        };
+        if window.may_overstate_spend(denial.at) {
+            self.evict_expired_payments(window, denial.at).await?;
+            return Ok(false);
+        }
+        let key = &self.request.idempotency_key;
+        let is_unchanged = self.payments.ledger.is_unchanged_since(window, key).await?;
+        if !is_unchanged {
+            backoff.wait_for_retry().await?;
+        }
+        Ok(is_unchanged)
+    }
+
+    /// Rejects a payment.
     pub(crate) async fn reject_payment(
         &self,
         agent: &Agent,
         matched: CatalogMatch<'_>,
         denial: Denial,
-        service_state: &mut ServiceState,
-        backoff: &mut Backoff,
     ) -> Result<Attempt, Failure> {
-        if let Some((window, _)) = rejecting_window(&denial.reason, service_state) {
-            if window.may_overstate_spend(denial.at) {
-                self.evict_expired_payments(window, denial.at).await?;
-                return Ok(Attempt::Retry);
-            }
-            let key = &self.request.idempotency_key;
-            if !self.payments.ledger.is_unchanged_since(window, key).await? {
-                backoff.wait_for_retry().await?;
-                return Ok(Attempt::Retry);
-            }
-        }
         Err(self
             .store_rejection(self.decision_record(agent, matched, denial)?)
             .await?
@@ -263,13 +272,17 @@ fn rejecting_window<'a>(reason: &Reason, service_state: &'a mut ServiceState) ->
             let budget = service_state.budgets.iter_mut().find(|(id, _)| id == rule);
             budget.map(|(_, window)| (window, *retry_at))
         }
+        Reason::ApprovalRequired { asking, .. } => {
+            let mut windows = service_state.budgets.iter_mut();
+            let window = windows.find(|(id, _)| asking.iter().any(|limit| limit.rule == Some(*id)));
+            window.map(|(_, window)| (window, RetryAt::Never))
+        }
         Reason::ServiceNotEnabled { .. }
         | Reason::OperationNotEnabled { .. }
         | Reason::DomainNotAllowed { .. }
         | Reason::AmountExceedsMax { .. }
         | Reason::PerCallLimit { .. }
         | Reason::PolicyBlocked(_)
-        | Reason::ApprovalRequired { .. }
         | Reason::InsufficientBalance { .. } => None,
     }
 }

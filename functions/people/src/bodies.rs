@@ -11,8 +11,8 @@ use purser_api::Member as _;
 use purser_domain::{
     Amount, AutomaticFreeze, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
     KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Period, Permission,
-    PolicyUpdate, Result, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, Timestamp, TrustStatus,
-    Url, UsualPrice, Vendor, ZoneName,
+    PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay,
+    Timestamp, TrustStatus, Url, UsualPrice, Vendor, Weekday, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -446,7 +446,7 @@ fn every_rule_kind_is_parsed_from_json() {
             json!({"kind": "budget_limit", "limit_units": 0, "window_seconds": 3600}),
             RuleKind::BudgetLimit {
                 limit: Amount::ZERO,
-                window: Duration::from_secs_u32(3_600),
+                window: Duration::from_secs_u32(3_600).into(),
             },
         ),
         (json!({"kind": "approval_required"}), unconditional),
@@ -461,9 +461,11 @@ fn every_rule_kind_is_parsed_from_json() {
         (
             json!({"kind": "count_limit", "services": ["lab-search"], "count": 1, "window_seconds": 60}),
             RuleKind::CountLimit {
-                services: Some(slugs()),
                 count: 1,
-                window: Duration::from_secs_u32(60),
+                window: RuleWindow {
+                    services: Some(slugs()),
+                    ..Duration::from_secs_u32(60).into()
+                },
             },
         ),
         (
@@ -563,7 +565,7 @@ fn all_rule_errors_are_reported_together() {
         ),
         (
             json!({"kind": "budget_limit", "limit_units": 1}),
-            vec!["window_seconds_required"],
+            vec!["/window_seconds"],
         ),
         (block(json!([])), vec!["/categories"]),
         (block(json!(["finance", "finance"])), vec!["/categories/1"]),

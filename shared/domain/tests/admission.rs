@@ -408,7 +408,7 @@ fn rule_id(index: usize) -> RuleId {
     RuleId::from_uuid(Uuid::from_u128(100 + u128::try_from(index).unwrap()))
 }
 
-fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
+fn window(scope: WindowScope, duration: Duration, spent: &Spent) -> Window {
     let now = Timestamp::from_secs(NOW).unwrap();
     let mut oldest: Vec<Entry> = spent
         .iter()
@@ -421,7 +421,7 @@ fn window(scope: WindowScope, length: Duration, spent: &Spent) -> Window {
     oldest.sort_by_key(|entry| entry.at);
     Window {
         scope,
-        length,
+        period: WindowPeriod::Rolling(duration),
         total: units(spent.iter().map(|(_, amount)| amount).sum()),
         version: 1,
         stamp: 7,
@@ -532,7 +532,7 @@ impl Case {
                     }
                     RuleKind::BudgetLimit {
                         limit: units(*limit),
-                        window: length,
+                        window: length.into(),
                     }
                 }
                 Said::Approval {
@@ -849,9 +849,11 @@ impl Said {
         let action = |blocks: bool| if blocks { LimitAction::Block } else { LimitAction::Ask };
         Some(match self {
             Self::Count(_, count, hours, _) => RuleKind::CountLimit {
-                services,
                 count: *count,
-                window: Duration::from_secs_u32(hours * 3_600),
+                window: RuleWindow {
+                    services,
+                    ..Duration::from_secs_u32(hours * 3_600).into()
+                },
             },
             Self::Interval(_, hours, _) => RuleKind::MinimumInterval {
                 services,
@@ -1179,7 +1181,7 @@ fn every_rule() -> Vec<RuleKind> {
         RuleKind::VendorAllowlist { vendors },
         RuleKind::BudgetLimit {
             limit: amount,
-            window: duration,
+            window: duration.into(),
         },
         RuleKind::ApprovalRequired {
             services: services.clone(),
@@ -1192,9 +1194,11 @@ fn every_rule() -> Vec<RuleKind> {
             above: Some(amount),
         },
         RuleKind::CountLimit {
-            services: services.clone(),
             count: 3,
-            window: duration,
+            window: RuleWindow {
+                services: services.clone(),
+                ..duration.into()
+            },
         },
         RuleKind::MinimumInterval {
             services: None,
@@ -1556,8 +1560,8 @@ proptest! {
             let evicted: u64 = charge.evict.iter().map(|entry| entry.amount.units()).sum();
             prop_assert_eq!(charge.evicted, units(evicted));
             prop_assert!(window.total.units() - evicted + charge.amount.units() <= charge.cap.units());
-            // No payment that still counts is evicted.
-            let still_counts = |entry: &Entry| now.since(entry.at) < window.length;
+            // No entry that still counts is evicted.
+            let still_counts = |entry: &Entry| entry.at > window.period.cut(now);
             prop_assert!(!charge.evict.iter().any(still_counts));
         }
     }

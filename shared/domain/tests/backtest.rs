@@ -124,9 +124,11 @@ impl Habits {
         let action = |asks| if asks { LimitAction::Ask } else { LimitAction::Block };
         let counts = self.counts.iter().map(|(id, count, length, only)| {
             let kind = RuleKind::CountLimit {
-                services: services(*only),
                 count: u32::try_from(*count).unwrap(),
-                window: hours(*length),
+                window: RuleWindow {
+                    services: services(*only),
+                    ..hours(*length).into()
+                },
             };
             (*id, kind)
         });
@@ -164,7 +166,7 @@ impl Limits {
         let budgets = self.budgets.iter().map(|(id, limit, length)| {
             let kind = RuleKind::BudgetLimit {
                 limit: units(*limit),
-                window: hours(*length),
+                window: hours(*length).into(),
             };
             (*id, kind)
         });
@@ -621,9 +623,9 @@ fn decide(
     recent: &RecentPayments,
 ) -> Recorded {
     let (agent, enabled, service) = (limits.agent(version), limits.policy(step.index), service(step.index));
-    let window = |scope, length: Duration, spent: u64| Window {
+    let window = |scope, period: WindowPeriod, spent: u64| Window {
         scope,
-        length,
+        period,
         total: units(spent),
         version: 1,
         stamp: 1,
@@ -635,15 +637,15 @@ fn decide(
         agent: agent.id,
         service: service.id,
     };
-    let day = window(day, Duration::DAY, spent(paid, now, Some(step.index), 24));
+    let day = window(day, WindowPeriod::DAY, spent(paid, now, Some(step.index), 24));
     let budgets = agent.counting_rules().map(|rule| {
-        let length = u32::try_from(rule.length.secs() / 3_600).unwrap();
+        let length = u32::try_from(rule.period.max_duration().secs() / 3_600).unwrap();
         let only = rule.rule.kind.service_slugs().map(|_| 0);
         let counted = paid.iter().filter(|one| one.counts(now, only, length));
         let used = counted
             .map(|one| rule.counted.to_units(units(one.step.amount)).units())
             .sum();
-        (rule.rule.id, window(rule.window_scope(agent.id), rule.length, used))
+        (rule.rule.id, window(rule.window_scope(agent.id), rule.period, used))
     });
     let budgets: Vec<_> = budgets.collect();
     let token = Network::BaseSepolia.token();
@@ -1217,9 +1219,8 @@ fn untestable_payments_count_in_backtest_windows() {
 #[test]
 fn proposed_limits_update_the_agents_current_limits() {
     let hour = |count| RuleKind::CountLimit {
-        services: None,
         count,
-        window: hours(1),
+        window: hours(1).into(),
     };
     let payee = || RuleKind::NewPayee { services: None };
     let agent = Agent {
@@ -1247,9 +1248,8 @@ fn proposed_limits_update_the_agents_current_limits() {
     assert_eq!(rules(&[hour(5), hour(2)]), [(7, 4, hour(5)), (8, 3, hour(2))]);
     assert_eq!(rules(&[hour(1), hour(5)]), [(7, 3, hour(1)), (8, 4, hour(5))]);
     let longer = RuleKind::CountLimit {
-        services: None,
         count: 1,
-        window: hours(2),
+        window: hours(2).into(),
     };
     let narrower = RuleKind::NewPayee { services: Some(vec![]) };
     assert_eq!(

@@ -352,7 +352,7 @@ proptest! {
         let enabled = EnabledService { service: matched.service.id, version: 1, enabled: true, policy: case.policy() };
         let day = Window {
             scope: WindowScope::Day { agent: agent.id, service: matched.service.id },
-            length: Duration::DAY,
+            period: WindowPeriod::DAY,
             total: Amount::ZERO,
             version: 1,
             stamp: 1,

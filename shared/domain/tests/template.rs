@@ -471,15 +471,14 @@ fn the_audit_fields_of_a_template_are_its_limits_and_rules() {
 fn budget(limit: u64) -> RuleKind {
     RuleKind::BudgetLimit {
         limit: units(limit),
-        window: Duration::DAY,
+        window: Duration::DAY.into(),
     }
 }
 
 fn count(count: u32) -> RuleKind {
     RuleKind::CountLimit {
-        services: None,
         count,
-        window: Duration::DAY,
+        window: Duration::DAY.into(),
     }
 }
 

@@ -4,7 +4,7 @@ use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, Availability, Catalog, CatalogPayment, Category, DomainPattern,
     Duration, EnabledService, Endpoint, Entry, ListingHistory, Network, Operation, OperationSlug, OperationUuid, Rule,
     RuleId, RuleKind, Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, Timestamp, TrustStatus, Url, Vendor,
-    Wallet, Window, WindowScope,
+    Wallet, Window, WindowPeriod, WindowScope,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -47,13 +47,13 @@ impl World {
         let agent = agent(bought);
         let id = agent.id;
         let service = ServiceId::from_uuid(uuid(2, bought));
-        let budgets = agent.rules.iter().filter_map(|rule| match rule.kind {
-            RuleKind::BudgetLimit { window: length, .. } => {
+        let budgets = agent.rules.iter().filter_map(|rule| match &rule.kind {
+            RuleKind::BudgetLimit { window: counted, .. } => {
                 let scope = WindowScope::Budget {
                     agent: id,
                     rule: rule.id,
                 };
-                Some((rule.id, window(scope, length, rule.version, at)))
+                Some((rule.id, window(scope, counted.period, rule.version, at)))
             }
             _ => None,
         });
@@ -65,7 +65,7 @@ impl World {
                 enabled: true,
                 policy: policy(),
             }),
-            day: window(WindowScope::Day { agent: id, service }, Duration::DAY, 7, at),
+            day: window(WindowScope::Day { agent: id, service }, WindowPeriod::DAY, 7, at),
             budgets: budgets.collect(),
             balance: units(25_000_000),
             agent,
@@ -141,7 +141,7 @@ fn agent(bought: usize) -> Agent {
     let vendor = |n| Vendor::Service(service(n));
     let budget = |units: u64, hours: u32| RuleKind::BudgetLimit {
         limit: self::units(units),
-        window: Duration::from_secs_u32(hours * 3_600),
+        window: Duration::from_secs_u32(hours * 3_600).into(),
     };
     let kinds = [
         RuleKind::CategoryBlock {
@@ -208,10 +208,10 @@ fn policy() -> SpendPolicy {
     }
 }
 
-/// A window with eight read entries, of which three have expired, and with more entries after them.
-fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Window {
+/// A window of which eight entries were read, three of them rolled off, with more entries after them.
+fn window(scope: WindowScope, period: WindowPeriod, stamp: u64, at: Timestamp) -> Window {
     let entry = |n: usize| {
-        let age = length.micros() / 6 * i64::try_from(8 - n).unwrap();
+        let age = period.max_duration().micros() / 6 * i64::try_from(8 - n).unwrap();
         Entry {
             at: Timestamp::from_micros(at.micros() - age).unwrap(),
             amount: units(100_000),
@@ -220,7 +220,7 @@ fn window(scope: WindowScope, length: Duration, stamp: u64, at: Timestamp) -> Wi
     };
     Window {
         scope,
-        length,
+        period,
         total: units(1_000_000),
         version: 40,
         stamp,

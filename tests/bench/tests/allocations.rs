@@ -5,7 +5,7 @@
 use purser_bench::Case;
 use purser_domain::{
     Agent, Amount, ApprovalId, AskingKind, AskingLimit, Decision, DomainPattern, Duration, EvaluationInputs, Eviction,
-    GivenApproval, Rule, RuleId, RuleKind, Window, WindowScope, evaluate,
+    GivenApproval, Rule, RuleId, RuleKind, Window, WindowPeriod, WindowScope, evaluate,
 };
 use uuid::Uuid;
 
@@ -60,15 +60,18 @@ fn worst_case_decisions_allocate_no_memory() {
     let agent = case.world.agent.clone();
     let budget = |n: u128| {
         let id = RuleId::from_uuid(Uuid::from_u128(n));
-        let (limit, length) = (Amount::MAX, Duration::DAY);
-        let kind = RuleKind::BudgetLimit { limit, window: length };
+        let limit = Amount::MAX;
+        let kind = RuleKind::BudgetLimit {
+            limit,
+            window: Duration::DAY.into(),
+        };
         let scope = WindowScope::Budget {
             agent: agent.id,
             rule: id,
         };
         let window = Window {
             scope,
-            length,
+            period: WindowPeriod::DAY,
             ..case.world.day.clone()
         };
         (Rule { id, version: 1, kind }, (id, window))

@@ -224,12 +224,11 @@ fn every_limit() -> impl Iterator<Item = Rule> {
     let kinds = [
         RuleKind::BudgetLimit {
             limit: sample::units(1_000),
-            window: hour,
+            window: hour.into(),
         },
         RuleKind::CountLimit {
-            services: None,
             count: 100,
-            window: hour,
+            window: hour.into(),
         },
         RuleKind::MinimumInterval {
             services: None,

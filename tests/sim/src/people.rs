@@ -135,7 +135,7 @@ fn policy(service: u8, caps: u8, on: bool, version: u64) -> EnabledService {
 fn rule(rule: u8) -> (u8, RuleKind) {
     let budget = |limit, hours: u32| RuleKind::BudgetLimit {
         limit: units(limit),
-        window: Duration::from_secs_u32(hours * 3_600),
+        window: Duration::from_secs_u32(hours * 3_600).into(),
     };
     match rule {
         0 => (0, budget(700, 6)),
@@ -175,9 +175,11 @@ fn later_rule(rule: u8) -> RuleKind {
     };
     match rule {
         5 => RuleKind::CountLimit {
-            services,
             count: 3,
-            window: Duration::from_secs_u32(7_200),
+            window: purser_domain::RuleWindow {
+                services,
+                ..Duration::from_secs_u32(7_200).into()
+            },
         },
         6 => RuleKind::MinimumInterval {
             services,

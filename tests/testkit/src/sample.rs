@@ -7,9 +7,9 @@ use purser_domain::{
     Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock,
     Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation,
     OperationSlug, OperationUuid, OperatorName, Period, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId,
-    RuleKind, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, Timestamp,
-    TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice, VanishedTransfer, Vendor,
-    Wallet, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
+    RuleKind, RuleWindow, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay,
+    Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice,
+    VanishedTransfer, Vendor, Wallet, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -117,7 +117,7 @@ pub fn budget(n: u128, limit: u64, window: Duration) -> Rule {
         version: 1,
         kind: RuleKind::BudgetLimit {
             limit: units(limit),
-            window,
+            window: window.into(),
         },
     }
 }
@@ -147,7 +147,7 @@ pub fn rules() -> Vec<Rule> {
             3,
             RuleKind::BudgetLimit {
                 limit: units(1_000),
-                window: secs(3_600),
+                window: secs(3_600).into(),
             },
         ),
         rule(
@@ -169,9 +169,11 @@ pub fn rules() -> Vec<Rule> {
         rule(
             6,
             RuleKind::CountLimit {
-                services: Some(vec![slug("lab")]),
                 count: 7,
-                window: secs(60),
+                window: RuleWindow {
+                    services: Some(vec![slug("lab")]),
+                    ..secs(60).into()
+                },
             },
         ),
         rule(

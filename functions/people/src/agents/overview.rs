@@ -17,13 +17,14 @@ use crate::several::run_concurrently;
 use crate::state::People;
 use crate::ui::bar::usage_bar;
 use crate::ui::count::count_with_noun;
-use crate::ui::datetime::{format_duration, relative_and_exact_time};
+use crate::ui::datetime::relative_and_exact_time;
 use crate::ui::form::FormName;
 use crate::ui::labels;
 use crate::ui::layout::{Button, Layout, NavItem};
 use crate::ui::money::{amount_text, cap_text, is_no_limit, used_amount};
 use crate::ui::notice::{PageMessage, redirect_with_notice};
 use crate::ui::paths;
+use crate::ui::phrases::period_phrase;
 use crate::usage;
 use crate::usage::spending::Spending;
 use axum::{
@@ -339,7 +340,7 @@ fn agent_card(layout: &Layout, spend: &AgentSpend, catalog: &Catalog) -> Markup 
                     @if let (RuleKind::BudgetLimit { limit, window }, Some(used)) = (&rule.rule.kind, rule.used) {
                         li {
                             div.spend-line {
-                                span { "All services, any " (format_duration(*window)) }
+                                span { @if window.services.is_none() { "All services, " } @else { "Some services, " } (period_phrase(window.period)) }
                                 span.figures { (used_amount(used)) " of " (amount_text(*limit)) }
                             }
                             (usage_bar(used.amount, Amount::ZERO, *limit))

@@ -7,7 +7,7 @@ use crate::state::People;
 use purser_domain::{
     Act, Agent, AgentId, Amount, Approval, ApprovalId, ApprovalResolution, ApprovalStatus, AuditChanges, AuditKind,
     Caps, Duration, Error, ErrorKind, Fingerprint, GrantRestriction, NOTE_MAX, Result, ServiceId, Spend, Timestamp,
-    ValidationError, WindowScope, is_readable,
+    ValidationError, WindowPeriod, WindowScope, is_readable,
 };
 use purser_store::{ApprovalCursor, ApprovalDecision, ApprovalList, AuditEntry, ResolveResult};
 use purser_store::{Filter, Page, PageRequest, READ_AT_ONCE, read_page_with_row_count};
@@ -632,7 +632,7 @@ impl People {
     ) -> Result<BTreeMap<(AgentId, ServiceId), DailyUsage>> {
         let scopes: Vec<_> = places
             .iter()
-            .map(|(agent, service)| (daily_window(*agent, *service), Duration::DAY))
+            .map(|(agent, service)| (daily_window(*agent, *service), WindowPeriod::DAY))
             .collect();
         let (caps, spends) = tokio::try_join!(self.read_caps(owner, places), self.read_spends(&scopes))?;
         let usage = caps.into_iter().map(|((agent, service), caps)| {

@@ -16,8 +16,9 @@ use purser_api::{
 };
 use purser_domain::{
     Address, Agent, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
-    COUNT_MAX, COUNT_WINDOW_MIN, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction, MEDIAN_MIN,
-    PERCENT_MAX, Period, RuleId, RuleKind, Schedule, ServiceSlug, UsualPrice, ValidationError, Vendor, ZoneName,
+    COUNT_MAX, COUNT_WINDOW_MIN, CalendarPeriod, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction,
+    MEDIAN_MIN, PERCENT_MAX, Period, RuleId, RuleKind, RuleWindow, Schedule, ServiceSlug, TimeOfDay, UsualPrice,
+    ValidationError, Vendor, Weekday, WindowPeriod, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -101,11 +102,19 @@ purser_api::body! {
             /// The addresses of the allowed wallets.
             wallets: Option<Vec<Address>> = {"maxItems": 50, "uniqueItems": true},
         }
-        /// Limits the amount that the agent may spend over all services within any period of `window_seconds`.
+        /// Limits the amount that the agent may spend within a window. Exactly one of `window_seconds` and `period` is
+        /// required.
         BudgetLimit = "budget_limit" {
+            /// The services whose payments count, by slug; absent for all services.
+            services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             limit_units: Amount,
-            /// The window's duration in seconds, from one hour to 31 days.
-            window_seconds: Window,
+            /// The duration of a rolling window in seconds, from one hour to 31 days.
+            window_seconds: Option<Window>,
+            period: Option<Period>,
+            /// The time zone of a calendar period, required for `day`, `week` and `month`.
+            time_zone: Option<Zone>,
+            /// The effect of a payment beyond the limit, `block` if absent. A payment that the owner approves counts.
+            action: Option<Action>,
         }
         /// Requires the owner's approval for each payment that meets all of the rule's conditions. A rule without
         /// conditions requires approval for every payment.
@@ -117,13 +126,19 @@ purser_api::body! {
             /// The amount in micro-USDC above which the rule applies. If absent, the rule applies to every amount.
             above_units: Option<Amount>,
         }
-        /// Limits the number of payments that the agent may make within any period of `window_seconds`.
+        /// Limits the number of payments that the agent may make within a window. Exactly one of `window_seconds` and
+        /// `period` is required.
         CountLimit = "count_limit" {
             /// The services whose payments count, by slug. If absent, payments to all services count.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
             count: Count,
-            /// The window's duration in seconds, from one minute to 31 days.
-            window_seconds: CountWindow,
+            /// The duration of a rolling window in seconds, from one minute to 31 days.
+            window_seconds: Option<CountWindow>,
+            period: Option<Period>,
+            /// The time zone of a calendar period, required for `day`, `week` and `month`.
+            time_zone: Option<Zone>,
+            /// The effect of a payment beyond the limit, `block` if absent. A payment that the owner approves counts.
+            action: Option<Action>,
         }
         /// Requires a minimum time between two payments.
         MinimumInterval = "minimum_interval" {
@@ -300,16 +315,20 @@ fn duration_schema(least: Duration) -> Value {
 purser_api::field! {
     /// The duration of a budget's window.
     pub(crate) struct Window(Duration):
+    |value| parse_duration(value, BUDGET_WINDOW_MIN),
+    duration_schema(BUDGET_WINDOW_MIN)
+}
+
+purser_api::field! {
+    /// The period of a window that is not rolling: the calendar day, week (from Monday) or month, or the `lifetime` of
+    /// the agent.
+    pub(crate) struct Period(String):
     |value| {
-        let window = parse_seconds(value).ok_or("must be a whole number of seconds")?;
-        RuleKind::check_window(window).map(|()| window)
+        let is_period = |name: &&str| *name == WindowPeriod::LIFETIME || CalendarPeriod::from_name(name).is_some();
+        let name = value.as_str().filter(is_period).map(str::to_owned);
+        name.ok_or_else(|| "must be one of: day, week, month, lifetime".to_owned())
     },
-    json!({
-        "type": "integer",
-        "format": "int32",
-        "minimum": BUDGET_WINDOW_MIN.secs(),
-        "maximum": BUDGET_WINDOW_MAX.secs(),
-    })
+    json!({"type": "string", "pattern": "^(day|week|month|lifetime)$", "example": "month"})
 }
 
 /// Converts a parsed body into a rule. The error is the validation error of fields that do not fit together.
@@ -326,9 +345,17 @@ impl TryFrom<RuleBody> for RuleKind {
                 Self::VendorAllowlist { vendors }
             }
             RuleBody::BudgetLimit {
+                services,
                 limit_units: limit,
-                window_seconds: Window(window),
-            } => Self::BudgetLimit { limit, window },
+                window_seconds,
+                period,
+                time_zone,
+                action,
+            } => {
+                let duration = window_seconds.map(|Window(duration)| duration);
+                let window = parse_window(services, duration, period, time_zone, action)?;
+                Self::BudgetLimit { limit, window }
+            }
             RuleBody::ApprovalRequired {
                 services,
                 categories,
@@ -341,12 +368,15 @@ impl TryFrom<RuleBody> for RuleKind {
             RuleBody::CountLimit {
                 services,
                 count: Count(count),
-                window_seconds: CountWindow(window),
-            } => Self::CountLimit {
-                services,
-                count,
-                window,
-            },
+                window_seconds,
+                period,
+                time_zone,
+                action,
+            } => {
+                let duration = window_seconds.map(|CountWindow(duration)| duration);
+                let window = parse_window(services, duration, period, time_zone, action)?;
+                Self::CountLimit { count, window }
+            }
             RuleBody::MinimumInterval {
                 services,
                 interval_seconds: Interval(interval),
@@ -397,15 +427,41 @@ impl TryFrom<RuleBody> for RuleKind {
     }
 }
 
-/// Parses and validates a rule. A field that can't be parsed has no further validation errors.
+/// Combines the fields of a window.
+fn parse_window(
+    services: Option<Vec<ServiceSlug>>,
+    duration: Option<Duration>,
+    period: Option<Period>,
+    time_zone: Option<Zone>,
+    action: Option<Action>,
+) -> Result<RuleWindow, ValidationError> {
+    let name = period.map(|Period(name)| name);
+    let zone = time_zone.map(|Zone(zone)| zone);
+    let period = WindowPeriod::from_parts(duration, name.as_deref(), zone);
+    Ok(RuleWindow {
+        services,
+        period: period.ok_or_else(|| match (duration, name) {
+            (None, None) => ValidationError::at_path("/window_seconds", "or `period` must be given"),
+            (Some(_), Some(_)) => ValidationError::at_path("/period", "must be absent if `window_seconds` is given"),
+            _ => ValidationError::at_path(
+                "/time_zone",
+                "must be given for `day`, `week` and `month`, and only for these",
+            ),
+        })?,
+        action: action.map_or(LimitAction::Block, |Action(action)| action),
+    })
+}
+
+/// Parses and validates a rule. A field that can't be parsed is not checked further.
 pub(crate) fn parse_rule(body: &Value, catalog: &Catalog) -> Result<CheckedRule, Error> {
     let mut problems = ValidationErrors::default();
     let rule = RuleBody::read(body, BodyPath::Body, &mut problems).map(RuleKind::try_from);
     let rule = match rule {
         Some(Ok(rule)) => Some(rule),
         Some(Err(problem)) => {
-            // If the number of prices can't be parsed, it already has a validation error.
-            if !problems.has_error_at(&problem.path) {
+            // If a field could not be parsed, the field already has a validation error.
+            let is_reported = |path| problems.has_error_at(path);
+            if !is_reported(&problem.path) && !is_reported("/period") {
                 problems.extend([problem]);
             }
             None

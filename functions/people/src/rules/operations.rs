@@ -41,7 +41,7 @@ impl People {
     pub(crate) async fn list_rules(&self, owned: &OwnedAgent) -> Result<Vec<RuleUsage>> {
         let agent = owned.agent();
         let counting = agent.counting_rules();
-        let counting = counting.map(|counting| (counting.window_scope(agent.id), counting.length));
+        let counting = counting.map(|counting| (counting.window_scope(agent.id), counting.period));
         let mut spends = self.read_spends(&counting.collect::<Vec<_>>()).await?;
         let edition = self.current_catalog().await?;
         let earlier = self.ledger.windows_before_backfill(agent, &edition.catalog, self.now());

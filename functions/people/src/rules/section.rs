@@ -323,7 +323,7 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
     match kind {
         RuleForm::CountLimit => {
             let (count, window) = match present {
-                Some(RuleKind::CountLimit { count, window, .. }) => (*count, *window),
+                Some(RuleKind::CountLimit { count, window }) => (*count, window.period.max_duration()),
                 _ => (10, minutes(60)),
             };
             html! { div.caps {
@@ -430,7 +430,7 @@ fn removed_service_options(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Ma
 
 fn budget_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
     let (limit, window) = match present {
-        Some(RuleKind::BudgetLimit { limit, window }) => (Some(*limit), *window),
+        Some(RuleKind::BudgetLimit { limit, window }) => (Some(*limit), window.period.max_duration()),
         _ => (None, Duration::from_secs_u32(7 * 86_400)),
     };
     let hours = window.secs() / 3_600;
@@ -526,8 +526,8 @@ fn vendor_text(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period, Schedule, Service,
-        ServiceId, TrustStatus, Url,
+        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period, RuleWindow, Schedule,
+        Service, ServiceId, TimeOfDay, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -605,14 +605,14 @@ pub(crate) mod tests {
                 "kind=budget_limit&limit=20.5&window=7&window_unit=days".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(20_500_000),
-                    window: Duration::from_secs_u32(604_800),
+                    window: Duration::from_secs_u32(604_800).into(),
                 },
             ),
             (
                 "kind=budget_limit&limit=1&window=744&window_unit=hours".to_owned(),
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
-                    window: BUDGET_WINDOW_MAX,
+                    window: BUDGET_WINDOW_MAX.into(),
                 },
             ),
             (
@@ -634,9 +634,11 @@ pub(crate) mod tests {
             (
                 "kind=count_limit&count=10&window=90&window_unit=minutes&service=lab-weather".to_owned(),
                 RuleKind::CountLimit {
-                    services: Some(vec![slug("lab-weather")]),
                     count: 10,
-                    window: Duration::from_secs_u32(5_400),
+                    window: RuleWindow {
+                        services: Some(vec![slug("lab-weather")]),
+                        ..Duration::from_secs_u32(5_400).into()
+                    },
                 },
             ),
             (

@@ -8,8 +8,8 @@ use crate::several::run_concurrently;
 use crate::state::People;
 use purser_api::Precondition;
 use purser_domain::{
-    Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, Duration, EnabledService, Error, ErrorKind,
-    PolicyUpdate, Result, Service, ServiceId, Spend, SpendPolicy, WindowScope,
+    Act, Amount, ApprovalId, AuditChanges, AuditKind, Caps, Catalog, EnabledService, Error, ErrorKind, PolicyUpdate,
+    Result, Service, ServiceId, Spend, SpendPolicy, WindowPeriod, WindowScope,
 };
 use purser_store::{AuditEntry, Backoff, UpdateResult};
 use std::sync::Arc;
@@ -292,7 +292,7 @@ impl People {
         let scope = |service| WindowScope::Day { agent, service };
         let scopes: Vec<_> = records
             .iter()
-            .map(|record| (scope(record.service), Duration::DAY))
+            .map(|record| (scope(record.service), WindowPeriod::DAY))
             .collect();
         let spends = self.read_spends(&scopes).await?;
         let now = self.now();

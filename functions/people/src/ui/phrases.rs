@@ -7,8 +7,8 @@ use crate::ui::paths;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AskingKind, AskingLimit, Caps, Catalog, Category, Check, CheckName, CheckOutcome, HistoryDenial,
-    HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, ServiceSlug, TemporaryCaps, Timestamp, UsualPrice, Vendor,
-    WithdrawalRejection, asking_reason, escape_hidden_characters,
+    HistoryEntry, IncreasedCaps, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, TemporaryCaps, Timestamp,
+    UsualPrice, Vendor, WindowPeriod, WithdrawalRejection, asking_reason, escape_hidden_characters,
 };
 
 /// Says in a few words why a payment was denied or requires approval.
@@ -31,7 +31,7 @@ pub(crate) fn denial_reason(entry: &HistoryEntry, denial: &HistoryDenial) -> Str
         "approval_required" => format!("over the approval threshold{limit}"),
         "insufficient_usdc_balance" => format!("wallet balance{limit} too low"),
         "policy_blocked" => match entry.reason.split_once(':').unwrap_or((&entry.reason, "")) {
-            ("budget_limit", _) => format!("budget{limit} for all services exceeded{used}"),
+            ("budget_limit", _) => format!("budget{limit} exceeded{used}"),
             ("category_block", category) => format!("category {category} is blocked"),
             ("count_limit", _) => match denial.limit {
                 Some(count) => format!("a rule’s {} payments within a time used up", count.units()),
@@ -204,9 +204,11 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
                 Vendor::Wallet(wallet) => labels::short_wallet_address(*wallet),
             }))) "." }
         }
-        RuleKind::BudgetLimit { limit, window } => {
-            html! { "Spends at most " (amount_text(*limit)) " in any " (format_duration(*window)) ", over all services." }
-        }
+        RuleKind::BudgetLimit { limit, window } => html! {
+            "Spends at most " (amount_text(*limit)) (window_phrase(window))
+            @if window.services.is_some() { (rule_scope(kind, catalog)) "." } @else { ", over all services." }
+            (approval_sentence(window))
+        },
         RuleKind::ApprovalRequired {
             services,
             categories,
@@ -218,9 +220,9 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             @if let Some(categories) = categories { " in " (join_with_or(categories.iter().copied().map(category_name))) }
             "."
         },
-        RuleKind::CountLimit { count, window, .. } => html! {
+        RuleKind::CountLimit { count, window } => html! {
             "Makes at most " (count) @if *count == 1 { " payment" } @else { " payments" }
-            " in any " (format_duration(*window)) (rule_scope(kind, catalog)) "."
+            (window_phrase(window)) (rule_scope(kind, catalog)) "." (approval_sentence(window))
         },
         RuleKind::MinimumInterval { interval, .. } => {
             html! { "Waits " (format_duration(*interval)) " after each payment" (rule_scope(kind, catalog)) "." }
@@ -250,6 +252,23 @@ pub(crate) fn rule_sentence(kind: &RuleKind, catalog: &Catalog) -> Markup {
             (amount_text(brake.at_least)) "."
         },
     }
+}
+
+/// Renders the period of a window.
+pub(crate) fn period_phrase(period: WindowPeriod) -> Markup {
+    match period {
+        WindowPeriod::Rolling(duration) => html! { "any " (format_duration(duration)) },
+        WindowPeriod::Calendar(period, zone) => html! { "each calendar " (period.name()) " (" (zone) ")" },
+        WindowPeriod::Lifetime => html! { "the agent’s lifetime" },
+    }
+}
+
+fn window_phrase(window: &RuleWindow) -> Markup {
+    html! { " in " (period_phrase(window.period)) }
+}
+
+fn approval_sentence(window: &RuleWindow) -> Markup {
+    html! { @if window.action == LimitAction::Ask { " Requires approval of every payment beyond." } }
 }
 
 const fn action_verb(action: LimitAction) -> &'static str {

@@ -1,7 +1,7 @@
 //! The current use of windows, which is only shown and not used for decisions.
 
 use crate::state::People;
-use purser_domain::{Duration, Result, RuleId, Spend, Timestamp, Window, WindowScope};
+use purser_domain::{Result, RuleId, Spend, Timestamp, Window, WindowPeriod, WindowScope};
 
 /// The current use of several windows. A window that is not stored is unused.
 pub(crate) struct Spends {
@@ -25,9 +25,9 @@ impl Spends {
 }
 
 impl People {
-    /// Reads the current use of these windows. If a window has too many expired payments for one read, its use is an
-    /// upper bound, and an eviction is requested.
-    pub(crate) async fn read_spends(&self, scopes: &[(WindowScope, Duration)]) -> Result<Spends> {
+    /// Reads the current use of these windows. If a window has more expired payments than one read returns, its use is
+    /// an upper bound, and an eviction is requested.
+    pub(crate) async fn read_spends(&self, scopes: &[(WindowScope, WindowPeriod)]) -> Result<Spends> {
         let at = self.now();
         let windows = self.ledger.read_used_windows(scopes, at).await?;
         for window in windows.iter().filter(|window| window.may_overstate_spend(at)) {

@@ -1,6 +1,8 @@
 //! The JSON of a rule, for the owner and for the agent.
 
-use purser_domain::{Amount, AutomaticFreeze, Category, Rule, RuleKind, ServiceSlug, Vendor};
+use purser_domain::{
+    Amount, AutomaticFreeze, Category, Duration, LimitAction, Rule, RuleKind, RuleWindow, ServiceSlug, Vendor,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -32,14 +34,32 @@ enum RuleSays {
         /// The addresses of the allowed wallets, for every service.
         wallets: Vec<String>,
     },
-    /// Limits the amount within a rolling window, over all services.
+    /// Limits the amount within a window.
     BudgetLimit {
+        /// The rule applies to payments to these services; absent for all services.
+        #[schema(nullable = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        services: Option<Vec<String>>,
         /// The maximum amount within the window, in micro-units.
         limit_units: u64,
-        /// The duration of the window, in seconds.
-        window_seconds: u64,
-        /// The amount in the window at this time, in micro-units. The value is an upper bound if more than about 20,000
-        /// payments have left the window and are not removed yet.
+        /// The duration of a rolling window, in seconds; absent if the window has a `period`.
+        #[schema(nullable = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        window_seconds: Option<u64>,
+        /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
+        #[schema(value_type = String, nullable = false, required = false, example = "month")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        period: Option<&'static str>,
+        /// The IANA time zone of a calendar period.
+        #[schema(nullable = false, example = "Europe/Berlin")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        time_zone: Option<String>,
+        /// `ask` if a payment beyond the limit requires an approval; absent if such a payment is blocked.
+        #[schema(value_type = String, nullable = false, required = false, example = "ask")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        action: Option<&'static str>,
+        /// The used amount at this time, in micro-units. The value is an upper bound while more than about 20,000
+        /// payments that have left the window are not removed yet.
         used_units: u64,
         /// The remaining amount, in micro-units.
         remaining_units: u64,
@@ -57,15 +77,29 @@ enum RuleSays {
         #[schema(required)]
         above_units: Option<u64>,
     },
-    /// Limits the number of payments within a rolling window.
+    /// Limits the number of payments within a window.
     CountLimit {
         /// The slugs of the services to which the rule applies; null for all services.
         #[schema(required)]
         services: Option<Vec<String>>,
         /// The maximum number of payments within the window.
         count: u32,
-        /// The duration of the window, in seconds.
-        window_seconds: u64,
+        /// The duration of a rolling window, in seconds; absent if the window has a `period`.
+        #[schema(nullable = false)]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        window_seconds: Option<u64>,
+        /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
+        #[schema(value_type = String, nullable = false, required = false, example = "month")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        period: Option<&'static str>,
+        /// The IANA time zone of a calendar period.
+        #[schema(nullable = false, example = "Europe/Berlin")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        time_zone: Option<String>,
+        /// `ask` if a payment beyond the limit requires an approval; absent if such a payment is blocked.
+        #[schema(value_type = String, nullable = false, required = false, example = "ask")]
+        #[serde(skip_serializing_if = "Option::is_none")]
+        action: Option<&'static str>,
         /// The number of payments in the window at this time.
         used: u64,
         /// The number of additional payments that fit into the window.
@@ -141,6 +175,7 @@ impl RuleView {
         let used = used.unwrap_or(Amount::ZERO);
         let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let names = |categories: &[Category]| categories.iter().map(|category| category.name()).collect();
+        let asking = |window: &RuleWindow| (window.action == LimitAction::Ask).then(|| window.action.name());
         let says = match &rule.kind {
             RuleKind::CategoryBlock { categories } => RuleSays::CategoryBlock {
                 categories: names(categories),
@@ -158,8 +193,12 @@ impl RuleView {
                     .collect(),
             },
             RuleKind::BudgetLimit { limit, window } => RuleSays::BudgetLimit {
+                services: window.services.as_deref().map(slugs),
                 limit_units: limit.units(),
-                window_seconds: window.secs(),
+                window_seconds: window.period.duration().map(Duration::secs),
+                period: window.period.name(),
+                time_zone: window.period.time_zone().map(|zone| zone.to_string()),
+                action: asking(window),
                 used_units: used.units(),
                 remaining_units: limit.saturating_minus(used).units(),
             },
@@ -172,14 +211,13 @@ impl RuleView {
                 categories: categories.as_deref().map(names),
                 above_units: above.map(Amount::units),
             },
-            RuleKind::CountLimit {
-                services,
-                count,
-                window,
-            } => RuleSays::CountLimit {
-                services: services.as_deref().map(slugs),
+            RuleKind::CountLimit { count, window } => RuleSays::CountLimit {
+                services: window.services.as_deref().map(slugs),
                 count: *count,
-                window_seconds: window.secs(),
+                window_seconds: window.period.duration().map(Duration::secs),
+                period: window.period.name(),
+                time_zone: window.period.time_zone().map(|zone| zone.to_string()),
+                action: asking(window),
                 used: used.units(),
                 remaining: u64::from(*count).saturating_sub(used.units()),
             },

@@ -1,6 +1,6 @@
 //! The JSON of an agent's used and remaining limits, in the agent's policy and in a preflight.
 
-use purser_domain::{Agent, Amount, RuleId, Timestamp, Window, WindowMeasure};
+use purser_domain::{Agent, Amount, Duration, RuleId, ServiceSlug, Timestamp, Window, WindowMeasure, WindowPeriod};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -12,12 +12,40 @@ pub struct SpendView {
     pub spend_today_units: u64,
     /// The remaining part of `max_per_day_units`; 0 if the service was never enabled for the agent.
     pub remaining_today_units: u64,
-    /// The agent's budgets in the order in which they were added. Each budget counts payments to all services.
+    /// The agent's budgets in the order in which they were added.
     pub budgets: Vec<BudgetView>,
     /// The agent's `count_limit` and `minimum_interval` rules, in the order in which they were added. Absent without
     /// such rules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<CountView>,
+}
+
+/// The period of a window: `window_seconds` for a rolling window, otherwise `period`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = WindowPeriod)]
+pub struct PeriodView {
+    /// The duration of a rolling window, in seconds; absent if the window has a `period`.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u64>,
+    /// A calendar period (`day`, `week` from Monday, `month`), or `lifetime` if payments always count.
+    #[schema(value_type = String, nullable = false, required = false, example = "month")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<&'static str>,
+    /// The IANA time zone of a calendar period.
+    #[schema(nullable = false, example = "Europe/Berlin")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+impl From<WindowPeriod> for PeriodView {
+    fn from(period: WindowPeriod) -> Self {
+        Self {
+            window_seconds: period.duration().map(Duration::secs),
+            period: period.name(),
+            time_zone: period.time_zone().map(|zone| zone.to_string()),
+        }
+    }
 }
 
 /// A `count_limit` or `minimum_interval` rule, with the used and remaining numbers of payments.
@@ -35,9 +63,10 @@ pub struct CountView {
     pub services: Option<Vec<String>>,
     /// The maximum number of payments within the window; 1 for a `minimum_interval`.
     pub count: u64,
-    /// The duration of the window, in seconds.
-    pub window_seconds: u64,
-    /// The number of payments in the window at the time of the response.
+    /// The period of the window.
+    #[serde(flatten)]
+    pub window: PeriodView,
+    /// The number of payments in the window now.
     pub used: u64,
     /// The number of additional payments that fit into the window.
     pub remaining: u64,
@@ -52,9 +81,14 @@ pub struct BudgetView {
     pub rule_id: String,
     /// The maximum amount within the window, in micro-units.
     pub limit_units: u64,
-    /// The duration of the window, in seconds.
-    pub window_seconds: u64,
-    /// The amount of the payments in the window, in micro-units.
+    /// The period of the window.
+    #[serde(flatten)]
+    pub window: PeriodView,
+    /// The slugs of the services whose payments count; absent for all services.
+    #[schema(nullable = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<String>>,
+    /// The amount in the window now, in micro-units.
     pub used_units: u64,
     /// The remaining amount, in micro-units.
     pub remaining_units: u64,
@@ -69,12 +103,14 @@ impl SpendView {
         day: &Window,
         budgets: &[(RuleId, Window)],
     ) -> Self {
+        let slugs = |services: &[ServiceSlug]| services.iter().map(ToString::to_string).collect();
         let budgets_left = agent.budget_rules().filter_map(|budget| {
             let window = budget.find_window(budgets)?;
             Some(BudgetView {
                 rule_id: budget.rule.id.to_string(),
                 limit_units: budget.limit.units(),
-                window_seconds: budget.length.secs(),
+                window: budget.period.into(),
+                services: budget.rule.kind.service_slugs().map(slugs),
                 used_units: window.spent_at(at).units(),
                 remaining_units: window.remaining_at(budget.limit, at).units(),
             })
@@ -88,9 +124,9 @@ impl SpendView {
             Some(CountView {
                 rule_id: counting.rule.id.to_string(),
                 kind: counting.rule.kind.name(),
-                services: services.map(|slugs| slugs.iter().map(ToString::to_string).collect()),
+                services: services.map(slugs),
                 count: counting.limit.units(),
-                window_seconds: counting.length.secs(),
+                window: counting.period.into(),
                 used: window.spent_at(at).units(),
                 remaining: window.remaining_at(counting.limit, at).units(),
             })

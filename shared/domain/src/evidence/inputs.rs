@@ -3,7 +3,10 @@
 //! A hash is the SHA-256 of the document in RFC 8785 form. The documents contain no secrets. From the agent's record,
 //! they contain only the parts that the evaluation uses: the status and the rules.
 
-use crate::{Agent, Amount, EnabledService, Operation, Pricing, ReplayInputs, RuleKind, Service, Timestamp, Vendor};
+use crate::{
+    Agent, Amount, EnabledService, LimitAction, Operation, Pricing, ReplayInputs, RuleKind, RuleWindow, Service,
+    Timestamp, Vendor,
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::fmt;
@@ -102,7 +105,11 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
             json!({"services": services.collect::<Vec<_>>(), "wallets": wallets.collect::<Vec<_>>()})
         }
         RuleKind::BudgetLimit { limit, window } => {
-            json!({"limit_units": limit.units(), "window_seconds": window.secs()})
+            let services = window.services.is_some().then(|| ("services", slugs(&window.services)));
+            window_parameters(
+                window,
+                services.into_iter().chain([("limit_units", limit.units().into())]),
+            )
         }
         RuleKind::ApprovalRequired {
             services,
@@ -113,11 +120,9 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
             "categories": categories.as_ref().map(|all| all.iter().map(|one| one.name()).collect::<Vec<_>>()),
             "above_units": optional_units(*above),
         }),
-        RuleKind::CountLimit {
-            services,
-            count,
-            window,
-        } => json!({"services": slugs(services), "count": count, "window_seconds": window.secs()}),
+        RuleKind::CountLimit { count, window } => {
+            window_parameters(window, [("services", slugs(&window.services)), ("count", json!(count))])
+        }
         RuleKind::MinimumInterval { services, interval } => {
             json!({"services": slugs(services), "interval_seconds": interval.secs()})
         }
@@ -146,6 +151,23 @@ pub(crate) fn rule_parameters(kind: &RuleKind) -> Value {
         }),
         RuleKind::AnomalyBrake(brake) => json!({"times": brake.times, "at_least_units": brake.at_least.units()}),
     }
+}
+
+/// Returns the parameters of a window and these others. A blocking action is absent, as in earlier documents.
+fn window_parameters<'a>(window: &RuleWindow, others: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    let RuleWindow { period, action, .. } = window;
+    let parameters = [
+        (
+            "window_seconds",
+            period.duration().map(|duration| json!(duration.secs())),
+        ),
+        ("period", period.name().map(Value::from)),
+        ("time_zone", period.time_zone().map(|zone| json!(zone.to_string()))),
+        ("action", (*action != LimitAction::Block).then(|| json!(action.name()))),
+    ];
+    let parameters = parameters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let all = parameters.chain(others).map(|(name, value)| (name.to_owned(), value));
+    Value::Object(all.collect())
 }
 
 fn policy_document(enabled: &EnabledService, agent: &Agent) -> Value {

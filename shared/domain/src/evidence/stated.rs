@@ -9,9 +9,10 @@ use crate::{
     CatalogPayment, Category, Check, CheckName, CheckOutcome, DecisionIds, DecisionResult, DocumentHash, DomainPattern,
     Duration, EnabledService, Endpoint, IncreasedCaps, InputDocuments, InputVersions, KeyId, Labels, LimitAction,
     LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid, Period, ProviderRequest,
-    RecordedDecision, ReplayDifference, ReplayInputs, Rule, RuleId, RuleKind, Schedule, Service, ServiceId,
-    ServiceSlug, SettlementId, SpendPolicy, StatedDecision, Timestamp, TransactionId, TrustStatus, UsualPrice, Vendor,
-    Wallet, WalletAttestation, WalletKey, ZoneName, parse_address, replay_decision,
+    RecordedDecision, ReplayDifference, ReplayInputs, Rule, RuleId, RuleKind, RuleWindow, Schedule, Service, ServiceId,
+    ServiceSlug, SettlementId, SpendPolicy, StatedDecision, TimeOfDay, Timestamp, TransactionId, TrustStatus,
+    UsualPrice, Vendor, Wallet, WalletAttestation, WalletKey, Weekday, WindowPeriod, ZoneName, parse_address,
+    replay_decision,
 };
 use serde_json::Value;
 use url::Url;
@@ -146,6 +147,15 @@ impl<'a> Object<'a> {
         }
         read(self, name).map(Some)
     }
+
+    /// Reads a field that may be null or absent.
+    #[expect(clippy::option_option, reason = "a wrong value is not an absent value")]
+    fn optional_field<T>(self, name: &str, read: impl FnOnce(Self, &str) -> Option<T>) -> Option<Option<T>> {
+        match self.0.get(name) {
+            None => Some(None),
+            Some(_) => self.nullable_field(name, read),
+        }
+    }
 }
 
 fn parse_decision(payload: Object<'_>) -> Option<(DecisionIds, RecordedDecision)> {
@@ -250,7 +260,7 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
         }
         RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
             limit: rule.amount_field("limit_units")?,
-            window: rule.duration_field("window_seconds")?,
+            window: parse_window(rule)?,
         },
         RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
             services: services()?,
@@ -258,9 +268,8 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
             above: rule.nullable_field("above_units", Object::amount_field)?,
         },
         RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
-            services: services()?,
             count: number("count")?,
-            window: rule.duration_field("window_seconds")?,
+            window: parse_window(rule)?,
         },
         RuleKind::MINIMUM_INTERVAL => RuleKind::MinimumInterval {
             services: services()?,
@@ -293,6 +302,20 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
             at_least: rule.amount_field("at_least_units")?,
         }),
         _ => return None,
+    })
+}
+
+/// Parses a window; the inverse of [`window_parameters`](super::inputs::window_parameters).
+fn parse_window(rule: Object<'_>) -> Option<RuleWindow> {
+    let slugs = |of: Object<'_>, name: &str| of.text_list_field(name, ServiceSlug::parse);
+    let zone = |of: Object<'_>, name: &str| ZoneName::parse(of.text_field(name)?);
+    let action = |of: Object<'_>, name: &str| LimitAction::from_name(of.text_field(name)?);
+    let name = rule.optional_field("period", |of, name| of.text_field(name).map(str::to_owned))?;
+    let duration = rule.optional_field("window_seconds", Object::duration_field)?;
+    Some(RuleWindow {
+        services: rule.optional_field("services", slugs)?,
+        period: WindowPeriod::from_parts(duration, name.as_deref(), rule.optional_field("time_zone", zone)?)?,
+        action: rule.optional_field("action", action)?.unwrap_or(LimitAction::Block),
     })
 }
 

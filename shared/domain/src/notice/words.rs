@@ -56,6 +56,8 @@ pub fn asking_reason(limit: &AskingLimit) -> String {
         AskingKind::DuplicateGuard => "The same call again".to_owned(),
         AskingKind::PriceAboveUsual => format!("Over the usual price, at most {above}"),
         AskingKind::NewPayee => "The first payment to this payee".to_owned(),
+        AskingKind::BudgetLimit => format!("Over the {above} left of a budget"),
+        AskingKind::CountLimit => "Over the number of payments of a rule".to_owned(),
     }
 }
 

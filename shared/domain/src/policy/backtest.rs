@@ -27,21 +27,21 @@
 //! A preview compares the proposal with the current limits instead of the record: [`Backtest::for_update`] evaluates
 //! both over the same decisions.
 //!
-//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no
-//! difference. Memory use is bounded by the payments within [`BUDGET_WINDOW_MAX`] and by the bounds of
-//! [`RecentPayments`] for each service.
+//! Invariants: a proposal with the recorded limits has no difference, and a preview of the current limits has no difference.
+//! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CheckName,
-    CountingRule, DecisionResult, Duration, EnabledService, Operation, OperationDigest, OperationSlug, PayeePrefix,
-    Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind, ServiceId,
-    ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
+    CheckName, CountingRule, DecisionResult, Duration, EnabledService, LimitAction, Operation, OperationDigest,
+    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule,
+    RuleId, RuleKind, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
+    WindowMeasure, WindowPeriod,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
         recorded_tightest_rule, rules_of_check,
     },
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::iter;
 
 /// The limits to test. If a field is `None` or absent, the recorded limit applies.
@@ -65,7 +65,10 @@ impl ProposedLimits {
             _ if rule.kind.needs_recent_payments() => BUDGET_WINDOW_MAX,
             // Decisions record the use of the agent's own windows.
             _ if self.rules.is_none() => Duration::DAY,
-            _ => rule.kind.counted_limit().map_or(Duration::DAY, |(.., length)| length),
+            _ => rule
+                .kind
+                .counted_limit()
+                .map_or(Duration::DAY, |(.., period)| period.max_duration()),
         });
         lengths.fold(Duration::DAY, Duration::max)
     }
@@ -168,9 +171,9 @@ impl PastPayment {
         }
     }
 
-    /// Returns the time from which a window of this duration no longer counts the payment.
-    fn leaves_window_at(&self, length: Duration) -> Timestamp {
-        let end = self.at.after(length);
+    /// Returns the time from which the payment no longer counts in a window of this duration.
+    fn leaves_window_at(&self, period: WindowPeriod) -> Timestamp {
+        let end = period.end(self.at).unwrap_or(Timestamp::MAX);
         self.released_at.map_or(end, |released| released.min(end))
     }
 }
@@ -633,7 +636,7 @@ impl SimulatedRecord<'_> {
         let name = check_of_rule(&rule.rule.kind);
         let is_same = |one: &CountingRule<'_>| {
             one.rule.id == rule.rule.id
-                && one.length == rule.length
+                && one.period == rule.period
                 && one.rule.kind.service_slugs() == rule.rule.kind.service_slugs()
         };
         let recorded = || rules_of_check(inputs.agent, inputs.service, name);
@@ -644,6 +647,10 @@ impl SimulatedRecord<'_> {
         };
         if own.rule.id == tightest.rule {
             return tightest.used;
+        }
+        if own.action() == LimitAction::Ask {
+            // A rule that blocks is recorded even if less remains of this rule.
+            return self.window_sum(rule, real, at);
         }
         // This rule had at least as much remaining as the recorded rule. If this rule is earlier in the list, it had
         // more remaining; otherwise it would be the recorded rule.
@@ -659,7 +666,7 @@ impl SimulatedRecord<'_> {
     fn window_sum(&self, rule: &CountingRule<'_>, payments: &mut Payments, at: Timestamp) -> Amount {
         let span = |service| WindowSpan {
             service,
-            length: rule.length,
+            period: rule.period,
             counted: rule.counted,
         };
         let Some(slugs) = rule.rule.kind.service_slugs() else {
@@ -838,7 +845,7 @@ impl SimulationTrack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct WindowSpan {
     service: Option<ServiceId>,
-    length: Duration,
+    period: WindowPeriod,
     counted: WindowMeasure,
 }
 
@@ -847,7 +854,7 @@ impl WindowSpan {
     const fn daily_cap(service: ServiceId) -> Self {
         Self {
             service: Some(service),
-            length: Duration::DAY,
+            period: WindowPeriod::DAY,
             counted: WindowMeasure::Amounts,
         }
     }
@@ -857,18 +864,16 @@ impl WindowSpan {
     }
 }
 
-/// The payments within the longest window, and the sums of the requested windows.
+/// The payments, and their sums over the windows that were requested.
 #[derive(Clone, Debug, Default)]
 struct Payments {
-    recent: VecDeque<PastPayment>,
+    payments: Vec<PastPayment>,
     sums: BTreeMap<WindowSpan, RollingSum>,
 }
 
 impl Payments {
     fn add(&mut self, payment: PastPayment) {
-        let cut = payment.at.before(BUDGET_WINDOW_MAX);
-        while self.recent.pop_front_if(|oldest| oldest.at <= cut).is_some() {}
-        self.recent.push_back(payment);
+        self.payments.push(payment);
         for (span, sum) in &mut self.sums {
             sum.remove_expired(payment.at);
             if span.includes(&payment) {
@@ -879,10 +884,10 @@ impl Payments {
 
     /// Returns a window's sum at this time.
     fn window_sum(&mut self, span: WindowSpan, at: Timestamp) -> Amount {
-        let recent = &self.recent;
+        let payments = &self.payments;
         let sum = self.sums.entry(span).or_insert_with(|| {
             let mut sum = RollingSum::default();
-            for payment in recent.iter().filter(|payment| span.includes(payment)) {
+            for payment in payments.iter().filter(|payment| span.includes(payment)) {
                 sum.add(payment, span);
             }
             sum
@@ -905,7 +910,7 @@ impl RollingSum {
     fn add(&mut self, payment: &PastPayment, span: WindowSpan) {
         let counted = span.counted.to_units(payment.amount);
         self.leaving
-            .insert((payment.leaves_window_at(span.length), self.next), counted);
+            .insert((payment.leaves_window_at(span.period), self.next), counted);
         self.next = self.next.saturating_add(1);
         self.units = self.units.saturating_add(counted.units().into());
     }

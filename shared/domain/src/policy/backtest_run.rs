@@ -117,8 +117,8 @@ fn assign_rule_ids<E>(
 ) -> Result<Vec<Rule>, E> {
     let mut own: Vec<&Rule> = agent.rules.iter().collect();
     let window = |kind: &RuleKind| {
-        let (counted, _, length) = kind.counted_limit()?;
-        Some((kind.name(), counted, length, kind.service_slugs().map(<[_]>::to_vec)))
+        let (counted, _, period) = kind.counted_limit()?;
+        Some((kind.name(), counted, period, kind.service_slugs().map(<[_]>::to_vec)))
     };
     let mut rules = Vec::new();
     for (number, kind) in (1_u128..).zip(kinds) {

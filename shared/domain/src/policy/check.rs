@@ -121,7 +121,8 @@ impl UnlistedCall {
 pub struct AskingLimit {
     /// The rule; `None` for the policy's approval threshold.
     pub rule: Option<RuleId>,
-    /// The amount above which the limit requires an approval; zero if the limit does not depend on the amount.
+    /// The amount above which the limit requires an approval: what remains of a budget. Zero if the limit does not depend
+    /// on the amount.
     pub above: Amount,
     /// The kind of the limit.
     pub kind: AskingKind,
@@ -150,6 +151,10 @@ named! {
         PriceAboveUsual = RuleKind::PRICE_ABOVE_USUAL,
         /// [`RuleKind::NewPayee`].
         NewPayee = RuleKind::NEW_PAYEE,
+        /// [`RuleKind::BudgetLimit`].
+        BudgetLimit = RuleKind::BUDGET_LIMIT,
+        /// [`RuleKind::CountLimit`].
+        CountLimit = RuleKind::COUNT_LIMIT,
     }
 }
 
@@ -179,7 +184,7 @@ pub enum Block {
         /// The operation's maximum price, or the fixed price if there is no maximum.
         max: Amount,
     },
-    /// The amount does not fit into a budget across all services.
+    /// The amount does not fit into a budget.
     Budget {
         /// The rule.
         rule: RuleId,
@@ -439,6 +444,8 @@ impl AskingKind {
             Self::DuplicateGuard => CheckName::Duplicate,
             Self::PriceAboveUsual => CheckName::Price,
             Self::NewPayee => CheckName::Payee,
+            Self::BudgetLimit => CheckName::Budget,
+            Self::CountLimit => CheckName::Count,
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     Agent, Amount, CallDescription, CheckName, DecisionResult, DomainPattern, Duration, EnabledService,
     MAX_RECENT_PRICES, Network, Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, RecentPayments,
     RecordedDecision, Rule, RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, Target, Timestamp, UsualPrice,
-    WindowMeasure,
+    WindowMeasure, WindowPeriod,
     policy::{
         limits::max_usual_price,
         replay::{EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments},
@@ -218,12 +218,14 @@ impl Boundaries {
         let changed = rules.filter(|rule| !(before.agent.rules.contains(rule) && now.agent.rules.contains(rule)));
         let changed: Vec<&Rule> = changed.filter(|rule| rule.kind.applies_to(&service.slug)).collect();
         for rule in &changed {
-            if let Some((counted, limit, length)) = rule.kind.counted_limit() {
+            if let Some((counted, limit, period)) = rule.kind.counted_limit() {
                 match counted {
                     WindowMeasure::Amounts => found.sums.insert(limit),
                     WindowMeasure::Payments => found.counts.insert(limit),
                 };
-                found.lengths.insert(length);
+                if period != WindowPeriod::Lifetime {
+                    found.lengths.insert(at.since(period.cut(at)));
+                }
             }
             let [repeats, payees, prices] = &mut found.compares;
             match &rule.kind {
@@ -449,15 +451,16 @@ impl Request<'_> {
             policy_version: None,
             inputs: None,
         };
-        let used = |counted, length| {
+        let used = |counted, period: WindowPeriod| {
             let used = match counted {
                 WindowMeasure::Amounts => Some(self.history.spent),
                 WindowMeasure::Payments => Amount::from_units(self.history.calls),
             };
-            used.filter(|_| self.history.ago < length).unwrap_or(Amount::ZERO)
+            let is_counted = at.before(self.history.ago) > period.cut(at);
+            used.filter(|_| is_counted).unwrap_or(Amount::ZERO)
         };
         let windows = limits.agent.counting_rules();
-        let windows = windows.map(|rule| (rule.rule.id, used(rule.counted, rule.length)));
+        let windows = windows.map(|rule| (rule.rule.id, used(rule.counted, rule.period)));
         let windows: Vec<(RuleId, Amount)> = windows.collect();
         let facts = RecordedInputs::for_possible_call(&decision, service, operation);
         let recent = ReplayedRecentPayments {
@@ -467,7 +470,7 @@ impl Request<'_> {
         Verdict::from_evaluation(facts.evaluate_under(&Limits {
             agent: limits.agent,
             enabled: limits.find_policy(service.id),
-            day: used(WindowMeasure::Amounts, Duration::DAY),
+            day: used(WindowMeasure::Amounts, WindowPeriod::DAY),
             windows: &windows,
             recent: Some(&recent),
         }))
@@ -580,9 +583,8 @@ mod tests {
     fn a_rule_about_earlier_payments_has_a_request_that_shows_it() {
         let hours = |hours: u32| Duration::from_secs_u32(hours * 3_600);
         let counts = |count, window| RuleKind::CountLimit {
-            services: None,
             count,
-            window: hours(window),
+            window: hours(window).into(),
         };
         let interval = |interval| RuleKind::MinimumInterval {
             services: None,
@@ -881,7 +883,7 @@ mod tests {
     fn every_rule_change_has_a_counterexample_request() {
         let budget = |limit, hours: u32| RuleKind::BudgetLimit {
             limit: units(limit),
-            window: Duration::from_secs_u32(hours * 3_600),
+            window: Duration::from_secs_u32(hours * 3_600).into(),
         };
         let asks = |above: Option<u64>| RuleKind::ApprovalRequired {
             services: None,

@@ -254,7 +254,7 @@ pub fn evaluate<'a>(facts: &EvaluationInputs<'a>) -> Decision<'a> {
     let category = check_category(&mut failure, &call);
     let vendor = check_vendors(&mut failure, facts);
     let schedule = limits::check_schedules(&mut failure, facts);
-    let budget = check_budgets(&mut failure, facts);
+    let budget = limits::check_budgets(&mut failure, facts).unwrap_or(Check::passed(CheckName::Budget));
     let count = limits::check_counts(&mut failure, facts);
     let interval = limits::check_intervals(&mut failure, facts);
 
@@ -417,7 +417,13 @@ fn window_charges<'a>(
     };
     let rules = facts.agent.counting_rules();
     let rules = rules.filter(move |rule| rule.applies_to(&facts.service.slug));
-    let rules = rules.map(move |rule| Some(charge(rule.find_window(facts.budgets)?, rule.counted, rule.limit)));
+    let rules = rules.map(move |rule| {
+        Some(charge(
+            rule.find_window(facts.budgets)?,
+            rule.counted,
+            limits::window_cap(&rule, &facts),
+        ))
+    });
     std::iter::once(Some(day)).chain(rules)
 }
 
@@ -572,25 +578,6 @@ fn vendor_mismatch(facts: &EvaluationInputs<'_>, operation: &Operation) -> Optio
         Some(retry_at) => Block::PayeeTooYoung { retry_at },
         None if pay_to != payable.pay_to => Block::PayeeNotInCatalog,
         None => Block::PriceAboveCatalog { max: payable.most },
-    })
-}
-
-/// Makes check 9, the budgets. Records the budget with the least remaining amount.
-fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Check {
-    let amount = facts.intent.offer.amount();
-    let tightest = limits::tightest_rule(facts, |kind| matches!(kind, RuleKind::BudgetLimit { .. }));
-    let Some((budget, window)) = tightest else {
-        return Check::passed(CheckName::Budget);
-    };
-    let used = window.spent_at(facts.at);
-    failure.record_comparison(CheckName::Budget, amount, Some((budget.limit, used)), |limit, used| {
-        Block::Budget {
-            rule: budget.rule.id,
-            limit,
-            used,
-            retry_at: window.first_fitting_time(amount, limit, facts.at),
-        }
-        .into()
     })
 }
 

@@ -1,4 +1,4 @@
-//! The checks of optional rules: schedules, counts, intervals, duplicates, prices and payees.
+//! The checks of optional rules: schedules, budgets, counts, intervals, duplicates, prices and payees.
 //!
 //! Each kind has one check, which is made only if the agent has a rule of that kind for the service. Decisions of other
 //! agents, and decisions before these kinds existed, therefore have the same checks as before. A rule that blocks fails
@@ -50,7 +50,7 @@ pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = A
         kind: AskingKind::Threshold,
     });
     let rules = applicable_rules(&facts).filter_map(move |rule| {
-        let (kind, above) = exceeded_amount(&rule.kind, &facts)?;
+        let (kind, above) = exceeded_amount(rule, &facts)?;
         Some(AskingLimit {
             rule: Some(rule.id),
             above,
@@ -60,11 +60,21 @@ pub(super) fn asking<'a>(facts: &EvaluationInputs<'a>) -> impl Iterator<Item = A
     threshold.into_iter().chain(rules)
 }
 
-/// Returns the amount above which a rule requires an approval, and the rule's kind. The amount is zero if the rule does
-/// not depend on the amount. Returns `None` if the rule requires no approval of this payment.
-fn exceeded_amount(rule: &RuleKind, facts: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
+/// Returns the amount above which a rule requires an approval, and the rule's kind, if the rule requires an approval of
+/// this payment. The amount is zero if the rule does not depend on the amount.
+fn exceeded_amount(rule: &Rule, facts: &EvaluationInputs<'_>) -> Option<(AskingKind, Amount)> {
     let amount = facts.intent.offer.amount();
-    match rule {
+    match &rule.kind {
+        RuleKind::BudgetLimit { .. } | RuleKind::CountLimit { .. } => {
+            let rule = CountingRule::new(rule).filter(|rule| rule.action() == LimitAction::Ask)?;
+            let window = rule.find_window(facts.budgets)?;
+            let above = match rule.counted {
+                WindowMeasure::Amounts => window.remaining_at(rule.limit, facts.at),
+                WindowMeasure::Payments => Amount::ZERO,
+            };
+            let kind = AskingKind::from_name(rule.rule.kind.name())?;
+            is_exceeded(&rule, window, facts).then_some((kind, above))
+        }
         RuleKind::ApprovalRequired {
             categories: listed,
             above,
@@ -125,8 +135,32 @@ fn next_opening(facts: &EvaluationInputs<'_>) -> RetryAt {
     RetryAt::Never
 }
 
-/// Returns the counting rule of this kind with the least remaining amount, and the rule's window.
-pub(super) fn tightest_rule<'a>(
+/// Returns whether the payment does not fit into the window of a rule.
+fn is_exceeded(rule: &CountingRule<'_>, window: &Window, facts: &EvaluationInputs<'_>) -> bool {
+    let units = rule.counted.to_units(facts.intent.offer.amount());
+    let sum = window.spent_at(facts.at).plus(units);
+    sum.is_none_or(|sum| sum > rule.limit)
+}
+
+/// Returns the maximum content of the rule's window after the payment: the limit, unless an approval waives the limit.
+pub(super) fn window_cap(rule: &CountingRule<'_>, facts: &EvaluationInputs<'_>) -> Amount {
+    let waived = AskingKind::from_name(rule.rule.kind.name()).filter(|_| rule.action() == LimitAction::Ask);
+    let limit = waived.map(|kind| AskingLimit {
+        rule: Some(rule.rule.id),
+        above: Amount::ZERO,
+        kind,
+    });
+    if limit.is_some_and(|limit| facts.is_waived(&limit)) {
+        Amount::MAX
+    } else {
+        rule.limit
+    }
+}
+
+/// Returns the counting rule of this kind that decides about the payment, and the rule's window. Of the rules that the
+/// payment exceeds, a rule that blocks comes before a rule that requires approval. Otherwise the rule with the least
+/// remaining decides.
+fn deciding_rule<'a>(
     facts: &EvaluationInputs<'a>,
     is_of_kind: fn(&RuleKind) -> bool,
 ) -> Option<(CountingRule<'a>, &'a Window)> {
@@ -134,44 +168,76 @@ pub(super) fn tightest_rule<'a>(
     let rules = rules.filter(|rule| is_of_kind(&rule.rule.kind) && rule.applies_to(&facts.service.slug));
     rules
         .filter_map(|rule| Some((rule, rule.find_window(facts.budgets)?)))
-        .min_by_key(|(rule, window)| window.remaining_at(rule.limit, facts.at))
+        .min_by_key(|(rule, window)| {
+            let is_exceeded = is_exceeded(rule, window, facts);
+            let asks = is_exceeded && rule.action() == LimitAction::Ask;
+            (!is_exceeded, asks, window.remaining_at(rule.limit, facts.at))
+        })
 }
 
-/// Checks the number of payments within each rule's duration.
+/// Makes the check of the counting rules of one kind. `block` creates the reason from the rule, the used part of the
+/// limit, and the time at which the same call fits.
+fn check_counting_rules(
+    failure: &mut FirstFailure,
+    facts: &EvaluationInputs<'_>,
+    name: CheckName,
+    is_of_kind: fn(&RuleKind) -> bool,
+    block: fn(CountingRule<'_>, Amount, RetryAt) -> Block,
+) -> Option<Check> {
+    let (rule, window) = deciding_rule(facts, is_of_kind)?;
+    let used = window.spent_at(facts.at);
+    let check = if is_exceeded(&rule, window, facts) {
+        failure.record_limit_check(name, rule.action(), facts, asking(facts), || {
+            let units = rule.counted.to_units(facts.intent.offer.amount());
+            block(rule, used, window.first_fitting_time(units, rule.limit, facts.at))
+        })
+    } else {
+        Check::passed(name)
+    };
+    Some(Check {
+        limit: Some(rule.limit),
+        used: Some(used),
+        remaining: Some(rule.limit.saturating_minus(used)),
+        ..check
+    })
+}
+
+/// Checks the amounts within a period.
+pub(super) fn check_budgets(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
+    let is_budget = |kind: &RuleKind| matches!(kind, RuleKind::BudgetLimit { .. });
+    check_counting_rules(failure, facts, CheckName::Budget, is_budget, |rule, used, retry_at| {
+        Block::Budget {
+            rule: rule.rule.id,
+            limit: rule.limit,
+            used,
+            retry_at,
+        }
+    })
+}
+
+/// Checks the number of payments within a period.
 pub(super) fn check_counts(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    let (rule, window) = tightest_rule(facts, |kind| matches!(kind, RuleKind::CountLimit { .. }))?;
-    let numbers = Some((rule.limit, window.spent_at(facts.at)));
-    Some(
-        failure.record_comparison(CheckName::Count, Amount::ONE, numbers, |count, used| {
-            let retry_at = window.first_fitting_time(Amount::ONE, count, facts.at);
-            let rule = rule.rule.id;
-            let block = Block::Count {
-                rule,
-                count,
-                used,
-                retry_at,
-            };
-            block.into()
-        }),
-    )
+    let is_count = |kind: &RuleKind| matches!(kind, RuleKind::CountLimit { .. });
+    check_counting_rules(failure, facts, CheckName::Count, is_count, |rule, used, retry_at| {
+        Block::Count {
+            rule: rule.rule.id,
+            count: rule.limit,
+            used,
+            retry_at,
+        }
+    })
 }
 
 /// Checks the time since the last payment.
 pub(super) fn check_intervals(failure: &mut FirstFailure, facts: &EvaluationInputs<'_>) -> Option<Check> {
-    let (rule, window) = tightest_rule(facts, |kind| matches!(kind, RuleKind::MinimumInterval { .. }))?;
-    let numbers = Some((rule.limit, window.spent_at(facts.at)));
-    Some(
-        failure.record_comparison(CheckName::Interval, Amount::ONE, numbers, |limit, _| {
-            let retry_at = window.first_fitting_time(Amount::ONE, limit, facts.at);
-            let (rule, interval) = (rule.rule.id, rule.length);
-            let block = Block::Interval {
-                rule,
-                interval,
-                retry_at,
-            };
-            block.into()
-        }),
-    )
+    let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });
+    check_counting_rules(failure, facts, CheckName::Interval, is_interval, |rule, _, retry_at| {
+        Block::Interval {
+            rule: rule.rule.id,
+            interval: rule.period.max_duration(),
+            retry_at,
+        }
+    })
 }
 
 /// Checks that the call does not repeat a recent call. A failed check contains the guard's duration and the age of the

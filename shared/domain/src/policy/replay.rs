@@ -23,7 +23,8 @@ use crate::{
     CheckOutcome, CountingRule, Decision, DecisionRecord, DecisionResult, Duration, EnabledService, EvaluationInputs,
     Eviction, Fingerprint, Freeze, GivenApproval, InputVersions, Intent, LimitAction, LoggedDenial, Network, Offer,
     Operation, OperationDigest, OperationSlug, PaidPrices, PayeePrefix, Purpose, Reason, RecentPayments, Rule, RuleId,
-    RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowScope, evaluate,
+    RuleKind, Service, Settlement, SettlementTerms, Target, Timestamp, UsualPrice, Window, WindowPeriod, WindowScope,
+    evaluate,
 };
 use std::borrow::Cow;
 
@@ -334,7 +335,7 @@ impl<'a> RecordedInputs<'a> {
             agent: agent.id,
             service: self.service.id,
         };
-        let day = window_with_usage(scope, Duration::DAY, day);
+        let day = window_with_usage(scope, WindowPeriod::DAY, day);
         let agent = &*self.replayable_agent(agent, recent);
         let used = |rule: &CountingRule<'_>| {
             let known = windows.iter().find(|(id, _)| *id == rule.rule.id);
@@ -344,7 +345,7 @@ impl<'a> RecordedInputs<'a> {
             let used = used(&rule)?;
             Some((
                 rule.rule.id,
-                window_with_usage(rule.window_scope(agent.id), rule.length, used),
+                window_with_usage(rule.window_scope(agent.id), rule.period, used),
             ))
         });
         let budgets: Vec<(RuleId, Window)> = windows.collect();
@@ -623,10 +624,10 @@ fn rebuild_recent_payments(
     recent
 }
 
-fn window_with_usage(scope: WindowScope, length: Duration, used: Amount) -> Window {
+fn window_with_usage(scope: WindowScope, period: WindowPeriod, used: Amount) -> Window {
     Window {
         scope,
-        length,
+        period,
         total: used,
         version: 0,
         stamp: 0,

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Agent, AgentId, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, Catalog, Category, Duration,
-    Fingerprint, MAX_RECENT_PRICES, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowScope,
+    Fingerprint, MAX_RECENT_PRICES, RuleId, Schedule, ServiceSlug, ValidationError, Window, WindowPeriod, WindowScope,
     catalog::service::named,
 };
 
@@ -31,12 +31,12 @@ pub enum RuleKind {
         /// The vendors.
         vendors: Vec<Vendor>,
     },
-    /// Limits the payments within every period of `window` to the amount `limit`, across all services.
+    /// Payments of at most `limit` within a window.
     BudgetLimit {
         /// The maximum amount.
         limit: Amount,
-        /// The time for which an authorization counts: [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
-        window: Duration,
+        /// The window. A rolling window has [`BUDGET_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        window: RuleWindow,
     },
     /// A payment needs an approval if it meets every condition that is set. Without conditions, every payment needs an
     /// approval.
@@ -48,18 +48,16 @@ pub enum RuleKind {
         /// The payment is above this amount.
         above: Option<Amount>,
     },
-    /// Limits the payments within every period of `window` to the number `count`.
+    /// At most `count` payments within a window.
     CountLimit {
-        /// The services to which the rule applies; `None` for all services.
-        services: Option<Vec<ServiceSlug>>,
         /// The maximum number of payments: 1 to [`COUNT_MAX`].
         count: u32,
-        /// The time for which an authorization counts: [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
-        window: Duration,
+        /// The window. A rolling window has [`COUNT_WINDOW_MIN`] to [`BUDGET_WINDOW_MAX`].
+        window: RuleWindow,
     },
     /// No payment within `interval` after the previous payment.
     MinimumInterval {
-        /// The services to which the rule applies; `None` for all services.
+        /// The services that the rule applies to. `None` means all services, also in the kinds below.
         services: Option<Vec<ServiceSlug>>,
         /// The minimum time between two authorizations: [`INTERVAL_MIN`] to [`BUDGET_WINDOW_MAX`].
         interval: Duration,
@@ -98,6 +96,29 @@ pub enum RuleKind {
     },
     /// The agent is frozen after an unusually busy hour. The rule does not affect decisions about payments.
     AnomalyBrake(AutomaticFreeze),
+}
+
+/// The window of a budget or a count limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleWindow {
+    /// The services whose payments count. `None` means all services.
+    pub services: Option<Vec<ServiceSlug>>,
+    /// How long an authorization counts.
+    pub period: WindowPeriod,
+    /// What the rule does with a payment beyond the limit. An approved payment counts, so the content may exceed the
+    /// limit.
+    pub action: LimitAction,
+}
+
+/// Creates a rolling window that counts the payments to all services, and blocks payments beyond the limit.
+impl From<Duration> for RuleWindow {
+    fn from(duration: Duration) -> Self {
+        Self {
+            services: None,
+            period: WindowPeriod::Rolling(duration),
+            action: LimitAction::Block,
+        }
+    }
 }
 
 named! {
@@ -201,11 +222,22 @@ pub struct CountingRule<'a> {
     pub counted: WindowMeasure,
     /// The maximum content of the rule's window, in the rule's unit.
     pub limit: Amount,
-    /// The duration of the rule's window.
-    pub length: Duration,
+    /// How long a payment counts in the rule's window.
+    pub period: WindowPeriod,
 }
 
-impl CountingRule<'_> {
+impl<'a> CountingRule<'a> {
+    /// Returns the rule as a rule that counts payments, or `None` if the rule does not count payments.
+    pub fn new(rule: &'a Rule) -> Option<Self> {
+        let (counted, limit, period) = rule.kind.counted_limit()?;
+        Some(Self {
+            rule,
+            counted,
+            limit,
+            period,
+        })
+    }
+
     /// Returns the scope of the rule's window.
     pub const fn window_scope(&self, agent: AgentId) -> WindowScope {
         WindowScope::Budget {
@@ -220,8 +252,8 @@ impl CountingRule<'_> {
         Some(window)
     }
 
-    /// Returns a fingerprint of the payments that the rule counts: the duration of the window and the services. If the
-    /// fingerprint changes, the stored window may lack payments.
+    /// Returns a fingerprint of which payments the rule counts: the period of the window and the services. With
+    /// another fingerprint, the stored window may lack payments.
     pub fn coverage(&self) -> Fingerprint {
         let services = self.rule.kind.service_slugs().map(|services| {
             let services: Vec<&str> = services.iter().map(ServiceSlug::as_str).collect();
@@ -229,12 +261,20 @@ impl CountingRule<'_> {
         });
         // `*` is not a valid slug.
         let services = services.as_deref().unwrap_or("*");
-        Fingerprint::for_text(&format!("{} {services}", self.length.secs()))
+        Fingerprint::for_text(&format!("{} {services}", self.period))
     }
 
     /// Returns whether the rule counts payments to this service.
     pub fn applies_to(&self, service: &ServiceSlug) -> bool {
         self.rule.kind.applies_to(service)
+    }
+
+    /// Returns what the rule does with a payment beyond the limit.
+    pub const fn action(&self) -> LimitAction {
+        match &self.rule.kind {
+            RuleKind::BudgetLimit { window, .. } | RuleKind::CountLimit { window, .. } => window.action,
+            _ => LimitAction::Block,
+        }
     }
 }
 
@@ -310,16 +350,19 @@ impl RuleKind {
         }
     }
 
-    /// Returns the unit, the limit, and the duration of the window; `None` if the rule does not count payments.
-    pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, Duration)> {
-        match *self {
-            Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, limit, window)),
-            Self::CountLimit { count, window, .. } => {
+    /// Returns what the rule counts, the limit, and the period of the window. `None` if the rule does not count
+    /// payments.
+    pub fn counted_limit(&self) -> Option<(WindowMeasure, Amount, WindowPeriod)> {
+        match self {
+            Self::BudgetLimit { limit, window } => Some((WindowMeasure::Amounts, *limit, window.period)),
+            Self::CountLimit { count, window } => {
                 // Every `u32` is a valid amount.
-                let limit = Amount::from_units(count.into()).unwrap_or(Amount::ZERO);
-                Some((WindowMeasure::Payments, limit, window))
+                let limit = Amount::from_units((*count).into()).unwrap_or(Amount::ZERO);
+                Some((WindowMeasure::Payments, limit, window.period))
             }
-            Self::MinimumInterval { interval, .. } => Some((WindowMeasure::Payments, Amount::ONE, interval)),
+            Self::MinimumInterval { interval, .. } => {
+                Some((WindowMeasure::Payments, Amount::ONE, WindowPeriod::Rolling(*interval)))
+            }
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
             | Self::ApprovalRequired { .. }
@@ -364,12 +407,9 @@ impl RuleKind {
     /// Returns the services to which the rule applies; `None` for all services.
     pub fn service_slugs(&self) -> Option<&[ServiceSlug]> {
         match self {
-            Self::CategoryBlock { .. }
-            | Self::VendorAllowlist { .. }
-            | Self::BudgetLimit { .. }
-            | Self::AnomalyBrake(_) => None,
+            Self::CategoryBlock { .. } | Self::VendorAllowlist { .. } | Self::AnomalyBrake(_) => None,
+            Self::BudgetLimit { window, .. } | Self::CountLimit { window, .. } => window.services.as_deref(),
             Self::ApprovalRequired { services, .. }
-            | Self::CountLimit { services, .. }
             | Self::MinimumInterval { services, .. }
             | Self::DuplicateGuard { services, .. }
             | Self::NewPayee { services }
@@ -383,12 +423,7 @@ impl RuleKind {
         self.service_slugs().is_none_or(|services| services.contains(service))
     }
 
-    /// Checks whether a budget's window may have this duration. The error describes valid durations.
-    pub fn check_window(window: Duration) -> Result<(), String> {
-        Self::check_duration(window, BUDGET_WINDOW_MIN)
-    }
-
-    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes valid
+    /// Checks that a duration is at least `least` and at most [`BUDGET_WINDOW_MAX`]. The error describes the valid
     /// durations.
     pub fn check_duration(length: Duration, least: Duration) -> Result<(), String> {
         if (least..=BUDGET_WINDOW_MAX).contains(&length) {
@@ -425,13 +460,6 @@ impl RuleKind {
                 }
                 problems
             }
-            Self::BudgetLimit { window, .. } => {
-                let wrong = Self::check_window(*window).err();
-                wrong
-                    .map(|message| ValidationError::at_path("/window_seconds", message))
-                    .into_iter()
-                    .collect()
-            }
             Self::ApprovalRequired {
                 services, categories, ..
             } => {
@@ -456,7 +484,8 @@ impl RuleKind {
                 }
                 problems
             }
-            Self::CountLimit { .. }
+            Self::BudgetLimit { .. }
+            | Self::CountLimit { .. }
             | Self::MinimumInterval { .. }
             | Self::DuplicateGuard { .. }
             | Self::NewPayee { .. }
@@ -488,10 +517,12 @@ impl RuleKind {
             let wrong = Self::check_duration(length, least).err();
             wrong.map(|message| ValidationError::at_path(path, message))
         };
+        let rolling = |window: &RuleWindow, least| length("/window_seconds", window.period.duration()?, least);
         let problems = match self {
-            Self::CountLimit { count, window, .. } => [
+            Self::BudgetLimit { window, .. } => [rolling(window, BUDGET_WINDOW_MIN), None],
+            Self::CountLimit { count, window } => [
                 range("/count", (*count).into(), 1, COUNT_MAX.into()),
-                length("/window_seconds", *window, COUNT_WINDOW_MIN),
+                rolling(window, COUNT_WINDOW_MIN),
             ],
             Self::MinimumInterval { interval, .. } => [length("/interval_seconds", *interval, INTERVAL_MIN), None],
             Self::DuplicateGuard { within, .. } => [length("/within_seconds", *within, INTERVAL_MIN), None],
@@ -520,7 +551,6 @@ impl RuleKind {
             }
             Self::CategoryBlock { .. }
             | Self::VendorAllowlist { .. }
-            | Self::BudgetLimit { .. }
             | Self::ApprovalRequired { .. }
             | Self::NewPayee { .. } => [None, None],
         };
@@ -590,15 +620,7 @@ impl Agent {
 
     /// Returns the agent's rules that count payments, in the order in which they were added.
     pub fn counting_rules(&self) -> impl Iterator<Item = CountingRule<'_>> {
-        self.rules.iter().filter_map(|rule| {
-            let (counted, limit, length) = rule.kind.counted_limit()?;
-            Some(CountingRule {
-                rule,
-                counted,
-                limit,
-                length,
-            })
-        })
+        self.rules.iter().filter_map(CountingRule::new)
     }
 
     /// Returns the agent's budgets, in the order in which they were added.
@@ -692,7 +714,7 @@ pub(crate) mod tests {
     fn budget(units: u64) -> RuleKind {
         RuleKind::BudgetLimit {
             limit: Amount::from_units(units).unwrap(),
-            window: BUDGET_WINDOW_MIN,
+            window: BUDGET_WINDOW_MIN.into(),
         }
     }
 
@@ -732,9 +754,8 @@ pub(crate) mod tests {
     fn rule_numbers_out_of_range_are_reported_with_their_path() {
         let (secs, longest) = (Duration::from_secs_u32, 31 * 86_400);
         let count = |count, length| RuleKind::CountLimit {
-            services: None,
             count,
-            window: secs(length),
+            window: secs(length).into(),
         };
         let interval = |length| RuleKind::MinimumInterval {
             services: None,
@@ -759,7 +780,7 @@ pub(crate) mod tests {
         };
         let limit = |length| RuleKind::BudgetLimit {
             limit: Amount::ONE,
-            window: secs(length),
+            window: secs(length).into(),
         };
         let hours = |days: u32| RuleKind::Schedule {
             services: None,

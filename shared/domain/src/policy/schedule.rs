@@ -5,7 +5,7 @@
 //! within the skipped hour does not exist on that day.
 
 use crate::{Timestamp, catalog::service::named};
-use chrono::{DateTime, Offset as _, TimeZone as _};
+use chrono::{DateTime, NaiveDate, NaiveTime, Offset as _, TimeZone as _};
 use chrono_tz::Tz;
 use std::{fmt, str::FromStr as _};
 
@@ -42,7 +42,31 @@ impl ZoneName {
         Tz::from_str(text).ok().map(Self)
     }
 
-    /// Returns the zone's UTC offset at this time, in seconds.
+    /// Returns the day on the zone's calendar.
+    pub(super) fn local_day(self, at: Timestamp) -> Option<NaiveDate> {
+        let secs = seconds(at);
+        let local = DateTime::from_timestamp(secs.saturating_add(self.utc_offset(secs)), 0)?;
+        Some(local.date_naive())
+    }
+
+    /// Returns the first instant of a day, at least [`Timestamp::EPOCH`]. If the clock skips midnight, this is the
+    /// instant at which midnight would have been.
+    pub(super) fn start_of_day(self, day: NaiveDate) -> Option<Timestamp> {
+        /// No zone is further ahead of UTC.
+        const MAX_OFFSET: i64 = 15 * 60 * MINUTE;
+        let midnight = day.and_time(NaiveTime::MIN);
+        let start = self.0.from_local_datetime(&midnight).earliest();
+        let start = start.map_or_else(
+            || {
+                let wall = midnight.and_utc().timestamp();
+                wall.saturating_sub(self.utc_offset(wall.saturating_sub(MAX_OFFSET)))
+            },
+            |start| start.timestamp(),
+        );
+        Timestamp::from_secs(u64::try_from(start).unwrap_or_default())
+    }
+
+    /// Returns the zone's UTC offset in seconds.
     fn utc_offset(self, secs: i64) -> i64 {
         let instant = DateTime::from_timestamp(secs, 0).unwrap_or_default();
         let offset = self.0.offset_from_utc_datetime(&instant.naive_utc());
@@ -73,6 +97,19 @@ impl ZoneName {
 impl fmt::Display for ZoneName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.0.name())
+    }
+}
+
+/// Orders zones by name.
+impl Ord for ZoneName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.name().cmp(other.0.name())
+    }
+}
+
+impl PartialOrd for ZoneName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -16,11 +16,13 @@ named! {
 }
 
 impl RuleKind {
-    /// Returns whether the agent's rule `own` replaces this rule of the preset. It does if both have the same kind and,
-    /// for budgets, the same window.
+    /// Returns whether the agent's rule `own` replaces this preset rule, because both have the same kind and, for
+    /// budgets, the same period and services.
     pub fn is_replaced_by(&self, own: &Self) -> bool {
         match (self, own) {
-            (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => window == own,
+            (Self::BudgetLimit { window, .. }, Self::BudgetLimit { window: own, .. }) => {
+                (window.period, &window.services) == (own.period, &own.services)
+            }
             _ => self.name() == own.name(),
         }
     }
@@ -43,16 +45,18 @@ impl StartingLimits {
     pub fn to_rules(self) -> Vec<RuleKind> {
         const HOUR: Duration = Duration::from_secs_u32(3_600);
         const MONTH: Duration = Duration::from_secs_u32(30 * 86_400);
-        let budget = |limit: Amount, window| RuleKind::BudgetLimit { limit, window };
+        let budget = |limit: Amount, window: Duration| RuleKind::BudgetLimit {
+            limit,
+            window: window.into(),
+        };
         match self {
             Self::Unlimited => Vec::new(),
             Self::Safe => vec![
                 budget(units(20_000_000), Duration::DAY),
                 budget(units(200_000_000), MONTH),
                 RuleKind::CountLimit {
-                    services: None,
                     count: 200,
-                    window: HOUR,
+                    window: HOUR.into(),
                 },
                 RuleKind::DuplicateGuard {
                     services: None,
@@ -77,15 +81,14 @@ mod tests {
 
     #[test]
     fn own_rules_replace_starting_rules_of_the_same_kind() {
-        let budget = |units_of, window| RuleKind::BudgetLimit {
+        let budget = |units_of, window: Duration| RuleKind::BudgetLimit {
             limit: units(units_of),
-            window,
+            window: window.into(),
         };
         let (hour, day) = (Duration::from_secs_u32(3_600), Duration::DAY);
         let count = |count| RuleKind::CountLimit {
-            services: None,
             count,
-            window: hour,
+            window: hour.into(),
         };
         let rows = [
             (budget(1, day), budget(2, day), true),
@@ -105,7 +108,7 @@ mod tests {
             .to_rules()
             .into_iter()
             .filter_map(|rule| match rule {
-                RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.secs())),
+                RuleKind::BudgetLimit { limit, window } => Some((limit.units(), window.period.max_duration().secs())),
                 _ => None,
             });
         assert!(budgets.eq([(20_000_000, 86_400), (200_000_000, 2_592_000)]));

@@ -4,7 +4,7 @@
 //! An update that can't be classified counts as widening. `shared/store/src/people/agent.rs` decides whether an update
 //! narrows, because a narrowing update must invalidate decisions that are based on the old version.
 
-use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, SpendPolicy};
+use crate::{Agent, AgentKey, Amount, DomainPattern, EnabledService, LimitAction, RuleKind, RuleWindow, SpendPolicy};
 
 impl Agent {
     /// Returns whether this version may allow a request that `before` denied: the agent was unfrozen, has a new key or
@@ -67,7 +67,7 @@ impl RuleKind {
                     limit: limit_now,
                     window: window_now,
                 },
-            ) => limit_now <= limit && window_now >= window,
+            ) => covers_services && limit_now <= limit && window_now.is_as_strict_as(window),
             (
                 Self::ApprovalRequired { categories, above, .. },
                 Self::ApprovalRequired {
@@ -81,13 +81,12 @@ impl RuleKind {
                     && threshold_sort_key(*above_now) <= threshold_sort_key(*above)
             }
             (
-                Self::CountLimit { count, window, .. },
+                Self::CountLimit { count, window },
                 Self::CountLimit {
                     count: count_now,
                     window: window_now,
-                    ..
                 },
-            ) => covers_services && count_now <= count && window_now >= window,
+            ) => covers_services && count_now <= count && window_now.is_as_strict_as(window),
             (
                 Self::MinimumInterval { interval, .. },
                 Self::MinimumInterval {
@@ -134,6 +133,14 @@ impl RuleKind {
                 _,
             ) => false,
         }
+    }
+}
+
+impl RuleWindow {
+    /// Returns whether the window counts every payment of these services that `before` counts, and acts as strictly.
+    fn is_as_strict_as(&self, before: &Self) -> bool {
+        (self.period == before.period || self.period.covers(before.period))
+            && self.action.is_as_strict_as(before.action)
     }
 }
 
@@ -258,7 +265,7 @@ mod tests {
         };
         let budget = |limit, hours: u32| RuleKind::BudgetLimit {
             limit: units(limit),
-            window: Duration::from_secs_u32(hours * 3_600),
+            window: Duration::from_secs_u32(hours * 3_600).into(),
         };
         let asks = |slugs: Option<&[&str]>, above: Option<u64>| RuleKind::ApprovalRequired {
             services: slugs.map(|slugs| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect()),
@@ -267,9 +274,11 @@ mod tests {
         };
         let scope = |slugs: &[&str]| slugs.iter().map(|slug| ServiceSlug::parse(slug).unwrap()).collect();
         let count = |count, hours: u32, services: Option<&[&str]>| RuleKind::CountLimit {
-            services: services.map(scope),
             count,
-            window: Duration::from_secs_u32(hours * 3_600),
+            window: RuleWindow {
+                services: services.map(scope),
+                ..Duration::from_secs_u32(hours * 3_600).into()
+            },
         };
         let interval = |secs| RuleKind::MinimumInterval {
             services: None,

@@ -1,19 +1,191 @@
-//! Rolling windows: the recently authorized amounts, and whether another amount fits.
+//! Windows: the amounts authorized within a period, and whether another amount fits.
 //!
-//! A window consists of a running total and one counted payment per authorization (`docs/data-model.md`). Invariant:
-//! the total is the sum of the stored counted payments. A payment counts while it is younger than the window's
-//! duration. After that, a later authorization evicts the payment. Until the eviction, the total still includes the
-//! payment, and [`Window::spent_at`] subtracts it. Times in this module are recorded times, not clock readings.
-//! [`Window::earliest_record_time`] prevents a worker with a slow clock from using a window from which a worker with a
-//! faster clock has already evicted payments.
+//! A window consists of a running total and one entry per counted authorization (`docs/data-model.md`). Invariant: the
+//! total is the sum of the stored entries. An entry counts until its [`WindowPeriod`] ends. After that, a later
+//! authorization evicts the entry. Until the eviction the total still includes the entry, and [`Window::spent_at`]
+//! subtracts it. Times in this module are recorded times, not clock readings: [`Window::earliest_record_time`] prevents a worker
+//! with a slow clock from using a window from which a worker with a faster clock has already evicted entries.
 
-use crate::{AgentId, Amount, Duration, Fingerprint, RuleId, ServiceId, SettlementId, Timestamp};
+use crate::{
+    AgentId, Amount, Duration, Fingerprint, RuleId, ServiceId, SettlementId, Timestamp, ZoneName,
+    catalog::service::named,
+};
+use chrono::{Datelike as _, Days, Months, NaiveDate};
+use std::fmt;
 
 /// The number of counted payments that a denial reads to compute when the amount fits: about 40 read units
 /// (`docs/data-model.md`).
 pub const LOOKED_AT: usize = 1_000;
 
-/// The payments that a window counts.
+named! {
+    /// A period of the calendar.
+    CalendarPeriod {
+        /// From midnight to midnight.
+        Day = "day",
+        /// From Monday to Sunday.
+        Week = "week",
+        /// From the first to the last day of a month.
+        Month = "month",
+    }
+}
+
+impl CalendarPeriod {
+    /// Returns the first day of the period that contains the day.
+    fn first_day(self, day: NaiveDate) -> Option<NaiveDate> {
+        match self {
+            Self::Day => Some(day),
+            Self::Week => day.checked_sub_days(Days::new(day.weekday().num_days_from_monday().into())),
+            Self::Month => day.with_day(1),
+        }
+    }
+
+    /// Returns the first day of the next period, for the first day of a period.
+    fn next_first_day(self, day: NaiveDate) -> Option<NaiveDate> {
+        match self {
+            Self::Day => day.checked_add_days(Days::new(1)),
+            Self::Week => day.checked_add_days(Days::new(7)),
+            Self::Month => day.checked_add_months(Months::new(1)),
+        }
+    }
+
+    /// Returns the first instant of the period that contains `at`, and the first instant of the next period.
+    fn bounds(self, zone: ZoneName, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let first = self.first_day(zone.local_day(at)?)?;
+        let (start, next) = (zone.start_of_day(first)?, self.next_first_day(first)?);
+        let end = zone.start_of_day(next)?;
+        // Where the clock is put forward or back around midnight, the local day may differ from the period that the
+        // starts of days determine.
+        if at < start {
+            let previous = self.first_day(first.pred_opt()?)?;
+            Some((zone.start_of_day(previous)?, start))
+        } else if at >= end {
+            Some((end, zone.start_of_day(self.next_first_day(next)?)?))
+        } else {
+            Some((start, end))
+        }
+    }
+
+    /// Returns a duration that no period exceeds, whatever daylight saving time does.
+    const fn max_duration(self) -> Duration {
+        Duration::from_secs_u32(match self {
+            Self::Day => 2 * 86_400,
+            Self::Week => 8 * 86_400,
+            Self::Month => 32 * 86_400,
+        })
+    }
+}
+
+/// How long a payment counts in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WindowPeriod {
+    /// For this duration.
+    Rolling(Duration),
+    /// Until the calendar period of the authorization ends in the time zone.
+    Calendar(CalendarPeriod, ZoneName),
+    /// Forever.
+    Lifetime,
+}
+
+impl WindowPeriod {
+    /// The rolling window of `max_per_day_units`.
+    pub const DAY: Self = Self::Rolling(Duration::DAY);
+    /// The name of [`WindowPeriod::Lifetime`].
+    pub const LIFETIME: &str = "lifetime";
+
+    /// Creates a period from a duration, or from a name with the time zone of a calendar period. Returns `None` unless
+    /// exactly the values of one period are present.
+    pub fn from_parts(duration: Option<Duration>, name: Option<&str>, zone: Option<ZoneName>) -> Option<Self> {
+        match (duration, name, zone) {
+            (Some(duration), None, None) => Some(Self::Rolling(duration)),
+            (None, Some(Self::LIFETIME), None) => Some(Self::Lifetime),
+            (None, Some(name), Some(zone)) => Some(Self::Calendar(CalendarPeriod::from_name(name)?, zone)),
+            _ => None,
+        }
+    }
+
+    /// Returns the duration of a rolling window.
+    pub const fn duration(self) -> Option<Duration> {
+        match self {
+            Self::Rolling(duration) => Some(duration),
+            Self::Calendar(..) | Self::Lifetime => None,
+        }
+    }
+
+    /// Returns the name of a calendar period or of the lifetime.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Rolling(_) => None,
+            Self::Calendar(period, _) => Some(period.name()),
+            Self::Lifetime => Some(Self::LIFETIME),
+        }
+    }
+
+    /// Returns the time zone of a calendar period.
+    pub const fn time_zone(self) -> Option<ZoneName> {
+        match self {
+            Self::Calendar(_, zone) => Some(zone),
+            Self::Rolling(_) | Self::Lifetime => None,
+        }
+    }
+
+    /// Returns the newest time of which a payment no longer counts at `at`.
+    pub fn cut(self, at: Timestamp) -> Timestamp {
+        match self {
+            Self::Rolling(duration) => at.before(duration),
+            Self::Calendar(period, zone) => {
+                let before =
+                    |(start, _): (Timestamp, Timestamp)| Timestamp::from_micros(start.micros().saturating_sub(1));
+                period.bounds(zone, at).and_then(before).unwrap_or(Timestamp::EPOCH)
+            }
+            Self::Lifetime => Timestamp::EPOCH,
+        }
+    }
+
+    /// Returns the time from which a payment of `at` no longer counts. `None` if the payment always counts.
+    pub fn end(self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Rolling(duration) => Some(at.after(duration)),
+            Self::Calendar(period, zone) => Some(period.bounds(zone, at).map_or(Timestamp::MAX, |(_, end)| end)),
+            Self::Lifetime => None,
+        }
+    }
+
+    /// Returns a duration after which no payment counts, or the longest duration for the lifetime.
+    pub const fn max_duration(self) -> Duration {
+        match self {
+            Self::Rolling(duration) => duration,
+            Self::Calendar(period, _) => period.max_duration(),
+            Self::Lifetime => Duration::from_secs_u32(u32::MAX),
+        }
+    }
+
+    /// Returns whether this period counts, at every time, every payment that `other` counts. Returns `false` if
+    /// daylight saving time decides.
+    pub fn covers(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Lifetime, _) => true,
+            (Self::Rolling(duration), Self::Rolling(_) | Self::Calendar(..)) => duration >= other.max_duration(),
+            (Self::Calendar(period, zone), Self::Calendar(other, other_zone)) => {
+                zone == other_zone && (period == other || other == CalendarPeriod::Day)
+            }
+            (Self::Rolling(_) | Self::Calendar(..), _) => false,
+        }
+    }
+}
+
+/// Writes the seconds of a rolling window, `<period>@<time zone>` or `lifetime`. Names of stored attributes contain this
+/// text.
+impl fmt::Display for WindowPeriod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rolling(duration) => write!(f, "{}", duration.secs()),
+            Self::Calendar(period, zone) => write!(f, "{}@{zone}", period.name()),
+            Self::Lifetime => f.write_str(Self::LIFETIME),
+        }
+    }
+}
+
+/// Which payments a window counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowScope {
     /// The window for `max_per_day_units`: payments of one agent to one service within 24 hours.
@@ -58,9 +230,9 @@ pub struct Entry {
 pub struct Window {
     /// The scope.
     pub scope: WindowScope,
-    /// The time for which a payment counts.
-    pub length: Duration,
-    /// The sum of the stored counted payments.
+    /// How long an entry counts.
+    pub period: WindowPeriod,
+    /// The sum of the stored entries.
     pub total: Amount,
     /// Changes with every write of counted payments. If version and stamp are unchanged, there was no write.
     pub version: u64,
@@ -116,8 +288,8 @@ pub enum RetryAt {
 pub struct Charge<'a> {
     /// The window.
     pub scope: WindowScope,
-    /// The time for which the payment counts.
-    pub length: Duration,
+    /// How long an entry counts.
+    pub period: WindowPeriod,
     /// The amount to add.
     pub amount: Amount,
     /// The cap that the new total must not exceed.
@@ -126,7 +298,7 @@ pub struct Charge<'a> {
     pub total: Amount,
     /// The version of the policy or rule that was evaluated.
     pub stamp: u64,
-    /// The recorded time minus the window's duration. The write fails if a payment after this time was evicted.
+    /// The newest time that no longer counts. The write fails if an entry newer than this time was evicted.
     pub horizon: Timestamp,
     /// The expired payments that the write evicts.
     pub evict: &'a [Entry],
@@ -163,13 +335,12 @@ impl Window {
     /// Returns the earliest time that may be recorded now: the current time, or a later time if a worker with a faster
     /// clock has already evicted a payment.
     pub fn earliest_record_time(&self, now: Timestamp) -> Timestamp {
-        now.max(self.horizon.after(self.length))
+        now.max(self.period.end(self.horizon).unwrap_or(now))
     }
 
-    /// Returns the payments that were read and no longer count at `at`. A payment counts while its age is less than the
-    /// window's duration.
+    /// Returns the read entries that no longer count at `at`.
     pub fn list_expired(&self, at: Timestamp) -> &[Entry] {
-        let cut = at.before(self.length);
+        let cut = self.period.cut(at);
         let count = self.oldest.partition_point(|entry| entry.at <= cut);
         self.oldest.get(..count).unwrap_or_default()
     }
@@ -219,8 +390,11 @@ impl Window {
             return RetryAt::At(from);
         }
         for entry in &self.oldest {
+            let Some(end) = self.period.end(entry.at) else {
+                return RetryAt::Never;
+            };
             left = left.saturating_minus(entry.amount);
-            from = from.max(entry.at.after(self.length));
+            from = from.max(end);
             if left <= room {
                 return RetryAt::At(from);
             }
@@ -250,12 +424,12 @@ impl Window {
         };
         Charge {
             scope: self.scope,
-            length: self.length,
+            period: self.period,
             amount,
             cap,
             total: self.total,
             stamp: self.stamp,
-            horizon: at.before(self.length),
+            horizon: self.period.cut(at),
             evict,
             evicted: sum_entries(evict),
             cleared: self.horizon,
@@ -305,7 +479,7 @@ mod tests {
         let (agent, rule) = (AgentId::from_uuid(Uuid::nil()), RuleId::from_uuid(Uuid::nil()));
         Window {
             scope: WindowScope::Budget { agent, rule },
-            length: LENGTH,
+            period: WindowPeriod::Rolling(LENGTH),
             total,
             version: 1,
             stamp: 1,

@@ -6,10 +6,10 @@ use crate::codec::item::{Draft, Fields, Item, Unreadable, optional_field, read_f
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     AgentKey, Answer, AskingKind, AskingLimit, AutomaticFreeze, Availability, CallDescription, CatalogPayment,
-    CatalogPrice, FollowedTemplate, FormerOwner, IncreasedCaps, KeyScope, LimitIncrease, LimitIncreaseRequest,
-    NextPricing, Operation, OperationScope, OperationUuid, PolicyChange, PolicyUpdate, Probe, ProviderRequest, Quote,
-    Rule, RuleId, RuleKind, Schedule, ServiceId, TemplateKey, TemplateName, TemporaryCaps, UsualPrice, Vendor,
-    VerifiedCall, VerifiedPayee, Wallet, WalletKey,
+    CatalogPrice, FollowedTemplate, FormerOwner, IncreasedCaps, KeyScope, LimitAction, LimitIncrease,
+    LimitIncreaseRequest, NextPricing, Operation, OperationScope, OperationUuid, PolicyChange, PolicyUpdate, Probe,
+    ProviderRequest, Quote, Rule, RuleId, RuleKind, RuleWindow, Schedule, ServiceId, TemplateKey, TemplateName,
+    TemporaryCaps, UsualPrice, Vendor, VerifiedCall, VerifiedPayee, Wallet, WalletKey, WindowPeriod,
 };
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -244,7 +244,7 @@ fn write_rule(rule: &Rule) -> Draft {
     match &rule.kind {
         RuleKind::CategoryBlock { categories } => draft.with("categories", categories),
         RuleKind::VendorAllowlist { vendors } => draft.with("vendors", vendors),
-        RuleKind::BudgetLimit { limit, window } => draft.with("limit", limit).with("window", window),
+        RuleKind::BudgetLimit { limit, window } => write_window(draft.with("limit", limit), window),
         RuleKind::ApprovalRequired {
             services,
             categories,
@@ -253,14 +253,7 @@ fn write_rule(rule: &Rule) -> Draft {
             .with_optional("services", services.as_ref())
             .with_optional("categories", categories.as_ref())
             .with_optional("above", above.as_ref()),
-        RuleKind::CountLimit {
-            services,
-            count,
-            window,
-        } => draft
-            .with_optional("services", services.as_ref())
-            .with("count", count)
-            .with("window", window),
+        RuleKind::CountLimit { count, window } => write_window(draft.with("count", count), window),
         RuleKind::MinimumInterval { services, interval } => draft
             .with_optional("services", services.as_ref())
             .with("interval", interval),
@@ -292,6 +285,31 @@ fn write_rule(rule: &Rule) -> Draft {
     }
 }
 
+fn write_window(draft: Draft, window: &RuleWindow) -> Draft {
+    let RuleWindow {
+        services,
+        period,
+        action,
+    } = window;
+    draft
+        .with_optional("services", services.as_ref())
+        .with_optional("window", period.duration().as_ref())
+        .with_optional("period", period.name().map(str::to_owned).as_ref())
+        .with_optional("zone", period.time_zone().as_ref())
+        .with_optional("action", Some(action).filter(|action| **action != LimitAction::Block))
+}
+
+/// Reads a window. Without an action, the rule blocks.
+fn read_window(map: &Item) -> Option<RuleWindow> {
+    let name: Option<String> = read_optional_field(map, "period")?;
+    let (duration, zone) = (read_optional_field(map, "window")?, read_optional_field(map, "zone")?);
+    Some(RuleWindow {
+        services: read_optional_field(map, "services")?,
+        period: WindowPeriod::from_parts(duration, name.as_deref(), zone)?,
+        action: read_optional_field(map, "action")?.unwrap_or(LimitAction::Block),
+    })
+}
+
 fn read_rule(map: &Item) -> Option<Rule> {
     let services = || read_optional_field(map, "services");
     let kind = match read_text(map.get("kind")?)? {
@@ -303,7 +321,7 @@ fn read_rule(map: &Item) -> Option<Rule> {
         },
         RuleKind::BUDGET_LIMIT => RuleKind::BudgetLimit {
             limit: read_field(map, "limit")?,
-            window: read_field(map, "window")?,
+            window: read_window(map)?,
         },
         RuleKind::APPROVAL_REQUIRED => RuleKind::ApprovalRequired {
             services: services()?,
@@ -311,9 +329,8 @@ fn read_rule(map: &Item) -> Option<Rule> {
             above: read_optional_field(map, "above")?,
         },
         RuleKind::COUNT_LIMIT => RuleKind::CountLimit {
-            services: services()?,
             count: read_field(map, "count")?,
-            window: read_field(map, "window")?,
+            window: read_window(map)?,
         },
         RuleKind::MINIMUM_INTERVAL => RuleKind::MinimumInterval {
             services: services()?,

@@ -1,9 +1,9 @@
 //! Backfills what a rule needs: counts payments that were authorized before the rule existed or before its duration or
 //! services changed, and adds the recent payments that a rule compares with.
 //!
-//! `people`, which stores a new or changed rule, can only write versions to windows. The first decision after the
-//! change therefore backfills the window. Until the backfill is complete, the evaluation does not get the rule's window
-//! and denies every payment that the rule counts. Three steps make the window complete, in this order:
+//! A rule is new, or an update changes the period or the services. `people` writes only versions to windows, so the
+//! first decision after the update backfills the window. Until then the evaluation gets no window of the rule, and
+//! every payment that the rule counts is denied. Three steps make the window complete, in this order:
 //!
 //! 1. The windows of all services are fenced: they reject decisions that were based on earlier versions of the agent's
 //!    record, which may not contain the rule. The rule's window therefore counts every payment that commits afterwards.
@@ -11,7 +11,7 @@
 //! 3. Each page of settlements is counted in one transaction, together with the position in the list (`bfc`). An
 //!    interrupted backfill continues at this position.
 //!
-//! The duration and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
+//! The period and the services are stored as `bf` ([`CountingRule::coverage`]), so an update of the limit needs no
 //! backfill. A payment that is released after its backfill stays counted until the payment leaves the window, because
 //! the settlement does not contain the rule's id.
 //!
@@ -35,7 +35,7 @@ use crate::{
 use purser_domain::{
     Agent, AgentId, Amount, BUDGET_WINDOW_MAX, Catalog, CountingRule, Duration, Entry, Error, Fingerprint,
     RememberedPayments, Result, RuleId, RuleKind, Settlement, SettlementId, SettlementState, Timestamp, Window,
-    WindowScope,
+    WindowPeriod, WindowScope,
 };
 
 /// The number of settlements per page. One transaction can count a page's payments and update the totals.
@@ -58,7 +58,7 @@ struct Progress {
     position: Option<SettlementId>,
     /// Payments at or before this time do not count.
     cut: Timestamp,
-    /// The names of the attributes with the eviction watermarks of the rule's earlier durations.
+    /// The eviction watermarks of other periods, which the rule had before.
     other_horizons: Vec<String>,
 }
 
@@ -148,8 +148,8 @@ impl Ledger {
         let scope = counting.window_scope(agent.id);
         let mut backoff = Backoff::new();
         while let Some(totals) = self.get_item(&Key::window(scope)).await? {
-            let progress = self.read_progress(&totals, counting.length, &counting.coverage(), now)?;
-            // If the rule was changed meanwhile, the caller must read the changed rule.
+            let progress = self.read_progress(&totals, counting.period, &counting.coverage(), now)?;
+            // If the rule was changed meanwhile, the caller reads the changed rule.
             if progress.is_complete || progress.stamp != counting.rule.version {
                 return Ok(());
             }
@@ -197,13 +197,13 @@ impl Ledger {
         let pages = PagesLeft::new(MAX_PAGES);
         let mut windows = Vec::new();
         for counting in agent.counting_rules() {
-            let (scope, length) = (counting.window_scope(agent.id), counting.length);
-            let (mut window, is_backfilled) = self.rule_head(scope, length, &counting.coverage()).await?;
+            let (scope, period) = (counting.window_scope(agent.id), counting.period);
+            let (mut window, is_backfilled) = self.rule_head(scope, period, &counting.coverage()).await?;
             if is_backfilled {
                 continue;
             }
             (window.total, window.oldest, window.complete) = (Amount::ZERO, Vec::new(), true);
-            let (mut position, cut) = (None, now.before(length));
+            let (mut position, cut) = (None, period.cut(now));
             loop {
                 if !pages.take_page() {
                     (window.total, window.oldest, window.complete) = (counting.limit, Vec::new(), false);
@@ -227,27 +227,27 @@ impl Ledger {
         Ok(windows)
     }
 
-    /// Returns whether the window counts all payments that are older than the rule.
-    pub(crate) fn is_backfilled(&self, totals: &Item, length: Duration, coverage: &Fingerprint) -> Result<bool> {
-        let progress = self.read_progress(totals, length, coverage, Timestamp::EPOCH)?;
+    /// Returns whether the window counts all payments before the rule.
+    pub(crate) fn is_backfilled(&self, totals: &Item, period: WindowPeriod, coverage: &Fingerprint) -> Result<bool> {
+        let progress = self.read_progress(totals, period, coverage, Timestamp::EPOCH)?;
         Ok(progress.is_complete)
     }
 
     fn read_progress(
         &self,
         totals: &Item,
-        length: Duration,
+        period: WindowPeriod,
         coverage: &Fingerprint,
         now: Timestamp,
     ) -> Result<Progress> {
         let row = self.item_row(totals);
-        let own = eviction_watermark_name(length);
+        let own = eviction_watermark_name(period);
         let names = totals.keys().filter(|name| name.starts_with("hz") && **name != own);
         let other_horizons: Vec<String> = names.cloned().collect();
-        // Payments that were evicted under another duration may count under this duration.
+        // Payments that were evicted by another period may count.
         let is_same = row.get_optional("bf")?.as_ref() == Some(coverage) && other_horizons.is_empty();
         let position = row.get_optional("bfc")?.filter(|_| is_same);
-        let horizon = self.read_eviction_watermark(totals, length)?;
+        let horizon = self.read_eviction_watermark(totals, period)?;
         Ok(Progress {
             stamp: row.get("pver")?,
             version: row.get_optional("ver")?,
@@ -255,7 +255,7 @@ impl Ledger {
             // The first page writes the watermark, so that a slower clock can't record an earlier time.
             cut: match position {
                 Some(_) => horizon,
-                None => horizon.max(now.before(length)),
+                None => horizon.max(period.cut(now)),
             },
             position,
             other_horizons,
@@ -308,7 +308,7 @@ impl Ledger {
         let mut update = self
             .update_item(&Key::window(scope))
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", eviction_watermark_name(counting.length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(counting.period))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", counting.rule.version.write())
             .expression_attribute_values(":coverage", counting.coverage().write())

@@ -265,10 +265,10 @@ impl Ledger {
             return Ok(Some((Vec::new(), true)));
         };
         for budget in agent.counting_rules() {
-            let (scope, length, coverage) = (budget.window_scope(agent.id), budget.length, budget.coverage());
+            let (scope, period, coverage) = (budget.window_scope(agent.id), budget.period, budget.coverage());
             let (ledger, id, version) = (self.clone(), budget.rule.id, budget.rule.version);
             reads.spawn(async move {
-                let read = ledger.rule_head(scope, length, &coverage).await;
+                let read = ledger.rule_head(scope, period, &coverage).await;
                 read.map(|(window, is_backfilled)| (id, version, window, is_backfilled))
             });
         }

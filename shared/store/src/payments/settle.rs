@@ -35,8 +35,8 @@ use aws_sdk_dynamodb::{
     },
 };
 use purser_domain::{
-    Agent, AgentId, Amount, B256, Duration, Error, Network, Result, Settlement, SettlementId, SettlementState,
-    SettlementTerms, Timestamp, Transfer, TxHash, WindowScope,
+    Agent, AgentId, Amount, B256, Error, Network, Result, Settlement, SettlementId, SettlementState, SettlementTerms,
+    Timestamp, Transfer, TxHash, WindowPeriod, WindowScope,
 };
 
 /// What a settlement claims.
@@ -487,22 +487,22 @@ impl Ledger {
     ) -> Result<Timestamp> {
         let mut at = now;
         let mut windows = Vec::new();
-        for (scope, length, amount) in self.current_windows(terms).await? {
+        for (scope, period, amount) in self.current_windows(terms).await? {
             let Some(item) = self.get_item(&Key::window(scope)).await? else {
                 continue;
             };
-            at = at.max(self.read_eviction_watermark(&item, length)?.after(length));
-            windows.push((scope, length, amount));
+            at = at.max(period.end(self.read_eviction_watermark(&item, period)?).unwrap_or(at));
+            windows.push((scope, period, amount));
         }
-        for (scope, length, amount) in windows {
+        for (scope, period, amount) in windows {
             let update = self
                 .update_item(&Key::window(scope))
                 .update_expression("ADD #total :amount, ver :one")
                 .condition_expression("attribute_not_exists(#horizon) OR #horizon <= :horizon")
                 .expression_attribute_names("#total", "total")
-                .expression_attribute_names("#horizon", eviction_watermark_name(length))
+                .expression_attribute_names("#horizon", eviction_watermark_name(period))
                 .expression_attribute_values(":amount", add_to_sum(0, amount).write())
-                .expression_attribute_values(":horizon", at.before(length).write())
+                .expression_attribute_values(":horizon", period.cut(at).write())
                 .expression_attribute_values(":one", 1_u32.write());
             transaction.add_update(Role::Window, update)?;
             let entry = write_counted_payment(scope, at, terms.id, amount);
@@ -511,10 +511,9 @@ impl Ledger {
         Ok(at)
     }
 
-    /// Returns the windows in which a payment counts, each with its current duration and the added amount. These are
-    /// the day window, and the windows of the agent's current rules that counted the payment or that count all
-    /// services.
-    async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, Duration, Amount)>> {
+    /// Returns the windows in which a payment counts, each with its current period and the amount that the payment
+    /// adds: the day window, and the windows of the agent's present rules that counted the payment or count all services.
+    async fn current_windows(&self, terms: &SettlementTerms) -> Result<Vec<(WindowScope, WindowPeriod, Amount)>> {
         let counted = terms.window_amounts();
         // No window counts withdrawals.
         let agent = match terms.purchase() {
@@ -525,10 +524,10 @@ impl Ledger {
             let scope = counting.window_scope(terms.agent);
             let applies =
                 counting.rule.kind.service_slugs().is_none() || counted.iter().any(|(other, _)| *other == scope);
-            applies.then(|| (scope, counting.length, counting.counted.to_units(terms.amount)))
+            applies.then(|| (scope, counting.period, counting.counted.to_units(terms.amount)))
         });
         let days = counted.iter().filter(|(scope, _)| scope.rule_id().is_none());
-        let days = days.map(|(scope, amount)| (*scope, Duration::DAY, *amount));
+        let days = days.map(|(scope, amount)| (*scope, WindowPeriod::DAY, *amount));
         Ok(days.chain(rules).collect())
     }
 }

@@ -27,8 +27,8 @@ use crate::{
 };
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use purser_domain::{
-    Amount, Charge, Duration, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId,
-    SettlementTerms, Timestamp, Window, WindowScope,
+    Amount, Charge, Entry, Error, Fingerprint, RecentPayments, RecentUpdate, Result, SettlementId, SettlementTerms,
+    Timestamp, Window, WindowPeriod, WindowScope,
 };
 use std::sync::{
     Arc,
@@ -102,13 +102,15 @@ enum Role {
 impl Ledger {
     /// Reads a window's totals and oldest payments in one query. The result is not a snapshot; see
     /// [`crate::DecisionInputs`].
-    pub(crate) async fn read_head(&self, scope: WindowScope, length: Duration) -> Result<Window> {
-        self.read_head_with_oldest(scope, length, OLDEST).await
+    pub(crate) async fn read_head(&self, scope: WindowScope, period: WindowPeriod) -> Result<Window> {
+        self.read_head_with_oldest(scope, period, OLDEST).await
     }
 
     /// Reads a day window like [`Ledger::read_head`], and the recent payments to the service.
     pub(crate) async fn read_day_head(&self, scope: WindowScope) -> Result<(Window, RecentPayments)> {
-        let (window, totals) = self.read_head_and_recent_payments(scope, Duration::DAY, OLDEST).await?;
+        let (window, totals) = self
+            .read_head_and_recent_payments(scope, WindowPeriod::DAY, OLDEST)
+            .await?;
         let payments = totals
             .map(|totals| recent::read_recent_payments(self.item_row(&totals), &totals))
             .transpose()?;
@@ -120,28 +122,28 @@ impl Ledger {
     pub(crate) async fn rule_head(
         &self,
         scope: WindowScope,
-        length: Duration,
+        period: WindowPeriod,
         coverage: &Fingerprint,
     ) -> Result<(Window, bool)> {
-        let (window, totals) = self.read_head_and_recent_payments(scope, length, OLDEST).await?;
-        let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, length, coverage));
+        let (window, totals) = self.read_head_and_recent_payments(scope, period, OLDEST).await?;
+        let is_backfilled = totals.map(|totals| self.is_backfilled(&totals, period, coverage));
         Ok((window, is_backfilled.transpose()?.unwrap_or_default()))
     }
 
-    async fn read_head_with_oldest(&self, scope: WindowScope, length: Duration, oldest: u16) -> Result<Window> {
-        let (window, _) = self.read_head_and_recent_payments(scope, length, oldest).await?;
+    async fn read_head_with_oldest(&self, scope: WindowScope, period: WindowPeriod, oldest: u16) -> Result<Window> {
+        let (window, _) = self.read_head_and_recent_payments(scope, period, oldest).await?;
         Ok(window)
     }
 
     async fn read_head_and_recent_payments(
         &self,
         scope: WindowScope,
-        length: Duration,
+        period: WindowPeriod,
         oldest: u16,
     ) -> Result<(Window, Option<Item>)> {
         // One additional item for the totals, which sort before the counted payments.
         let (items, complete) = self.read_partition(scope, None, oldest.saturating_add(1)).await?;
-        let mut window = empty_window(scope, length, complete);
+        let mut window = empty_window(scope, period, complete);
         let mut totals = None;
         for item in items {
             if key::sort_key_text(&item) == key::WINDOW {
@@ -159,13 +161,13 @@ impl Ledger {
         window.stamp = row.get("pver")?;
         window.total = row.get_optional("total")?.unwrap_or(Amount::ZERO);
         window.version = row.get_optional("ver")?.unwrap_or_default();
-        window.horizon = self.read_eviction_watermark(item, window.length)?;
+        window.horizon = self.read_eviction_watermark(item, window.period)?;
         Ok(())
     }
 
-    /// Reads the eviction watermark for this duration from a window's totals. Returns the epoch if nothing was evicted.
-    pub(crate) fn read_eviction_watermark(&self, totals: &Item, length: Duration) -> Result<Timestamp> {
-        let horizon = read_optional_field(totals, &eviction_watermark_name(length))
+    /// Reads the eviction watermark of a window of this duration from its totals; the epoch if nothing was evicted.
+    pub(crate) fn read_eviction_watermark(&self, totals: &Item, period: WindowPeriod) -> Result<Timestamp> {
+        let horizon = read_optional_field(totals, &eviction_watermark_name(period))
             .ok_or_else(|| self.item_row(totals).corrupt_error("hz"))?;
         Ok(horizon.unwrap_or(Timestamp::EPOCH))
     }
@@ -187,7 +189,7 @@ impl Ledger {
             // policy's version.
             None => window.version == 0,
             Some(totals) => {
-                let mut now = empty_window(window.scope, window.length, true);
+                let mut now = empty_window(window.scope, window.period, true);
                 self.read_totals(totals, &mut now)?;
                 (now.version, now.stamp) == (window.version, window.stamp)
             }
@@ -211,10 +213,13 @@ impl Ledger {
         Ok(())
     }
 
-    /// Reads those of the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact,
-    /// or an upper bound if more payments have expired than one call reads. For display only, because the reads are not
-    /// a snapshot.
-    pub async fn read_used_windows(&self, scopes: &[(WindowScope, Duration)], at: Timestamp) -> Result<Vec<Window>> {
+    /// Reads the given windows whose total is not zero. Their spend at `at` ([`Window::spend_at`]) is exact, or an upper
+    /// bound if more payments have expired than one call reads. For display only, because the reads are not a snapshot.
+    pub async fn read_used_windows(
+        &self,
+        scopes: &[(WindowScope, WindowPeriod)],
+        at: Timestamp,
+    ) -> Result<Vec<Window>> {
         /// The maximum number of windows that are read concurrently.
         const AT_ONCE: usize = 100;
         let keys: Vec<Key> = scopes.iter().map(|(scope, _)| Key::window(*scope)).collect();
@@ -226,10 +231,10 @@ impl Ledger {
                 let total: Option<Amount> = self.item_row(item).get_optional("total")?;
                 let used = total.is_some_and(|total| total != Amount::ZERO);
                 let asked = keys.iter().zip(scopes).find(|(key, _)| key.is_key_of(item));
-                if let Some((_, (scope, length))) = asked.filter(|_| used) {
-                    let (scope, length) = (*scope, *length);
+                if let Some((_, (scope, period))) = asked.filter(|_| used) {
+                    let (scope, period) = (*scope, *period);
                     let (ledger, left) = (self.clone(), left.clone());
-                    reads.spawn(async move { ledger.read_live_window(scope, length, at, &left).await });
+                    reads.spawn(async move { ledger.read_live_window(scope, period, at, &left).await });
                 }
             }
             while let Some(read) = reads.join_next().await {
@@ -243,11 +248,11 @@ impl Ledger {
     async fn read_live_window(
         &self,
         scope: WindowScope,
-        length: Duration,
+        period: WindowPeriod,
         at: Timestamp,
         left: &PagesLeft,
     ) -> Result<Window> {
-        let mut window = self.read_head(scope, length).await?;
+        let mut window = self.read_head(scope, period).await?;
         self.read_expired_entries(&mut window, at, left).await?;
         Ok(window)
     }
@@ -283,14 +288,14 @@ impl Ledger {
     /// window with more expired payments than a decision reads. Uses only the scope, duration and version of `window`,
     /// and reads everything else again.
     pub async fn evict_expired(&self, window: &Window, at: Timestamp) -> Result<EvictResult> {
-        let current = self.read_head_with_oldest(window.scope, window.length, DRAIN).await?;
+        let current = self.read_head_with_oldest(window.scope, window.period, DRAIN).await?;
         if current.stamp != window.stamp {
             return Ok(EvictResult::Outdated);
         }
         if !self
             .evict_entries(
                 window.scope,
-                window.length,
+                window.period,
                 window.stamp,
                 current.list_expired(at),
                 current.horizon,
@@ -312,7 +317,7 @@ impl Ledger {
     pub(crate) async fn evict_entries(
         &self,
         scope: WindowScope,
-        length: Duration,
+        period: WindowPeriod,
         stamp: u64,
         expired: &[Entry],
         cleared: Timestamp,
@@ -333,7 +338,7 @@ impl Ledger {
             .update_expression("SET #horizon = :cleared ADD #total :delta, ver :one")
             .condition_expression("(attribute_not_exists(#horizon) OR #horizon <= :cleared) AND pver = :stamp")
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", eviction_watermark_name(length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(period))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":cleared", cleared.write())
             .expression_attribute_values(":stamp", stamp.write())
@@ -371,7 +376,7 @@ impl Ledger {
         let update = self
             .update_item(&Key::window(charge.scope))
             .expression_attribute_names("#total", "total")
-            .expression_attribute_names("#horizon", eviction_watermark_name(charge.length))
+            .expression_attribute_names("#horizon", eviction_watermark_name(charge.period))
             .expression_attribute_values(":delta", delta.write())
             .expression_attribute_values(":stamp", charge.stamp.write())
             .expression_attribute_values(":room", room.write())
@@ -485,18 +490,18 @@ pub(crate) fn write_counted_payment(
         .into_item()
 }
 
-/// Returns the name of the attribute with the eviction watermark of a window of this duration. The watermark plus the
-/// duration is the earliest time that a counted payment may have. Each duration has its own watermark, because under a
-/// longer duration an old watermark could move a payment's time into the future.
-pub(crate) fn eviction_watermark_name(length: Duration) -> String {
-    format!("hz{}", length.secs())
+/// Returns the name of the attribute with the eviction watermark of a window of this period. The end of the watermark's
+/// period is the earliest time that a counted payment may have. Each period has its own watermark, because with another
+/// period an old watermark could move a payment's time into the future.
+pub(crate) fn eviction_watermark_name(period: WindowPeriod) -> String {
+    format!("hz{period}")
 }
 
 /// Returns a window that was never written. Its version is zero, which no stored window has.
-const fn empty_window(scope: WindowScope, length: Duration, complete: bool) -> Window {
+const fn empty_window(scope: WindowScope, period: WindowPeriod, complete: bool) -> Window {
     Window {
         scope,
-        length,
+        period,
         total: Amount::ZERO,
         version: 0,
         stamp: 0,

@@ -12,7 +12,7 @@ use crate::{
     codec::table::{Query, put_request},
     transact::was_applied,
 };
-use purser_domain::{Duration, Result, Timestamp, Window, WindowScope};
+use purser_domain::{Result, Timestamp, Window, WindowPeriod, WindowScope};
 
 /// A request to evict the expired payments of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,19 +53,19 @@ impl Ledger {
     /// The returned window has the version of the current rule, so that no payment is evicted under an outdated
     /// duration.
     pub async fn read_window_to_evict(&self, scope: WindowScope) -> Result<Option<Window>> {
-        let (length, stamp) = match scope {
-            WindowScope::Day { .. } => (Duration::DAY, None),
+        let (period, stamp) = match scope {
+            WindowScope::Day { .. } => (WindowPeriod::DAY, None),
             WindowScope::Budget { agent, rule } => {
                 let agent = self.read_agent_by_id(agent).await?;
                 let budget = agent.iter().flat_map(purser_domain::Agent::counting_rules);
                 let budget = budget.filter(|budget| budget.rule.id == rule).last();
                 match budget {
-                    Some(budget) => (budget.length, Some(budget.rule.version)),
+                    Some(budget) => (budget.period, Some(budget.rule.version)),
                     None => return Ok(None),
                 }
             }
         };
-        let window = self.read_head(scope, length).await?;
+        let window = self.read_head(scope, period).await?;
         let stamp = stamp.unwrap_or(window.stamp);
         Ok(Some(Window { stamp, ..window }))
     }

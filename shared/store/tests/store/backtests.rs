@@ -57,7 +57,7 @@ fn run() -> BacktestRun {
             rules: Some(vec![
                 RuleKind::BudgetLimit {
                     limit: Amount::MAX,
-                    window: Duration::DAY,
+                    window: Duration::DAY.into(),
                 },
                 RuleKind::CategoryBlock {
                     categories: vec![Category::Data],

@@ -136,7 +136,7 @@ async fn a_changed_rule_needs_a_new_version() {
     };
     let changed = Agent {
         version: 2,
-        ..sample::agent(1, vec![sample::budget(1, 200, window)])
+        ..sample::agent(1, vec![sample::budget(1, 200, window.period.duration().unwrap())])
     };
     assert!(ledger.put_agent(&changed, &sample::audit()).await.is_err());
 }

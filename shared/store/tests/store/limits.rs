@@ -4,7 +4,7 @@
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
     Agent, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
-    Settlement, SettlementId, Timestamp, UsualPrice,
+    RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice,
 };
 use purser_store::{Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
 use purser_testkit::{
@@ -36,9 +36,11 @@ fn guard(action: LimitAction) -> Rule {
 fn count_limit(count: u32) -> Rule {
     let (services, window) = (None, MINUTE);
     let kind = RuleKind::CountLimit {
-        services,
         count,
-        window,
+        window: RuleWindow {
+            services,
+            ..window.into()
+        },
     };
     rule(1, kind)
 }

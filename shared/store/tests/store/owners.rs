@@ -2,8 +2,8 @@
 
 use crate::{ledger_with, request};
 use purser_domain::{
-    Agent, AgentId, Amount, ApprovalId, Duration, FollowedTemplate, KeyId, KmsKeyId, OperatorName, OperatorReason,
-    OwnershipOffer, TemplateName, Timestamp, UserId, WindowScope,
+    Agent, AgentId, Amount, ApprovalId, FollowedTemplate, KeyId, KmsKeyId, OperatorName, OperatorReason,
+    OwnershipOffer, TemplateName, Timestamp, UserId, WindowPeriod, WindowScope,
 };
 use purser_store::{
     AgentCursor, AgentOrder, ApprovalCursor, ApprovalDecision, ApprovalList, ResolveResult, SpareKey,
@@ -192,7 +192,7 @@ async fn window_usage_is_exact_despite_expired_entries() {
                 agent,
                 service: sample::service_id(n),
             },
-            Duration::DAY,
+            WindowPeriod::DAY,
         )
     };
     let scopes: Vec<_> = (1..=130).map(scope).collect();

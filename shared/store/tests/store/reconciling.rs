@@ -5,7 +5,7 @@ use crate::{assert_sound, ledger_with, request};
 use aws_sdk_dynamodb::types::AttributeValue;
 use purser_domain::{
     Agent, AgentId, Duration, LoggedDecision, Settlement, SettlementId, SettlementState, Timestamp, TransactionId,
-    WindowScope, find_authorized_transfer,
+    WindowPeriod, WindowScope, find_authorized_transfer,
 };
 use purser_store::{Claim, ConfirmResult, Ledger, PARTITIONS, ReconcileRequest, TransitionResult};
 use purser_testkit::{
@@ -722,7 +722,7 @@ async fn every_settlement_transition_costs_the_documented_capacity() {
         service: sample::service_id(1),
     };
     let live = ledger
-        .read_used_windows(&[(scope, Duration::DAY)], sample::start())
+        .read_used_windows(&[(scope, WindowPeriod::DAY)], sample::start())
         .await
         .unwrap();
     assert_eq!(live.len(), 0, "nothing counts any more");
