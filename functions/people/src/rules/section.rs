@@ -14,12 +14,13 @@ use crate::ui::phrases;
 use maud::{Markup, html};
 use purser_domain::{
     Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category,
-    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, Service, ServiceSlug, UsualPrice, Vendor, ZoneName,
+    Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, RuleWindow, Service, ServiceSlug, UsualPrice, Vendor,
+    Weekday, WindowPeriod, ZoneName,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The fields of a rule's JSON body, with the corresponding form fields and labels.
-const FIELDS: [FieldOf; 18] = [
+const FIELDS: [FieldOf; 19] = [
     ("categories", "category", "Categories"),
     ("limit_units", "limit", "Budget"),
     ("window_seconds", "window", "Within"),
@@ -36,6 +37,7 @@ const FIELDS: [FieldOf; 18] = [
     ("of", "of", "Prices"),
     ("time_zone", "zone", "Time zone"),
     ("periods", "periods", "Periods"),
+    ("period", "window_unit", "Within"),
     ("times", "times", "Times"),
     ("at_least_units", "least", "At least"),
 ];
@@ -56,8 +58,11 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
             json!({"services": services, "wallets": wallets})
         }
         RuleForm::BudgetLimit => {
-            let (limit, window) = (form.parse_dollars("limit", "Budget"), parse_window(form));
-            json!({"limit_units": limit.map(Amount::units), "window_seconds": window.map(Duration::secs)})
+            fields[14] = ("time_zone", "window_zone", "Time zone");
+            let limit = form.parse_dollars("limit", "Budget");
+            let mut body = window_body(form);
+            set_field(&mut body, "limit_units", limit.map(Amount::units));
+            body
         }
         RuleForm::ApprovalRequired => {
             let above = match form.field_text("above") {
@@ -71,9 +76,10 @@ pub(crate) fn parse_rule_form(form: &mut Form, catalog: &Catalog) -> Option<Chec
             })
         }
         RuleForm::CountLimit => {
-            let window = parse_duration(form, "window", "Within");
-            let count = form.parse_number("count", "Payments", 1, COUNT_MAX);
-            json!({"services": selected_options(form, "service"), "count": count, "window_seconds": window})
+            fields[14] = ("time_zone", "window_zone", "Time zone");
+            let mut body = window_body(form);
+            set_field(&mut body, "count", form.parse_number("count", "Payments", 1, COUNT_MAX));
+            body
         }
         RuleForm::MinimumInterval => {
             let interval = parse_duration(form, "interval", "Time");
@@ -146,18 +152,33 @@ fn parse_duration(form: &mut Form, field: &str, label: &str) -> Option<u32> {
     count.checked_mul(*unit)
 }
 
-fn parse_window(form: &mut Form) -> Option<Duration> {
-    let (unit, most) = match form.field_text("window_unit") {
-        "hours" => (3_600, 744),
-        "days" => (86_400, 31),
-        _ => {
-            form.add_error("window_unit", "Within: choose hours or days.");
-            return None;
+/// Returns a rule's JSON body with the fields of a window. The unit of a window that is not rolling is the name of the
+/// period, and the number and the time zone are used only where the period needs them.
+fn window_body(form: &mut Form) -> Value {
+    let mut body = json!({});
+    let unit = form.field_text("window_unit").to_owned();
+    if PERIODS.iter().any(|(name, _)| *name == unit) {
+        if unit != WindowPeriod::LIFETIME {
+            set_field(&mut body, "time_zone", form.field_text("window_zone"));
         }
-    };
-    let count = form.parse_number("window", "Within", 1, most)?;
-    count.checked_mul(unit).map(Duration::from_secs_u32)
+        set_field(&mut body, "period", unit);
+    } else {
+        set_field(&mut body, "window_seconds", parse_duration(form, "window", "Within"));
+    }
+    set_field(&mut body, "services", selected_options(form, "service"));
+    if form.field_text("action") == LimitAction::Ask.name() {
+        set_field(&mut body, "action", LimitAction::Ask.name());
+    }
+    body
 }
+
+/// The periods of windows that are not rolling, with their labels.
+const PERIODS: [(&str, &str); 4] = [
+    ("day", "calendar day"),
+    ("week", "calendar week"),
+    ("month", "calendar month"),
+    (WindowPeriod::LIFETIME, "lifetime"),
+];
 
 pub(crate) fn rules_section(layout: &Layout, page: &AgentPage<'_>, path: &str) -> Markup {
     html! {
@@ -302,10 +323,10 @@ fn rule_inputs(inputs: &Inputs<'_>, page: &AgentPage<'_>, kind: RuleForm, presen
             );
             inputs.text_area("vendors", "Pay only", &hint, &lines, 4)
         }
-        RuleForm::BudgetLimit => budget_inputs(inputs, present),
         RuleForm::ApprovalRequired => approval_inputs(inputs, page, present),
         RuleForm::AnomalyBrake => automatic_freeze_inputs(inputs, present),
-        RuleForm::CountLimit
+        RuleForm::BudgetLimit
+        | RuleForm::CountLimit
         | RuleForm::MinimumInterval
         | RuleForm::DuplicateGuard
         | RuleForm::NewPayee
@@ -323,13 +344,23 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
     match kind {
         RuleForm::CountLimit => {
             let (count, window) = match present {
-                Some(RuleKind::CountLimit { count, window }) => (*count, window.period.max_duration()),
-                _ => (10, minutes(60)),
+                Some(RuleKind::CountLimit { count, window }) => (*count, window.clone()),
+                _ => (10, minutes(60).into()),
             };
-            html! { div.caps {
-                (inputs.number_input("count", "Payments", count.into()))
-                (duration_inputs(inputs, "window", "Within any", window))
-            } }
+            html! {
+                div.caps { (inputs.number_input("count", "Payments", count.into())) }
+                (window_inputs(inputs, &window))
+            }
+        }
+        RuleForm::BudgetLimit => {
+            let (limit, window) = match present {
+                Some(RuleKind::BudgetLimit { limit, window }) => (Some(*limit), window.clone()),
+                _ => (None, minutes(7 * 24 * 60).into()),
+            };
+            html! {
+                div.caps { (inputs.dollars_input("limit", "Budget", "Over the services below together.", limit)) }
+                (window_inputs(inputs, &window))
+            }
         }
         RuleForm::MinimumInterval => {
             let interval = match present {
@@ -383,10 +414,27 @@ fn limit_inputs(inputs: &Inputs<'_>, kind: RuleForm, present: Option<&RuleKind>)
         }
         RuleForm::CategoryBlock
         | RuleForm::VendorAllowlist
-        | RuleForm::BudgetLimit
         | RuleForm::ApprovalRequired
         | RuleForm::NewPayee
         | RuleForm::AnomalyBrake => html! {},
+    }
+}
+
+/// Renders the inputs of a window, except its services.
+fn window_inputs(inputs: &Inputs<'_>, window: &RuleWindow) -> Markup {
+    let period = window.period;
+    let (count, unit) = whole_units(period.duration().unwrap_or(Duration::DAY));
+    let unit = period.name().map_or_else(|| format!("{unit}s"), str::to_owned);
+    let units = UNITS.map(|(name, _)| (name, name)).into_iter().chain(PERIODS);
+    let units: Vec<(String, String)> = units.map(|(name, label)| (name.to_owned(), label.to_owned())).collect();
+    let zone = period.time_zone().unwrap_or(ZoneName::UTC).to_string();
+    html! {
+        div.caps {
+            (inputs.number_input("window", "Within any", count))
+            (inputs.drop_down("window_unit", "Unit, or period of the calendar", &units, &unit))
+            (inputs.required_text_input("window_zone", "Time zone of a calendar period", &zone, 64))
+        }
+        (action_inputs(inputs, window.action))
     }
 }
 
@@ -424,27 +472,6 @@ fn removed_service_options(page: &AgentPage<'_>, services: &[ServiceSlug]) -> Ma
     html! {
         @if !gone.is_empty() {
             p.warning { "No longer in the catalog, and removed when you save: " code { (gone.join(", ")) } "." }
-        }
-    }
-}
-
-fn budget_inputs(inputs: &Inputs<'_>, present: Option<&RuleKind>) -> Markup {
-    let (limit, window) = match present {
-        Some(RuleKind::BudgetLimit { limit, window }) => (Some(*limit), window.period.max_duration()),
-        _ => (None, Duration::from_secs_u32(7 * 86_400)),
-    };
-    let hours = window.secs() / 3_600;
-    let (count, unit) = if hours.is_multiple_of(24) {
-        (hours / 24, "days")
-    } else {
-        (hours, "hours")
-    };
-    let units = ["hours", "days"].map(|unit| (unit.to_owned(), unit.to_owned()));
-    html! {
-        div.caps {
-            (inputs.dollars_input("limit", "Budget", "Over all services together.", limit))
-            (inputs.number_input("window", "Within any", count))
-            (inputs.drop_down("window_unit", "Unit", &units, unit))
         }
     }
 }
@@ -526,8 +553,8 @@ fn vendor_text(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period, RuleWindow, Schedule,
-        Service, ServiceId, TimeOfDay, TrustStatus, Url,
+        Availability, CalendarPeriod, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period,
+        RuleWindow, Schedule, Service, ServiceId, TimeOfDay, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -545,7 +572,7 @@ pub(crate) mod tests {
             price_model: "fixed".to_owned(),
             estimated_price: Amount::ZERO,
             max_price: None,
-            params: serde_json::Value::Null,
+            params: Value::Null,
             fetches_target: None,
             next: None,
             payment: None,
@@ -613,6 +640,32 @@ pub(crate) mod tests {
                 RuleKind::BudgetLimit {
                     limit: amount(1_000_000),
                     window: BUDGET_WINDOW_MAX.into(),
+                },
+            ),
+            (
+                // The form always sends the number of a rolling window, which other windows ignore.
+                "kind=budget_limit&limit=1&window=7&window_unit=month&window_zone=Europe%2FBerlin&action=ask&service=lab-weather".to_owned(),
+                RuleKind::BudgetLimit {
+                    limit: amount(1_000_000),
+                    window: RuleWindow {
+                        services: Some(vec![slug("lab-weather")]),
+                        period: WindowPeriod::Calendar(
+                            CalendarPeriod::Month,
+                            ZoneName::parse("Europe/Berlin").unwrap(),
+                        ),
+                        action: LimitAction::Ask,
+                    },
+                },
+            ),
+            (
+                "kind=count_limit&count=3&window=7&window_unit=lifetime&window_zone=UTC&action=block".to_owned(),
+                RuleKind::CountLimit {
+                    count: 3,
+                    window: RuleWindow {
+                        services: None,
+                        period: WindowPeriod::Lifetime,
+                        action: LimitAction::Block,
+                    },
                 },
             ),
             (
@@ -735,6 +788,10 @@ pub(crate) mod tests {
             (
                 "kind=price_above_usual&percent=-1&over=median&of=2&action=ask",
                 &["percent", "of"],
+            ),
+            (
+                "kind=budget_limit&limit=1&window_unit=week&window_zone=Berlin",
+                &["window_zone"],
             ),
             ("kind=schedule&zone=Berlin&periods=monday+8-24:01", &["periods", "zone"]),
             ("kind=schedule&zone=UTC&periods=", &["periods"]),
