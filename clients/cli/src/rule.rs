@@ -41,7 +41,9 @@ impl RuleEdit {
                 let is_budget = rule_kind(from) == "budget_limit";
                 let is_lower = units(to, "limit_units") <= units(from, "limit_units");
                 let is_longer = units(to, "window_seconds") >= units(from, "window_seconds");
-                !(is_budget && is_lower && is_longer)
+                let others = ["services", "period", "time_zone", "action"];
+                let is_alike = others.iter().all(|name| from.get(name) == to.get(name));
+                !(is_budget && is_lower && is_longer && is_alike)
             }
         }
     }
@@ -114,8 +116,11 @@ fn normalize_rule(rule: &Value) -> Value {
     let mut rule = rule_without_usage(rule);
     // Purser omits an empty list when it stores a vendor allowlist.
     let is_allowlist = rule_kind(&rule) == "vendor_allowlist";
+    // A budget or count limit without an action blocks.
+    let is_window = matches!(rule_kind(&rule), "budget_limit" | "count_limit");
     if let Value::Object(members) = &mut rule {
         members.retain(|_, value| !(is_allowlist && value.as_array().is_some_and(Vec::is_empty)));
+        members.retain(|name, value| !(is_window && name == "action" && *value == "block"));
         for list in members.values_mut().filter_map(Value::as_array_mut) {
             for text in list.iter_mut() {
                 match text {
@@ -169,6 +174,8 @@ mod tests {
             budget(7, 3_600),
         ];
         assert_eq!(edits(&stored(&answers), &wanted), []);
+        let blocking = json!({"kind": "budget_limit", "limit_units": 7, "window_seconds": 3_600, "action": "block"});
+        assert_eq!(edits(&stored(&[budget(7, 3_600)]), &[blocking]), []);
         let empty = json!({"kind": "vendor_allowlist", "services": ["a"], "wallets": []});
         let bare = json!({"kind": "vendor_allowlist", "services": ["a"]});
         assert_eq!(edits(&stored(&[empty]), &[bare]), []);
@@ -208,10 +215,14 @@ mod tests {
 
     #[test]
     fn replacing_a_budget_widens_unless_it_becomes_stricter() {
+        let monthly =
+            |zone: &str| json!({"kind": "budget_limit", "limit_units": 5, "period": "month", "time_zone": zone});
         let rows = [
             (budget(5, 3_600), budget(5, 7_200), false),
             (budget(5, 3_600), budget(6, 3_600), true),
             (budget(5, 3_600), budget(4, 3_599), true),
+            (monthly("UTC"), monthly("UTC"), false),
+            (monthly("UTC"), monthly("Asia/Tokyo"), true),
             (
                 json!({"kind": "moon_phase"}),
                 json!({"kind": "moon_phase", "x": 1}),

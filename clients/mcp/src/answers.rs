@@ -172,16 +172,25 @@ pub(crate) struct EnabledAnswer {
     pub(crate) left_today_usd: Option<String>,
 }
 
-/// A budget that applies to all services of the agent.
+/// A budget of the agent.
 #[derive(Serialize, JsonSchema)]
 pub(crate) struct BudgetAnswer {
     /// The limit of the budget.
     pub(crate) limit_usd: String,
     /// The remainder of the budget.
     pub(crate) left_usd: String,
-    /// The duration for which a payment counts, in seconds.
+    /// The duration for which a payment counts, in seconds. Absent if the budget has a period.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Whole")]
-    pub(crate) window_seconds: u64,
+    pub(crate) window_seconds: Option<u64>,
+    /// The period of a budget without `window_seconds`: `day`, `week` or `month` of the calendar, or `lifetime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "String")]
+    pub(crate) period: Option<String>,
+    /// The services whose payments count. Absent for all services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<String>")]
+    pub(crate) services: Option<Vec<String>>,
 }
 
 impl From<&Budget> for BudgetAnswer {
@@ -190,6 +199,8 @@ impl From<&Budget> for BudgetAnswer {
             limit_usd: budget.limit_units.to_string(),
             left_usd: budget.remaining_units.to_string(),
             window_seconds: budget.window_seconds,
+            period: budget.period.clone(),
+            services: budget.services.clone(),
         }
     }
 }

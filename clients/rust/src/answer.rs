@@ -211,7 +211,7 @@ pub struct Spend {
     pub spend_today_units: Usdc,
     /// The remainder of the cap per rolling 24 hours.
     pub remaining_today_units: Usdc,
-    /// The agent's budgets, which apply to all services of the agent.
+    /// The agent's budgets.
     pub budgets: Vec<Budget>,
     /// The agent's rules that limit the number of payments. Empty if the agent has no such rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -229,8 +229,15 @@ pub struct CountedPayments {
     pub services: Option<Vec<String>>,
     /// The maximum number of payments within the window.
     pub count: u64,
-    /// The duration for which an authorization counts, in seconds.
-    pub window_seconds: u64,
+    /// The duration for which an authorization counts, in seconds. `None` unless the window is rolling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u64>,
+    /// `day`, `week` or `month` of the calendar, or `lifetime`. `None` if the window is rolling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<String>,
+    /// The IANA time zone of a calendar period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
     /// The number of payments that count now.
     pub used: u64,
     /// The number of further payments that the rule allows now.
@@ -244,8 +251,18 @@ pub struct Budget {
     pub rule_id: Uuid,
     /// The limit of the budget.
     pub limit_units: Usdc,
-    /// The duration for which an authorization counts, in seconds.
-    pub window_seconds: u64,
+    /// The slugs of the services whose payments count. `None` if the payments of all services count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<Vec<String>>,
+    /// The duration for which an authorization counts, in seconds. `None` unless the window is rolling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<u64>,
+    /// `day`, `week` or `month` of the calendar, or `lifetime`. `None` if the window is rolling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub period: Option<String>,
+    /// The IANA time zone of a calendar period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
     /// The amount that counts now.
     pub used_units: Usdc,
     /// The amount that remains now.

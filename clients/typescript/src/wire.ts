@@ -133,21 +133,29 @@ export interface Decision {
   checks: Check[];
 }
 
-export interface Budget {
+/** The period of a window: a rolling window has `window_seconds`, any other window `period`. */
+export interface WindowPeriod {
+  window_seconds?: number;
+  /** `day`, `week` or `month` of the calendar in `time_zone`, or `lifetime`. */
+  period?: string;
+  time_zone?: string;
+}
+
+export interface Budget extends WindowPeriod {
   rule_id: string;
   limit_units: number;
-  window_seconds: number;
+  /** Absent if the payments to all services count. */
+  services?: string[];
   used_units: number;
   remaining_units: number;
 }
 
 /** A rule that limits the number of payments, with its current usage. */
-export interface CountedPayments {
+export interface CountedPayments extends WindowPeriod {
   rule_id: string;
   kind: string;
   services: string[] | null;
   count: number;
-  window_seconds: number;
   used: number;
   remaining: number;
 }

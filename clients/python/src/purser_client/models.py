@@ -153,7 +153,10 @@ class Budget(TypedDict):
 
     rule_id: str
     limit_units: int
-    window_seconds: int
+    window_seconds: NotRequired[int]
+    period: NotRequired[str]
+    time_zone: NotRequired[str]
+    services: NotRequired[list[str]]
     used_units: int
     remaining_units: int
 
@@ -165,7 +168,9 @@ class CountedPayments(TypedDict):
     kind: str
     services: list[str] | None
     count: int
-    window_seconds: int
+    window_seconds: NotRequired[int]
+    period: NotRequired[str]
+    time_zone: NotRequired[str]
     used: int
     remaining: int
 
