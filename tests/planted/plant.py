@@ -110,9 +110,23 @@ BUGS = [
     Bug(
         "an interval that the next payment need not keep",
         "shared/domain/src/policy/limits.rs",
-        "failure.record_comparison(CheckName::Interval, Amount::ONE, numbers,",
-        "failure.record_comparison(CheckName::Interval, if PLANTED { Amount::ZERO } else { Amount::ONE }, numbers,",
+        "let is_interval = |kind: &RuleKind| matches!(kind, RuleKind::MinimumInterval { .. });",
+        "let is_interval = |kind: &RuleKind| !PLANTED && matches!(kind, RuleKind::MinimumInterval { .. });",
         "package(purser-domain) and test(=the_first_failed_check_determines_the_reason)",
+    ),
+    Bug(
+        "a budget that asks, exceeded without an approval",
+        "shared/domain/src/policy/limits.rs",
+        "if limit.is_some_and(|limit| facts.is_waived(&limit)) {",
+        "if limit.is_some_and(|limit| PLANTED || facts.is_waived(&limit)) {",
+        "package(purser-store) and test(=limits::a_budget_that_asks_escalates_beyond_the_limit_under_races)",
+    ),
+    Bug(
+        "a calendar period that starts at midnight UTC",
+        "shared/domain/src/policy/schedule.rs",
+        "let start = self.0.from_local_datetime(&midnight).earliest();",
+        "let start = if PLANTED { Some(midnight.and_utc().with_timezone(&self.0)) } else { self.0.from_local_datetime(&midnight).earliest() };",
+        "package(purser-domain) and test(=policy::window::tests::calendar_periods_start_at_local_midnight_in_every_zone)",
     ),
     Bug(
         "two racing duplicates that are both paid",
@@ -194,8 +208,8 @@ BUGS = [
     Bug(
         "a replay that forgets what a window had used",
         "shared/domain/src/policy/replay.rs",
-        "let day = window_with_usage(scope, Duration::DAY, day);",
-        "let day = window_with_usage(scope, Duration::DAY, if PLANTED { Amount::ZERO } else { day });",
+        "let day = window_with_usage(scope, WindowPeriod::DAY, day);",
+        "let day = window_with_usage(scope, WindowPeriod::DAY, if PLANTED { Amount::ZERO } else { day });",
         "package(purser-domain) and test(=replaying_a_recorded_decision_gives_the_same_result)",
     ),
     Bug(
@@ -1328,8 +1342,8 @@ BUGS = [
     Bug(
         "a budget passed over whose window is not known",
         "shared/domain/src/policy/evaluate.rs",
-        "let rules = rules.map(move |rule| Some(charge(rule.find_window(facts.budgets)?, rule.counted, rule.limit)));",
-        "let rules = rules.map(move |rule| {\n        let found = rule.find_window(facts.budgets).map(|window| (window, rule.limit));\n        let (window, limit) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n        Some(charge(window, rule.counted, limit))\n    });",
+        "        Some(charge(\n            rule.find_window(facts.budgets)?,\n            rule.counted,\n            limits::window_cap(&rule, &facts),\n        ))",
+        "        let found = rule.find_window(facts.budgets).map(|window| (window, limits::window_cap(&rule, &facts)));\n        let (window, cap) = if PLANTED { found.unwrap_or((facts.day, Amount::MAX)) } else { found? };\n        Some(charge(window, rule.counted, cap))",
         "package(purser-domain) and test(=the_evaluation_matches_the_specified_decision_table)",
     ),
     Bug(
@@ -1453,8 +1467,8 @@ SIMULATED = [
     Bug(
         "a refusal not looked at again",
         "functions/payments/src/refuse.rs",
-        "if !self.payments.ledger.is_unchanged_since(",
-        "if !PLANTED && !self.payments.ledger.is_unchanged_since(",
+        "let is_unchanged = self.payments.ledger.is_unchanged_since(window, key).await?;",
+        "let is_unchanged = PLANTED || self.payments.ledger.is_unchanged_since(window, key).await?;",
         "package(purser-sim) and "
         "test(=reproductions::duplicate_calls_are_replayed_despite_a_full_window)",
     ),
@@ -1553,8 +1567,8 @@ SIMULATED = [
     Bug(
         "a late payment that is not counted again",
         "shared/store/src/payments/settle.rs",
-        "        for (scope, length, amount) in windows {\n",
-        "        for (scope, length, amount) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
+        "        for (scope, period, amount) in windows {\n",
+        "        for (scope, period, amount) in windows.into_iter().take(if PLANTED { 0 } else { usize::MAX }) {\n",
         "package(purser-sim) and "
         "test(=reproductions::released_spending_counts_again_after_a_reorganization)",
     ),

@@ -9,10 +9,10 @@ use crate::rules;
 use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
-    Amount, AutomaticFreeze, Availability, Catalog, Category, DomainPattern, Duration, Endpoint, Error, ErrorKind,
-    KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Period, Permission,
-    PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, TimeOfDay,
-    Timestamp, TrustStatus, Url, UsualPrice, Vendor, Weekday, ZoneName,
+    Amount, AutomaticFreeze, Availability, CalendarPeriod, Catalog, Category, DomainPattern, Duration, Endpoint, Error,
+    ErrorKind, KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Period,
+    Permission, PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork,
+    TimeOfDay, Timestamp, TrustStatus, Url, UsualPrice, Vendor, Weekday, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -449,6 +449,28 @@ fn every_rule_kind_is_parsed_from_json() {
                 window: Duration::from_secs_u32(3_600).into(),
             },
         ),
+        (
+            json!({"kind": "budget_limit", "limit_units": 0, "period": "month", "time_zone": "Europe/Berlin", "services": ["lab-search"], "action": "ask"}),
+            RuleKind::BudgetLimit {
+                limit: Amount::ZERO,
+                window: RuleWindow {
+                    services: Some(slugs()),
+                    period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
+                    action: LimitAction::Ask,
+                },
+            },
+        ),
+        (
+            json!({"kind": "count_limit", "count": 3, "period": "lifetime", "action": "block"}),
+            RuleKind::CountLimit {
+                count: 3,
+                window: RuleWindow {
+                    services: None,
+                    period: WindowPeriod::Lifetime,
+                    action: LimitAction::Block,
+                },
+            },
+        ),
         (json!({"kind": "approval_required"}), unconditional),
         (
             json!({"kind": "approval_required", "services": ["lab-search"], "categories": ["ai"], "above_units": 5}),
@@ -566,6 +588,22 @@ fn all_rule_errors_are_reported_together() {
         (
             json!({"kind": "budget_limit", "limit_units": 1}),
             vec!["/window_seconds"],
+        ),
+        (
+            json!({"kind": "budget_limit", "limit_units": 1, "window_seconds": 3600, "period": "lifetime"}),
+            vec!["/period"],
+        ),
+        (
+            json!({"kind": "budget_limit", "limit_units": 1, "period": "month"}),
+            vec!["/time_zone"],
+        ),
+        (
+            json!({"kind": "count_limit", "count": 1, "period": "lifetime", "time_zone": "UTC"}),
+            vec!["/time_zone"],
+        ),
+        (
+            json!({"kind": "count_limit", "count": 1, "period": "year", "time_zone": "Moon", "action": "freeze"}),
+            vec!["/action", "/period", "/time_zone"],
         ),
         (block(json!([])), vec!["/categories"]),
         (block(json!(["finance", "finance"])), vec!["/categories/1"]),

@@ -1183,6 +1183,22 @@ fn every_rule() -> Vec<RuleKind> {
             limit: amount,
             window: duration.into(),
         },
+        RuleKind::BudgetLimit {
+            limit: amount,
+            window: RuleWindow {
+                services: services.clone(),
+                period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
+                action: LimitAction::Ask,
+            },
+        },
+        RuleKind::CountLimit {
+            count: 3,
+            window: RuleWindow {
+                services: None,
+                period: WindowPeriod::Lifetime,
+                action: LimitAction::Ask,
+            },
+        },
         RuleKind::ApprovalRequired {
             services: services.clone(),
             categories: Some(vec![Category::Ai]),
@@ -1323,7 +1339,72 @@ fn an_approval_waives_only_the_limits_that_were_shown() {
     }
 }
 
-/// Of an allowed payment, only the data that a rule needs is stored. An approval waives duplicate guards that require
+/// A budget or count limit that asks requires an approval for a payment beyond the limit. The approved payment counts,
+/// so the window may exceed the limit. A limit that blocks still blocks. The replay of each decision is the same.
+#[test]
+fn a_counting_rule_that_asks_escalates_beyond_the_limit_and_counts_the_approved_payment() {
+    // The price is 50.
+    let budget = |limit, spent| Said::Budget(limit, 1, vec![(1, spent)], true);
+    let count = |count| Said::Count(None, count, 1, vec![1, 2]);
+    let decide = |rules: Vec<Said>, asking: &[usize], approved: Option<Vec<AskingLimit>>| {
+        let case = Case { rules, ..Case::fine() };
+        let mut given = Given {
+            approved,
+            ..case.given()
+        };
+        for index in asking {
+            if let RuleKind::BudgetLimit { window, .. } | RuleKind::CountLimit { window, .. } =
+                &mut given.agent.rules[*index].kind
+            {
+                window.action = LimitAction::Ask;
+            }
+        }
+        let recorded = given.recorded().unwrap();
+        assert_eq!(replay_decision(&recorded, &given.inputs()), []);
+        match given.decide() {
+            Decision::Refuse(Denial {
+                reason: Reason::ApprovalRequired { asking, .. },
+                ..
+            }) => Err(asking),
+            Decision::Refuse(denial) => panic!("{:?}", denial.reason),
+            Decision::Allow(grant) => Ok(grant.charges().skip(1).map(|charge| charge.cap).collect::<Vec<_>>()),
+            Decision::NeedsTarget => panic!(),
+        }
+    };
+    let limit = |index, above, kind| AskingLimit {
+        rule: Some(rule_id(index)),
+        above: units(above),
+        kind,
+    };
+    let beyond = || vec![budget(100, 60), count(2), budget(1_000, 0)];
+    let limits = vec![
+        limit(0, 40, AskingKind::BudgetLimit),
+        limit(1, 0, AskingKind::CountLimit),
+    ];
+    assert_eq!(decide(beyond(), &[0, 1], None), Err(limits.clone()));
+    let caps = vec![Amount::MAX, Amount::MAX, units(1_000)];
+    assert_eq!(decide(beyond(), &[0, 1], Some(limits.clone())), Ok(caps));
+    // An approval of another limit waives nothing.
+    assert_eq!(decide(beyond(), &[0, 1], Some(limits[1..].to_vec())), Err(limits));
+    let within = || vec![budget(110, 60), count(3)];
+    assert_eq!(decide(within(), &[0, 1], None), Ok(vec![units(110), units(3)]));
+    // A limit that blocks decides before a limit that asks, although less remains of the limit that asks.
+    let case = Case {
+        rules: vec![budget(100, 60), budget(100, 51)],
+        ..Case::fine()
+    };
+    let mut given = case.given();
+    if let RuleKind::BudgetLimit { window, .. } = &mut given.agent.rules[0].kind {
+        window.action = LimitAction::Ask;
+    }
+    assert_eq!(replay_decision(&given.recorded().unwrap(), &given.inputs()), []);
+    let Decision::Refuse(denial) = given.decide() else {
+        panic!()
+    };
+    assert_eq!(denial.reason.reason_text(), format!("budget_limit:{}", rule_id(1)));
+}
+
+/// An allowed payment is remembered only as far as a rule needs it. An approval waives duplicate guards that require
 /// approval.
 #[test]
 fn a_grant_remembers_only_what_the_rules_use() {

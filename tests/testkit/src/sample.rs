@@ -3,13 +3,14 @@
 use crate::AUDIT;
 use purser_domain::{
     Act, Acting, Actor, Address, Agent, AgentId, AgentKey, AgentStatus, Amount, ApprovalResolution, AuditChanges,
-    AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CatalogPayment,
-    Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE, FinalBlock,
-    Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer, Operation,
-    OperationSlug, OperationUuid, OperatorName, Period, ProviderRequest, Reconciliation, RequestSource, Rule, RuleId,
-    RuleKind, RuleWindow, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement, SpendPolicy, TimeOfDay,
-    Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice,
-    VanishedTransfer, Vendor, Wallet, ZoneName, decide_reconciliation, find_authorized_transfer, parse_address,
+    AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CalendarPeriod,
+    CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE,
+    FinalBlock, Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer,
+    Operation, OperationSlug, OperationUuid, OperatorName, Period, ProviderRequest, Reconciliation, RequestSource,
+    Rule, RuleId, RuleKind, RuleWindow, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
+    SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url,
+    UsualPrice, VanishedTransfer, Vendor, Wallet, Weekday, WindowPeriod, ZoneName, decide_reconciliation,
+    find_authorized_transfer, parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -226,6 +227,28 @@ pub fn rules() -> Vec<Rule> {
                 times: 10,
                 at_least: units(10_000_000),
             }),
+        ),
+        rule(
+            14,
+            RuleKind::BudgetLimit {
+                limit: units(1_000),
+                window: RuleWindow {
+                    services: Some(vec![slug("lab")]),
+                    period: WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse("Europe/Berlin").unwrap()),
+                    action: LimitAction::Ask,
+                },
+            },
+        ),
+        rule(
+            15,
+            RuleKind::CountLimit {
+                count: 7,
+                window: RuleWindow {
+                    services: None,
+                    period: WindowPeriod::Lifetime,
+                    action: LimitAction::Block,
+                },
+            },
         ),
     ]
 }

@@ -173,9 +173,9 @@ const fn threshold_sort_key(above: Option<Amount>) -> (bool, Amount) {
 mod tests {
     use super::*;
     use crate::{
-        Address, AgentId, AgentStatus, ApprovalId, Category, Duration, Fingerprint, IncreasedCaps, KeyId, KeyScope,
-        LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp, UsualPrice,
-        Vendor, Wallet,
+        Address, AgentId, AgentStatus, ApprovalId, CalendarPeriod, Category, Duration, Fingerprint, IncreasedCaps,
+        KeyId, KeyScope, LimitIncrease, OperationSlug, Rule, RuleId, SecretDigest, ServiceId, ServiceSlug, Timestamp,
+        UsualPrice, Vendor, Wallet, WindowPeriod, ZoneName,
     };
     use uuid::Uuid;
 
@@ -280,6 +280,17 @@ mod tests {
                 ..Duration::from_secs_u32(hours * 3_600).into()
             },
         };
+        let windowed = |limit, period, services: Option<&[&str]>, action| RuleKind::BudgetLimit {
+            limit: units(limit),
+            window: RuleWindow {
+                services: services.map(scope),
+                period,
+                action,
+            },
+        };
+        let hours = |hours: u32| WindowPeriod::Rolling(Duration::from_secs_u32(hours * 3_600));
+        let day = |zone| WindowPeriod::Calendar(CalendarPeriod::Day, ZoneName::parse(zone).unwrap());
+        let month = |zone| WindowPeriod::Calendar(CalendarPeriod::Month, ZoneName::parse(zone).unwrap());
         let interval = |secs| RuleKind::MinimumInterval {
             services: None,
             interval: Duration::from_secs_u32(secs),
@@ -301,7 +312,7 @@ mod tests {
         let schedule = |from, to| RuleKind::Schedule {
             services: None,
             schedule: crate::Schedule {
-                zone: crate::ZoneName::UTC,
+                zone: ZoneName::UTC,
                 periods: vec![crate::Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
             },
         };
@@ -325,6 +336,43 @@ mod tests {
             (budget(5, 1), budget(4, 2), false),
             (budget(5, 1), budget(6, 1), true),
             (budget(5, 2), budget(5, 1), true),
+            (
+                windowed(5, day("UTC"), None, block),
+                windowed(5, day("UTC"), None, block),
+                false,
+            ),
+            (
+                windowed(5, day("UTC"), None, block),
+                windowed(5, month("UTC"), None, block),
+                false,
+            ),
+            (
+                windowed(5, day("UTC"), None, block),
+                windowed(5, month("Asia/Tokyo"), None, block),
+                true,
+            ),
+            (
+                windowed(5, month("UTC"), None, block),
+                windowed(5, day("UTC"), None, block),
+                true,
+            ),
+            (
+                windowed(5, month("UTC"), None, block),
+                windowed(5, WindowPeriod::Lifetime, None, block),
+                false,
+            ),
+            (
+                windowed(5, WindowPeriod::Lifetime, None, block),
+                windowed(5, month("UTC"), None, block),
+                true,
+            ),
+            (windowed(5, day("UTC"), None, block), budget(5, 48), false),
+            (windowed(5, day("UTC"), None, block), budget(5, 24), true),
+            (budget(5, 24), windowed(5, month("UTC"), None, block), true),
+            (budget(5, 1), windowed(5, hours(1), Some(&["a"]), block), true),
+            (windowed(5, hours(1), Some(&["a"]), block), budget(5, 1), false),
+            (budget(5, 1), windowed(5, hours(1), None, ask), true),
+            (windowed(5, hours(1), None, ask), budget(5, 1), false),
             (asks(None, Some(5)), asks(None, Some(4)), false),
             (asks(None, Some(5)), asks(None, None), false),
             (asks(None, Some(5)), asks(None, Some(6)), true),

@@ -537,8 +537,205 @@ mod tests {
         }
     }
 
+    fn time(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn calendar(period: CalendarPeriod, zone: &str) -> WindowPeriod {
+        WindowPeriod::Calendar(period, ZoneName::parse(zone).unwrap())
+    }
+
+    /// Each row has a time, and the first instants of the time's period and of the next period.
+    #[test]
+    fn calendar_periods_start_at_local_midnight_in_every_zone() {
+        use CalendarPeriod::{Day, Month, Week};
+        let rows = [
+            // Berlin has 23 hours on 28 March 2027 and 25 hours on 31 October 2027.
+            (
+                Day,
+                "Europe/Berlin",
+                "2027-03-28T12:00:00Z",
+                "2027-03-27T23:00:00Z",
+                "2027-03-28T22:00:00Z",
+            ),
+            (
+                Day,
+                "Europe/Berlin",
+                "2027-10-31T22:59:59Z",
+                "2027-10-30T22:00:00Z",
+                "2027-10-31T23:00:00Z",
+            ),
+            (
+                Month,
+                "Europe/Berlin",
+                "2027-10-31T22:59:59Z",
+                "2027-09-30T22:00:00Z",
+                "2027-10-31T23:00:00Z",
+            ),
+            (
+                Week,
+                "America/New_York",
+                "2027-03-14T12:00:00Z",
+                "2027-03-08T05:00:00Z",
+                "2027-03-15T04:00:00Z",
+            ),
+            (
+                Month,
+                "UTC",
+                "2028-02-29T23:59:59Z",
+                "2028-02-01T00:00:00Z",
+                "2028-03-01T00:00:00Z",
+            ),
+            (
+                Day,
+                "Pacific/Kiritimati",
+                "2027-01-01T09:59:59Z",
+                "2026-12-31T10:00:00Z",
+                "2027-01-01T10:00:00Z",
+            ),
+            // In Cairo the clock skips the hour from midnight on 30 April 2027.
+            (
+                Day,
+                "Africa/Cairo",
+                "2027-04-29T21:59:59Z",
+                "2027-04-28T22:00:00Z",
+                "2027-04-29T22:00:00Z",
+            ),
+            (
+                Day,
+                "Africa/Cairo",
+                "2027-04-29T22:00:00Z",
+                "2027-04-29T22:00:00Z",
+                "2027-04-30T21:00:00Z",
+            ),
+            // Havana repeats the hour from midnight on 7 November 2027.
+            (
+                Day,
+                "America/Havana",
+                "2027-11-07T05:30:00Z",
+                "2027-11-07T04:00:00Z",
+                "2027-11-08T05:00:00Z",
+            ),
+            // Samoa skipped 30 December 2011.
+            (
+                Day,
+                "Pacific/Apia",
+                "2011-12-30T09:59:59Z",
+                "2011-12-29T10:00:00Z",
+                "2011-12-30T10:00:00Z",
+            ),
+        ];
+        for (period, zone, at, start, end) in rows {
+            let (window, at) = (calendar(period, zone), time(at));
+            let last = Timestamp::from_micros(time(start).micros() - 1).unwrap();
+            assert_eq!((window.cut(at), window.end(at)), (last, Some(time(end))), "{zone} {at}");
+        }
+    }
+
+    #[test]
+    fn a_lifetime_window_counts_every_payment_and_never_fits_again() {
+        let mut window = window(vec![entry(1, 60)], 8);
+        window.period = WindowPeriod::Lifetime;
+        assert_eq!(window.spent_at(Timestamp::MAX), amount(60));
+        assert_eq!(window.earliest_record_time(Timestamp::EPOCH), Timestamp::EPOCH);
+        let fits = |units| window.first_fitting_time(amount(units), amount(100), Timestamp::MAX);
+        assert_eq!((fits(40), fits(41)), (RetryAt::At(Timestamp::MAX), RetryAt::Never));
+        assert!(
+            window
+                .charge(amount(1), amount(100), Timestamp::MAX, Eviction::Eager)
+                .evict
+                .is_empty()
+        );
+    }
+
+    fn periods() -> impl Strategy<Value = WindowPeriod> {
+        let zones = [
+            "UTC",
+            "Europe/Berlin",
+            "Africa/Cairo",
+            "America/Havana",
+            "Australia/Lord_Howe",
+            "Pacific/Apia",
+        ];
+        let hours = prop_oneof![1_u32..800, Just(24), Just(25), Just(49), Just(193)];
+        prop_oneof![
+            hours.prop_map(|hours| WindowPeriod::Rolling(Duration::from_secs_u32(hours * 3_600))),
+            (
+                prop::sample::select(CalendarPeriod::ALL.to_vec()),
+                prop::sample::select(zones.to_vec())
+            )
+                .prop_map(|(period, zone)| calendar(period, zone)),
+            Just(WindowPeriod::Lifetime),
+        ]
+    }
+
     proptest! {
-        /// The counted amount matches the plain definition: the sum of the payments that are younger than the window's
+        /// Periods follow each other without gaps: a payment counts from its time until the end of its period, and an
+        /// eviction never lets a payment into an earlier period.
+        #[test]
+        fn a_payment_counts_exactly_until_the_end_of_its_period(
+            period in periods(), paid in 946_684_800_000_000_i64..2_000_000_000_000_000, later in 0..40 * LENGTH.micros(),
+        ) {
+            let (paid, now) = (Timestamp::from_micros(paid).unwrap(), Timestamp::from_micros(paid + later).unwrap());
+            let end = period.end(paid).unwrap_or(Timestamp::MAX);
+            prop_assert!(period.cut(paid) < paid && paid < end);
+            prop_assert_eq!(period.cut(now) < paid, now < end, "{:?}", end);
+            let cut = period.cut(now);
+            if cut > Timestamp::EPOCH {
+                prop_assert!(period.cut(period.end(cut).unwrap()) >= cut && period.end(cut).unwrap() <= now);
+            }
+        }
+
+        /// A period that covers another period counts every payment that the other period counts.
+        #[test]
+        fn a_covering_period_counts_every_payment_of_the_covered_period(
+            wide in periods(), narrow in periods(), paid in 1_293_840_000_000_000_i64..2_000_000_000_000_000,
+            later in 0..40 * LENGTH.micros(),
+        ) {
+            let (paid, now) = (Timestamp::from_micros(paid).unwrap(), Timestamp::from_micros(paid + later).unwrap());
+            if wide.covers(narrow) && narrow.cut(now) < paid {
+                prop_assert!(wide.cut(now) < paid, "{wide} {narrow} {paid} {now}");
+            }
+        }
+
+        /// Whatever the order of the clocks, the payments of one period never exceed the cap, and every eviction leaves
+        /// the payments of the period.
+        #[test]
+        fn payments_of_one_period_never_exceed_the_cap(
+            period in periods(), start in 1_293_840_000_000_000_i64..1_900_000_000_000_000,
+            steps in prop::collection::vec((-LENGTH.micros()..3 * LENGTH.micros(), 1_u64..60), 1..40),
+            cap in 50_u64..200, needed in any::<bool>(),
+        ) {
+            let mut stored = window(Vec::new(), 100);
+            stored.period = period;
+            let mut now = start;
+            let mut paid: Vec<Entry> = Vec::new();
+            for (step, units) in steps {
+                now += step;
+                let at = stored.earliest_record_time(Timestamp::from_micros(now).unwrap());
+                let eviction = if needed { Eviction::Needed } else { Eviction::Eager };
+                let charge = stored.charge(amount(units), amount(cap), at, eviction);
+                if charge.is_within_cap() && charge.horizon >= stored.horizon {
+                    let evicted = charge.evict.len();
+                    if let Some(newest) = charge.evict.last() {
+                        stored.horizon = stored.horizon.max(newest.at);
+                    }
+                    stored.oldest.drain(..evicted);
+                    let new = entry(at.micros(), units);
+                    paid.push(new);
+                    stored.oldest.push(new);
+                    stored.oldest.sort_by_key(|entry| entry.at);
+                    stored.total = sum_entries(&stored.oldest);
+                }
+            }
+            for last in &paid {
+                let counted = paid.iter().filter(|entry| entry.at <= last.at && entry.at > period.cut(last.at));
+                let sum: u64 = counted.map(|entry| entry.amount.units()).sum();
+                prop_assert!(sum <= cap, "{sum} in {period} at {}", last.at);
+            }
+        }
+
+        /// The counted amount equals the plain definition: the sum of the entries that are younger than the window's
         /// duration.
         #[test]
         fn the_spent_amount_is_the_sum_of_unexpired_payments(

@@ -3,10 +3,10 @@
 
 use crate::{assert_sound, at_once, count};
 use purser_domain::{
-    Agent, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt, Rule, RuleKind,
-    RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice,
+    Agent, CalendarPeriod, Check, CheckName, CheckOutcome, Duration, LimitAction, MAX_RECENT_CALLS, Purpose, RetryAt,
+    Rule, RuleKind, RuleWindow, Settlement, SettlementId, Timestamp, UsualPrice, WindowPeriod, ZoneName,
 };
-use purser_store::{Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
+use purser_store::{ApprovalDecision, Claim, ConfirmResult, DecisionKeys, Ledger, TransitionResult};
 use purser_testkit::{
     Emulator,
     authorize::{Answer, Request, authorize},
@@ -53,6 +53,114 @@ async fn ledger_with(rules: Vec<Rule>) -> (Emulator, Ledger) {
     let enabled = sample::enabled(sample::service_id(1), 1_000_000, 1_000_000);
     ledger.put_policy(agent.id, &enabled, &sample::audit()).await.unwrap();
     (emulator, ledger)
+}
+
+/// Returns a budget with this period and action.
+fn budget(limit: u64, period: WindowPeriod, action: LimitAction) -> Rule {
+    let services = None;
+    let kind = RuleKind::BudgetLimit {
+        limit: sample::units(limit),
+        window: RuleWindow {
+            services,
+            period,
+            action,
+        },
+    };
+    rule(1, kind)
+}
+
+/// Concurrent payments don't exceed the budget of a week, and the next week begins on Monday at midnight in the zone.
+#[tokio::test]
+async fn a_calendar_budget_holds_under_races_and_restarts_at_the_local_boundary() {
+    let week = WindowPeriod::Calendar(CalendarPeriod::Week, ZoneName::parse("Europe/Berlin").unwrap());
+    let (emulator, ledger) = ledger_with(vec![budget(55, week, LimitAction::Block)]).await;
+    let monday = Timestamp::parse("2026-11-22T23:00:00Z").unwrap();
+    let sunday = Timestamp::from_micros(monday.micros() - 1).unwrap();
+    for (round, at, next) in [
+        (1, sunday, monday),
+        (2, monday, monday.after(Duration::from_secs_u32(604_800))),
+    ] {
+        let requests = (0..12).map(|n| request(10, &format!("{round} {n}"))).collect();
+        let answers = at_once(&ledger, requests, at).await;
+        assert_eq!(count(&answers, is_allowed), 5, "{answers:?}");
+        let is_full = |answer: &Answer| matches!(answer, Answer::Full { fits: RetryAt::At(at), .. } if *at == next);
+        assert_eq!(count(&answers, is_full), 7, "{answers:?}");
+    }
+    assert_sound(&emulator).await;
+}
+
+/// A lifetime budget that is added later counts all earlier payments, and only a release gives money back.
+#[tokio::test]
+async fn a_lifetime_budget_counts_every_payment_that_was_not_released() {
+    let (emulator, ledger) = ledger_with(Vec::new()).await;
+    let mut at = sample::start();
+    for n in 0..10 {
+        let answer = authorize(&ledger, &request(10, &format!("before {n}")), at)
+            .await
+            .unwrap();
+        assert!(is_allowed(&answer), "{answer:?}");
+        at = at.after(Duration::from_secs_u32(40 * 86_400));
+    }
+    let changed = Agent {
+        version: 2,
+        ..sample::agent(1, vec![budget(115, WindowPeriod::Lifetime, LimitAction::Block)])
+    };
+    ledger.put_agent(&changed, &sample::audit()).await.unwrap();
+    let Answer::Allowed(last) = authorize(&ledger, &request(10, "last"), at).await.unwrap() else {
+        panic!()
+    };
+    let later = at.after(Duration::from_secs_u32(400 * 86_400));
+    let full = authorize(&ledger, &request(10, "later"), later).await.unwrap();
+    assert!(
+        matches!(full, Answer::Full { live, fits: RetryAt::Never } if live == sample::units(110)),
+        "{full:?}"
+    );
+    let settlement = ledger
+        .read_settlement_by_id(sample::agent_id(1), last)
+        .await
+        .unwrap()
+        .unwrap();
+    let released = ledger
+        .release_hold(&settlement, &sample::unusable(&settlement))
+        .await
+        .unwrap();
+    assert!(matches!(released, TransitionResult::Done(_)));
+    assert!(is_allowed(
+        &authorize(&ledger, &request(10, "again"), later).await.unwrap()
+    ));
+    assert_sound(&emulator).await;
+}
+
+/// Of concurrent payments, those beyond a budget that asks wait for an approval. An approved payment counts.
+#[tokio::test]
+async fn a_budget_that_asks_escalates_beyond_the_limit_under_races() {
+    let period = WindowPeriod::Rolling(Duration::DAY);
+    let (emulator, ledger) = ledger_with(vec![budget(55, period, LimitAction::Ask)]).await;
+    let at = sample::start();
+    let requests = (0..8).map(|n| request(10, &n.to_string())).collect();
+    let answers = at_once(&ledger, requests, at).await;
+    assert_eq!(count(&answers, is_allowed), 5, "{answers:?}");
+    let waits = |answer: &Answer| matches!(answer, Answer::Waits(_));
+    assert_eq!(count(&answers, waits), 3, "{answers:?}");
+    let approved = request(20, "approved");
+    let Answer::Waits(approval) = authorize(&ledger, &approved, at).await.unwrap() else {
+        panic!()
+    };
+    let (ruling, audit) = (sample::ruling(at), sample::audit());
+    let decision = ledger.resolve_approval(approval, ApprovalDecision::Approve, &ruling, &audit);
+    decision.await.unwrap();
+    let approved = Request {
+        approval: Some(approval),
+        ..approved
+    };
+    assert!(is_allowed(&authorize(&ledger, &approved, at).await.unwrap()));
+    // The window has 70 of 55. A payment waits until enough has left the window.
+    assert!(waits(&authorize(&ledger, &request(1, "small"), at).await.unwrap()));
+    let tomorrow = at.after(Duration::DAY);
+    assert!(is_allowed(
+        &authorize(&ledger, &request(55, "tomorrow"), tomorrow).await.unwrap()
+    ));
+    assert_sound(&emulator).await;
 }
 
 fn request(amount: u64, key: &str) -> Request {
