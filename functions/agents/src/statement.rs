@@ -38,7 +38,7 @@ pub(crate) struct SettlementStatements {
 /// Read the signed statements about a payment, with the proofs that they are in the log.
 #[utoipa::path(
     get, path = "/x402/settlements/{settlementId}/statement", operation_id = "settlement_statement", tag = "evidence",
-    params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
+    params(("settlementId" = String, Path, description = "The `settlement_id` in the response of `POST /x402/authorize`.")),
     responses((status = 200, body = SettlementStatements, description = "The signed statements."), errors::NotFound)
 )]
 pub(crate) async fn read_settlement_statement(
@@ -98,7 +98,7 @@ pub(crate) struct AgentDecisionStatement {
 #[utoipa::path(
     get, path = "/x402/decisions/{transactionId}/statement",
     operation_id = "agent_decision_statement", tag = "evidence",
-    params(("transactionId" = String, Path, description = "The `transaction_id` in a response of authorize.")),
+    params(("transactionId" = String, Path, description = "The `transaction_id` in a response of `POST /x402/authorize`.")),
     responses((status = 200, body = AgentDecisionStatement, description = "The statement."), errors::NotFound)
 )]
 pub(crate) async fn read_decision_statement(

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// The agent that owns the key.
+/// The agent to which the API key of the request belongs.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Agent)]
 pub(crate) struct AgentInfo {
@@ -44,11 +44,11 @@ pub(crate) struct EnabledServiceView {
     category: Option<&'static str>,
     #[schema(required)]
     trust_status: Option<&'static str>,
-    /// Whether the service can be paid under this policy. If false, authorize rejects every new payment.
+    /// Whether the service can be paid under this policy. If false, `POST /x402/authorize` rejects every new payment.
     enabled: bool,
-    /// Why the service can't be paid; null if it can be paid. For `not_in_catalog`, `disabled_in_catalog` and
-    /// `not_curated`, authorize returns `service_not_found`; for `disabled_for_agent`, it returns
-    /// `service_not_enabled`.
+    /// Why the service can't be paid. Null if the service can be paid. `POST /x402/authorize` returns
+    /// `service_not_found` for `not_in_catalog`, `disabled_in_catalog` and `not_curated`, and `service_not_enabled` for
+    /// `disabled_for_agent`.
     #[schema(required)]
     unavailable_reason: Option<&'static str>,
     /// The policy's version. Each update increases the version.

@@ -22,7 +22,7 @@ pub(crate) struct ServiceItem<'a> {
     logo_url: Option<&'a str>,
     #[schema(inline, value_type = CategoryName)]
     category: &'static str,
-    /// Where the service's data come from.
+    /// The origin of the service's data, such as `curated` or `discovery`.
     source: &'a str,
     #[schema(inline, value_type = TrustStatusName)]
     trust_status: &'static str,
@@ -33,7 +33,7 @@ pub(crate) struct ServiceItem<'a> {
     min_price_units: u64,
 }
 
-/// The list of services.
+/// The services that match the query, without their operations. Disabled services are left out by default.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServiceList<'a> {
     pub(crate) services: Vec<ServiceItem<'a>>,
@@ -60,7 +60,7 @@ pub(crate) struct ServiceDetail<'a> {
     operations: Vec<OperationView<'a>>,
 }
 
-/// An operation that can be called.
+/// An operation of a service: one of the provider's endpoints, with its price.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Operation)]
 pub(crate) struct OperationView<'a> {
@@ -108,7 +108,7 @@ pub(crate) struct NextView<'a> {
     payment: PaymentView<'a>,
 }
 
-/// How an operation is paid.
+/// The payment for each call of an operation: the amount, the token, the network and the payee.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OperationPayment)]
 pub(crate) struct PaymentView<'a> {
@@ -230,7 +230,7 @@ macro_rules! names {
 }
 
 names! {
-    "The category of a service or operation." CategoryName: Category;
-    "The trust status of a service." TrustStatusName: TrustStatus;
+    "The category of a service or operation. Rules such as `category_block` apply to categories." CategoryName: Category;
+    "How far the service has been checked. A service with the status `disabled` cannot be paid." TrustStatusName: TrustStatus;
     "The availability of an operation in the latest probe." AvailabilityName: Availability;
 }

@@ -9,12 +9,12 @@ use purser_domain::{AuditId, AuditKind, AuditScope, UserId};
 use purser_store::{PageRequest, READ_AT_ONCE};
 use std::sync::Arc;
 
-/// List operators' actions, one user's actions, or the transfers out of wallets that no settlement explains.
+/// List the operators' actions, one user's actions, or transfers out of wallets that match no settlement.
 #[utoipa::path(
     get, path = "/internal/audit-log", operation_id = "list_internal_audit_log",
     params(
         ("person_id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "An owner's ID, to list the owner's actions, and actions of operators and of reconciliation on the owner's agents. If absent, the list has the operators' actions."),
-        ("outflows" = Option<bool>, Query, description = "Only transfers out of wallets without a matching settlement: all such transfers, or the owner's if `person_id` is present."),
+        ("outflows" = Option<bool>, Query, description = "If true, only transfers out of wallets that match no settlement. With `person_id`, only transfers out of the wallets of this owner's agents."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "The maximum number of items. The default is 25."),
         ("cursor" = Option<uuid::Uuid>, Query, description = "The `next_cursor` of an earlier response."),
     ),

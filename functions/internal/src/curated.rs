@@ -21,7 +21,7 @@ purser_api::body! {
 #[utoipa::path(
     put, path = "/internal/services/{serviceId}/curated", operation_id = "curated",
     responses(
-        (status = 200, body = InternalService, description = "The updated service. Agents keep their policies for the service. While the service is not curated, authorize returns `service_not_found`."),
+        (status = 200, body = InternalService, description = "The updated service. Agents keep their policies for the service. While the service is not curated, `POST /x402/authorize` returns `service_not_found`."),
     )
 )]
 pub(crate) async fn set_curated(

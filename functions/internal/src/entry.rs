@@ -37,7 +37,7 @@ purser_api::body! {
         logo_url: Option<WebAddress>,
         /// The category: `search`, `scrape`, `ai`, `data`, `infrastructure`, `security`, `finance` or `creative`.
         category: Str<Category>,
-        /// The source of the service's data.
+        /// The origin of the service's data, such as `curated` or `discovery`.
         source: Text<32>,
         /// The trust status: `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`. If absent, the
         /// stored value is kept, or `listed` for a new service.
@@ -65,8 +65,8 @@ purser_api::body! {
         execution: Text<32> = {"example": "sync"},
         price_model: Text<32> = {"example": "fixed"},
         estimated_price_units: Amount,
-        /// The maximum price that authorize pays, in micro-USDC. If absent, the maximum for a `fixed` price is
-        /// `payment.amount_units`, and operations with another price model cannot be paid.
+        /// The maximum price of a call, in micro-USDC. Payments above this price are blocked. If absent, the maximum
+        /// for a `fixed` price is `payment.amount_units`, and operations with another price model cannot be paid.
         max_price_units: Option<Amount>,
         /// The parameter descriptor as the provider publishes it: by parameter, or as a JSON schema. `"target": true`
         /// in a parameter's descriptor marks the parameter that contains the URL of the page to fetch. If this
@@ -74,9 +74,9 @@ purser_api::body! {
         /// `call_service` sends a parameter in the path, or at the location in `in` (`query`, `header` or `body`). It
         /// encodes a body as `bodyType` specifies: `json`, `form-data`, `form-urlencoded` or `text`.
         params: Option<Params>,
-        /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. If absent, the
-        /// stored value is kept. If null, the value is derived from the category and the slug: `scrape`, and words that
-        /// begin with `scrape`, `scraping` or `crawl`.
+        /// Whether the agent chooses the page that the operation fetches. If true, the agent's `allowed_domains` apply
+        /// to that page. If absent, the stored value is kept. If null, the value is true for operations and services in
+        /// the category `scrape`, and for slugs with a word that begins with `scrape`, `scraping` or `crawl`.
         fetches_target: Nullable<bool>,
         /// The payment for calls. Null if calls cannot be paid. If absent, the stored payment is kept. A delayed change
         /// (`next`) is also kept, if `price_model` and `max_price_units` equal the values in `next`.
@@ -85,15 +85,15 @@ purser_api::body! {
 }
 
 purser_api::body! {
-    /// The payment for an operation.
+    /// The payment for each call of an operation: the amount, the token, the network and the payee.
     pub(crate) struct PaymentEntry as "InternalPaymentBody" {
         scheme: Scheme,
         /// The network: `base` or `base-sepolia`.
         network: NetworkName,
         token: Token,
         amount_units: Price,
-        /// The provider's wallet, which is the only payee that authorize pays. A mixed-case address must have a valid
-        /// EIP-55 checksum.
+        /// The address of the provider's wallet. Payments to other payees are blocked. A mixed-case address must have a
+        /// valid EIP-55 checksum.
         pay_to: Payee,
     }
 }

@@ -19,14 +19,14 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::body! {
-    /// The reason for a freeze.
+    /// The reason for which an operator freezes an agent, an owner or the deployment.
     pub(crate) struct FreezeBody {
         /// The reason, which owners of frozen agents see. White space at the start and the end is removed.
         reason: OperatorReason = {"example": "reported stolen"},
     }
 }
 
-/// An operator freeze.
+/// A freeze that an operator set for an agent, an owner or the whole deployment. Payments of frozen agents are blocked.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OperatorFreeze)]
 pub(crate) struct FreezeView {

@@ -31,7 +31,7 @@ purser_api::body! {
 pub(crate) struct HandoverView {
     #[schema(value_type = uuid::Uuid)]
     agent_id: String,
-    /// The current owner.
+    /// The ID of the agent's current owner.
     owner: String,
     /// The user who may accept the agent.
     to: String,

@@ -19,7 +19,8 @@ use purser_domain::{
 use std::sync::Arc;
 
 purser_api::body! {
-    /// The payment that the operator saw.
+    /// The payment that the operator saw in the operation's probe result. Purser sets this payment only if the last
+    /// probe found the same payment.
     pub(crate) struct PinBody {
         /// The payment, as in the operation's `probe.last_answer`.
         payment: PaymentEntry,

@@ -11,7 +11,7 @@ use purser_domain::{AuditKind, Service, TrustStatus};
 use std::sync::Arc;
 
 purser_api::body! {
-    /// A service's new trust status.
+    /// The trust status that replaces the service's current trust status. With `disabled`, the service cannot be paid.
     pub(crate) struct TrustStatusBody {
         /// The new trust status: `listed`, `discovered`, `probe_passed`, `platform_verified` or `disabled`.
         trust_status: TrustStatus = {"example": "disabled"},

@@ -50,7 +50,7 @@ pub(crate) struct InternalService {
     logo_url: Option<String>,
     /// The category, as in the public catalog.
     category: &'static str,
-    /// The source of the service's data.
+    /// The origin of the service's data, such as `curated` or `discovery`.
     source: String,
     /// The trust status, as in the public catalog.
     trust_status: &'static str,
@@ -66,7 +66,7 @@ pub(crate) struct InternalService {
     operations: Vec<InternalOperation>,
 }
 
-/// The aggregates that the public list also shows.
+/// The number of a service's operations and the lowest price, as in the response of `GET /services`.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalCounts)]
 struct Counts {
@@ -98,15 +98,15 @@ pub(crate) struct InternalOperation {
     max_price_units: Option<u64>,
     #[schema(value_type = Object)]
     params: serde_json::Value,
-    /// Whether the caller specifies a page to fetch, so that the agent's `allowed_domains` apply. The value is stored,
-    /// or else derived from the category and the slug.
+    /// Whether the agent chooses the page that the operation fetches. If true, the agent's `allowed_domains` apply to
+    /// that page. If no value is stored, the category and the slug determine the value.
     fetches_target: bool,
-    /// The payment that authorize makes. Authorize never pays another payee.
+    /// The payment that the catalog lists for the operation. Payments to other payees are blocked.
     #[schema(required)]
     payment: Option<InternalPayment>,
-    /// The time from which authorize pays `payment` at this price. A change that took effect or was accepted becomes
-    /// payable only after a second delay, which operators cannot shorten. Null if the price is payable now, or if the
-    /// change is only seconds old and not yet verified.
+    /// The time from which agents can pay `payment` at this price. After a change takes effect or is accepted, agents
+    /// cannot pay until a further delay ends. Operators cannot shorten this delay. Null if agents can pay now, or if
+    /// the change is only seconds old and not yet verified.
     #[schema(format = DateTime, required)]
     paid_from: Option<String>,
     /// The delayed values of `price_model`, `max_price_units` and `payment`. Null if no change is delayed. Withdraw the
@@ -126,7 +126,7 @@ pub(crate) struct InternalOperation {
     change: Option<AnswerView>,
 }
 
-/// The payment for an operation.
+/// The payment for each call of an operation: the amount, the token, the network and the payee.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalPayment {
     #[schema(example = "exact")]
@@ -136,11 +136,11 @@ pub(crate) struct InternalPayment {
     #[schema(example = "USDC")]
     token: &'static str,
     amount_units: u64,
-    /// The provider's wallet.
+    /// The address of the provider's wallet.
     pay_to: String,
 }
 
-/// An operation's delayed payment.
+/// A change of an operation's price or payee that takes effect later.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalNextPayment)]
 pub(crate) struct NextView {
@@ -156,7 +156,7 @@ pub(crate) struct NextView {
     payment: InternalPayment,
 }
 
-/// A probe's result.
+/// The result of a probe. A probe calls the provider's endpoint without paying.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalProbe)]
 pub(crate) struct ProbeView {
@@ -201,7 +201,7 @@ pub(crate) struct InternalServiceItem {
     counts: Counts,
     #[schema(format = DateTime, required)]
     probe_requested_at: Option<String>,
-    /// The time of the oldest of the operations' latest probes. Null if an operation was never probed.
+    /// The time since which every operation has been probed at least once. Null if an operation was never probed.
     #[schema(format = DateTime, required)]
     probed_at: Option<String>,
     /// The operations whose provider asks for a different payment than the catalog has.
@@ -210,7 +210,7 @@ pub(crate) struct InternalServiceItem {
     unpayable: Vec<UnpayableView>,
 }
 
-/// An operation that cannot be paid.
+/// An operation whose calls cannot be paid, with the reason.
 #[derive(Serialize, ToSchema)]
 #[schema(as = InternalUnpayable)]
 pub(crate) struct UnpayableView {
@@ -229,7 +229,7 @@ pub(crate) struct ChangeView {
     #[schema(value_type = uuid::Uuid)]
     id: String,
     operation_id: String,
-    /// The payment that authorize makes. Authorize never pays another payee.
+    /// The payment that the catalog lists for the operation. Payments to other payees are blocked.
     #[schema(required)]
     pinned: Option<InternalPayment>,
     /// The payment that the provider asks for. Null if the provider asks for no payment.
@@ -240,7 +240,7 @@ pub(crate) struct ChangeView {
     since: String,
 }
 
-/// A list of services.
+/// All services of the catalog, with the payment changes that probes observed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct InternalServiceList {
     pub(crate) services: Vec<InternalServiceItem>,

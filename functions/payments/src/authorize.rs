@@ -35,8 +35,9 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/x402/authorize", operation_id = "authorize",
     responses(
-        (status = 200, body = Authorized, description = "Authorized: send `payment.header_value` as the header `payment.header_name` of the \
-            provider call. With the header `Idempotent-Replayed: true`, the stored outcome of an earlier call.",
+        (status = 200, body = Authorized, description = "The payment is authorized. Send `payment.header_value` as the header \
+            `payment.header_name` of the provider call. If the response has the header `Idempotent-Replayed: true`, it \
+            contains the stored outcome of an earlier call.",
                 links(
                     ("complete" = (operation_id = "complete", parameters(("settlementId" = "$response.body#/settlement_id")))),
                     ("receipt" = (operation_id = "receipt", parameters(("settlementId" = "$response.body#/settlement_id")))),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 #[utoipa::path(
     post, path = "/x402/check", operation_id = "check",
     responses(
-        (status = 200, body = CheckAnswer, description = "The result at this time. Authorize evaluates the payment again, and can have another result."),
+        (status = 200, body = CheckAnswer, description = "The result of evaluating the payment now. `POST /x402/authorize` evaluates the payment again and can return a different result."),
         errors::IdempotencyKeyReused, errors::IdempotentReplay, errors::NotFound, errors::ServiceNotFound,
     )
 )]

@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Verify a payment on the chain and finalize its receipt.
 #[utoipa::path(
     post, path = "/x402/settlements/{settlementId}/complete", operation_id = "complete",
-    params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
+    params(("settlementId" = String, Path, description = "The `settlement_id` in the response of `POST /x402/authorize`.")),
     responses(
         (status = 200, body = Completed, description = "The confirmed settlement. This request or an earlier request confirmed it."),
         errors::NotFound, errors::SettlementTransactionAlreadyUsed, errors::ProviderProofRequired,

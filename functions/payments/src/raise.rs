@@ -21,11 +21,12 @@ const RETRY_AFTER: u64 = 60;
 
 /// Ask your owner for a temporary limit increase, after a cap blocked a payment.
 ///
-/// You may request a multiple of the cap that your owner set, by default ten times the cap. The error of a higher request names
-/// the maximum.
+/// You may request a multiple of the cap that your owner set, by default ten times the cap. The error of a higher request
+/// contains the maximum.
 ///
-/// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request: compare
-/// `raised_caps`. Poll the approval. Once it is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
+/// While a request for the service is pending, and for a day after a rejection, the call returns the earlier request.
+/// Its `raised_caps` may differ from the caps that you requested. Poll the approval with `GET /approvals/{id}`. Once
+/// the request is approved, repeat the payment with a new `idempotency_key` and without `approval_id`.
 #[utoipa::path(
     post, path = "/x402/raises", operation_id = "raise",
     responses(

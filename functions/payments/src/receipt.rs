@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Read a receipt.
 #[utoipa::path(
     get, path = "/x402/settlements/{settlementId}", operation_id = "receipt",
-    params(("settlementId" = String, Path, description = "The `settlement_id` that authorize returned.")),
+    params(("settlementId" = String, Path, description = "The `settlement_id` in the response of `POST /x402/authorize`.")),
     responses((status = 200, body = SettlementRow, description = "The settlement."), errors::NotFound)
 )]
 pub(crate) async fn read_receipt(

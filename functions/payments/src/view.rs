@@ -60,7 +60,7 @@ pub(crate) struct Authorized {
     warnings: Vec<Warning>,
 }
 
-/// A property of the payment for which the provider may reject the payment.
+/// A property of the payment that may cause the provider to reject the payment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Warning {
     /// The warning's code: `payment_header_large`.
@@ -178,10 +178,10 @@ pub(crate) struct CheckAnswer {
     /// Always true, because the response is from a check.
     check: bool,
     would_authorize: bool,
-    /// The result that authorize would return: `allow`, `block` or `escalate`.
+    /// The result that `POST /x402/authorize` would return: `allow`, `block` or `escalate`.
     #[schema(value_type = String)]
     result: &'static str,
-    /// The reason: `x402_authorized`, the error slug that authorize would return, or a rule's own reason.
+    /// The reason: `x402_authorized`, the error slug that `POST /x402/authorize` would return, or a rule's own reason.
     reason: String,
     amount_units: u64,
     /// The catalog's price, if `amount_units` is higher.
@@ -189,9 +189,9 @@ pub(crate) struct CheckAnswer {
     #[schema(nullable = false)]
     listed_amount_units: Option<u64>,
     approval_required: bool,
-    /// All checks, in the order in which authorize makes them.
+    /// All checks, in the order in which `POST /x402/authorize` makes the checks.
     checks: Vec<CheckView>,
-    /// The decision, as in authorize's error response. Absent if `result` is `allow`.
+    /// The decision, as in the error response of `POST /x402/authorize`. Absent if `result` is `allow`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     decision: Option<DecisionView>,
@@ -260,7 +260,7 @@ pub(crate) struct UnpaidCheckAnswer {
 pub(crate) struct Completed {
     #[serde(flatten)]
     row: SettlementRow,
-    /// How the settlement was confirmed.
+    /// How the settlement was confirmed. Always `onchain`, because Purser verifies the transfer on the chain.
     #[schema(example = "onchain")]
     confirmed_via: &'static str,
 }
@@ -274,7 +274,7 @@ impl Completed {
     }
 }
 
-/// A settlement, as in a list of receipts.
+/// A settlement in the list of an agent's receipts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SettlementItem {
     #[schema(value_type = Uuid)]

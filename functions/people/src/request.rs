@@ -106,7 +106,7 @@ pub(crate) struct Version(pub(crate) u64);
 
 impl PathId for Version {
     const PARAMETER: &'static str = "version";
-    const DESCRIPTION: &'static str = "A version of the record.";
+    const DESCRIPTION: &'static str = "The version to restore: a `version` in the list of versions.";
     const IS_UUID: bool = false;
 
     fn parse_id(text: &str) -> Option<Self> {

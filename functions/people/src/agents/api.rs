@@ -75,7 +75,7 @@ impl FollowedView {
     }
 }
 
-/// A freeze by an operator.
+/// A freeze that an operator set. The owner of the agent cannot end the freeze.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FreezeByOperators)]
 pub(crate) struct FreezeView {
@@ -214,7 +214,7 @@ pub(crate) async fn list_agents(
 #[utoipa::path(
     post, path = "/agents", operation_id = "create_agent",
     responses(
-        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
+        (status = 201, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The agent's version. Send it in `If-Match` with the next update.")),
             links(
                 ("read" = (operation_id = "read_agent", parameters(("agentId" = "$response.body#/agent_id")))),
                 ("edit" = (operation_id = "edit_agent", parameters(("agentId" = "$response.body#/agent_id"), ("If-Match" = "$response.header.ETag")))),
@@ -240,7 +240,7 @@ pub(crate) async fn create_agent(
 #[utoipa::path(
     get, path = "/agents/{agentId}", operation_id = "read_agent",
     responses(
-        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = AgentView, description = "The agent.", headers(("ETag" = String, description = "The agent's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn read_agent(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -252,7 +252,7 @@ pub(crate) async fn read_agent(State(people): State<Arc<People>>, owned: OwnedAg
     patch, path = "/agents/{agentId}", operation_id = "edit_agent",
     params(("agentId" = String, Path, description = "The ID of an agent that you own.")),
     responses(
-        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = AgentView, description = "The updated agent.", headers(("ETag" = String, description = "The agent's version. Send it in `If-Match` with the next update."))),
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]

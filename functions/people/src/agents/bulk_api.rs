@@ -199,7 +199,7 @@ pub(crate) fn outcome_and_error(outcome: &BulkOutcome) -> (&'static str, Option<
     }
 }
 
-/// The results of a bulk operation.
+/// The result of a bulk operation for each agent, and the cursor for the remaining agents.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BulkResults)]
 pub(crate) struct BulkAnswer {
@@ -212,7 +212,7 @@ pub(crate) struct BulkAnswer {
     next_cursor: Option<String>,
 }
 
-/// The result for one agent.
+/// The result of a bulk operation for one agent.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BulkResult)]
 pub(crate) struct BulkRow {

@@ -77,8 +77,8 @@ pub(crate) struct ApprovalView {
     /// `remaining_today_units`) are null if no payment can use the approval any more, or if the service is not enabled.
     #[schema(required)]
     max_per_day_units: Option<u64>,
-    /// The amount that now counts against the daily cap. The amount is an upper bound while more than about 20,000
-    /// expired payments have not been evicted.
+    /// The amount in micro-USDC that counts against the daily cap now. If more than about 20,000 payments have become
+    /// older than 24 hours and are not removed yet, the amount is an upper bound.
     #[schema(required)]
     spend_today_units: Option<u64>,
     /// The amount that remains of the daily cap before this payment.
@@ -86,16 +86,16 @@ pub(crate) struct ApprovalView {
     remaining_today_units: Option<u64>,
     #[schema(format = DateTime)]
     created_at: String,
-    /// The time at which the approval expires.
+    /// The time from which nobody can approve the request and no payment can use the approval.
     #[schema(format = DateTime)]
     expires_at: String,
-    /// The time of the owner's decision.
+    /// The time of the owner's decision. Null if the owner has made no decision.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// The owner's note on the decision.
+    /// The note that the owner added to the decision. Null without a note.
     #[schema(required)]
     note: Option<String>,
-    /// The settlement that used the approval. Null if no settlement used it.
+    /// The settlement that used the approval. Null if no settlement used the approval.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     settlement_id: Option<String>,
     /// The temporary limit increase that the agent requests or, after the approval, that you granted. Absent if the agent
@@ -105,14 +105,14 @@ pub(crate) struct ApprovalView {
     raised_caps: Option<RaiseRequestView>,
 }
 
-/// A limit that requires the approval.
+/// A limit for which the payment needs an approval: the policy's threshold, or a rule.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AskingLimit)]
 pub(crate) struct AskingLimitView {
     /// `require_approval_above_units` for the policy's threshold, or the kind of the rule.
     #[schema(value_type = String, example = "new_payee")]
     kind: &'static str,
-    /// The id of the rule; null for the policy's threshold.
+    /// The rule's ID, as in the list of the agent's rules. Null for the policy's threshold.
     #[schema(value_type = Option<uuid::Uuid>, required)]
     rule_id: Option<String>,
     /// The amount above which the limit requires approval. 0 if the limit applies to every amount.
@@ -309,7 +309,7 @@ impl Listed for ApprovalRef {
     const NAME: &'static str = "ApprovalReference";
 
     fn item_schema() -> Value {
-        json!({"description": "The ID of an approval."})
+        json!({"description": "The `approval_id` of an approval."})
     }
 }
 

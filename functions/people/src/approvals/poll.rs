@@ -27,7 +27,7 @@ const BETWEEN_READS: Duration = Duration::from_secs(1);
 #[utoipa::path(
     get, path = "/approvals/{id}", operation_id = "approval", tag = "payments",
     params(
-        ("id" = String, Path, description = "The `approval_id` in a response of authorize."),
+        ("id" = String, Path, description = "The `approval_id` in a response of `POST /x402/authorize`."),
         ("wait_seconds" = Option<u32>, Query, minimum = 0, maximum = 20, description = "The response is sent when the approval is no longer `pending`, or after this number of seconds (long polling). While too many requests wait, the response is sent at once, so pause before the next request. The default is 0."),
     ),
     responses(

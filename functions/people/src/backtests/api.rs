@@ -203,9 +203,10 @@ purser_api::field! {
 #[derive(Serialize, ToSchema)]
 #[schema(as = BacktestEstimate)]
 pub(crate) struct EstimateView {
-    /// The number of agents.
+    /// The number of agents whose decisions the backtest would test.
     agents: usize,
-    /// The number of decisions on these days, from the counters of the decision history.
+    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
+    /// history.
     estimated_decisions: u64,
     /// The DynamoDB read units that the backtest would use.
     estimated_read_units: u64,
@@ -236,16 +237,17 @@ pub(crate) struct BacktestView {
     from: String,
     #[schema(format = DateTime)]
     to: String,
-    /// The number of agents.
+    /// The number of agents whose decisions the backtest tests.
     agents: usize,
-    /// The number of finished agents.
+    /// The number of agents that the backtest has finished or skipped.
     agents_done: u32,
     /// The number of skipped agents. An agent is skipped if the agent cannot be read or has a new owner.
     agents_left_out: u32,
     /// The number of agents of which only some decisions were tested. A backtest tests at most the oldest 100,000
     /// decisions of an agent, and stops reading an agent's decisions after 30 seconds.
     agents_partial: u32,
-    /// The number of decisions on these days, from the counters of the decision history.
+    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
+    /// history.
     estimated_decisions: u64,
     /// The estimated DynamoDB read units of the backtest.
     estimated_read_units: u64,
@@ -255,9 +257,10 @@ pub(crate) struct BacktestView {
     untested: u64,
     /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// The differences if nobody approves the payments that require approval only under the tested limits.
+    /// How decisions change if nobody approves the payments for which only the tested limits require approval.
     if_declined: DifferencesView,
-    /// The differences if a user immediately approves the payments that require approval only under the tested limits.
+    /// How decisions change if a user immediately approves all payments for which only the tested limits require
+    /// approval.
     if_approved: DifferencesView,
 }
 

@@ -36,7 +36,8 @@ pub(crate) struct NewBacktest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BacktestPlan {
     pub(crate) agents: Vec<AgentId>,
-    /// The number of decisions on these days, from the counters of the decision history.
+    /// The number of decisions about the agents' payments on the tested days, from the counters of the decision
+    /// history.
     pub(crate) decisions: u64,
     /// The estimated number of DynamoDB read units.
     pub(crate) read_units: u64,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A decision, as in a list of decisions.
+/// A decision about a payment, without the call and the checks, as a list of decisions contains it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedDecision)]
 pub(crate) struct DecisionRow {
@@ -255,7 +255,7 @@ struct InputVersionsView {
     engine_version: u32,
     /// The version of the agent's record, which contains the agent's status and rules.
     agent_version: u64,
-    /// The version of the catalog service.
+    /// The version that the service had in the catalog when the decision was made.
     service_version: u64,
     /// The version of the policy. Null if the service was never enabled.
     #[schema(required)]
@@ -266,7 +266,7 @@ struct InputVersionsView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReplayDifference)]
 struct DifferenceView {
-    /// What differs: `result`, `reason`, or a check's name.
+    /// The field that differs: `result`, `reason`, or the name of a check.
     what: &'static str,
     recorded: String,
     replayed: String,

@@ -75,7 +75,7 @@ pub(crate) async fn list_handovers(
     post, path = "/handovers/{agentId}/accept", operation_id = "accept_handover",
     params(("agentId" = String, Path, description = "The ID of an agent that an operator offers to you.")),
     responses(
-        (status = 200, body = AgentView, description = "The agent, which now belongs to you.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = AgentView, description = "The agent, which now belongs to you.", headers(("ETag" = String, description = "The agent's version. Send it in `If-Match` with the next update."))),
         errors::NotFound, errors::RecentSignInRequired,
     )
 )]

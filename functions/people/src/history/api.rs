@@ -48,7 +48,7 @@ pub(crate) fn change_views(changes: &AuditChanges) -> Vec<ChangeView> {
     names.into_iter().map(view).collect()
 }
 
-/// A version of a policy.
+/// One version of an agent's policy for a service, with the changes since the version before.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PolicyVersion)]
 pub(crate) struct PolicyVersionView {
@@ -56,8 +56,8 @@ pub(crate) struct PolicyVersionView {
     /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The user who made the update. Null while the user is unknown, if no user made the update, or if the update is
-    /// older than the recording of users.
+    /// The user who made the update. Null until `changed_at` is known, for an update that no user made, and for an
+    /// update from before Purser recorded users.
     #[schema(required)]
     edited_by: Option<String>,
     /// The id of the update's row in the audit log. Null in the same cases as `edited_by`.
@@ -71,11 +71,11 @@ pub(crate) struct PolicyVersionView {
     policy: PolicyView,
     /// The differences from the previous version, or from the version in `compared_with`.
     changes: Vec<ChangeView>,
-    /// Whether this version may allow a payment for which the other version blocks or requires approval. False for the
-    /// first version.
+    /// Whether this version may allow a payment that the previous version, or the version in `compared_with`, blocks or
+    /// escalates. False for the first version.
     widens: bool,
-    /// Whether this version may block or require approval for a payment that the other version allows. False for the
-    /// first version.
+    /// Whether this version may block or escalate a payment that the previous version, or the version in
+    /// `compared_with`, allows. False for the first version.
     narrows: bool,
 }
 
@@ -117,8 +117,8 @@ pub(crate) struct RulesVersionView {
     /// The time of the update. Null until the time is known.
     #[schema(format = DateTime, required)]
     changed_at: Option<String>,
-    /// The user who made the update. Null while the user is unknown, if no user made the update, or if the update is
-    /// older than the recording of users.
+    /// The user who made the update. Null until `changed_at` is known, for an update that no user made, and for an
+    /// update from before Purser recorded users.
     #[schema(required)]
     edited_by: Option<String>,
     /// The id of the update's row in the audit log. Null in the same cases as `edited_by`.
@@ -132,11 +132,11 @@ pub(crate) struct RulesVersionView {
     /// The changes of the rules since the previous version, or since the version in `compared_with`. Empty if the
     /// update changed other fields.
     changes: Vec<ChangeView>,
-    /// Whether this version may allow a payment for which the other version blocks or requires approval. False for the
-    /// first version.
+    /// Whether this version may allow a payment that the previous version, or the version in `compared_with`, blocks or
+    /// escalates. False for the first version.
     widens: bool,
-    /// Whether this version may block or require approval for a payment that the other version allows. False for the
-    /// first version.
+    /// Whether this version may block or escalate a payment that the previous version, or the version in
+    /// `compared_with`, allows. False for the first version.
     narrows: bool,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct RulesVersionList {
     next_cursor: Option<String>,
 }
 
-/// A restored rule.
+/// The ID of the rule that was restored, and the agent's new version.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RestoredRule)]
 pub(crate) struct RestoredView {
@@ -228,7 +228,7 @@ pub(crate) async fn list_policy_versions(
     post, path = "/agents/{agentId}/services/{serviceId}/versions/{version}/restore",
     operation_id = "restore_policy_version",
     responses(
-        (status = 200, body = crate::services::api::ServiceView, description = "The service with the updated policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = crate::services::api::ServiceView, description = "The service with the updated policy.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
         errors::RecentSignInRequired,
     )
 )]

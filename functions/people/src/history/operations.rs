@@ -24,9 +24,9 @@ pub(crate) struct ChangedVersion<T> {
 /// Whether a version is wider or narrower than another version. Both fields are false if there is no other version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Direction {
-    /// Whether this version may allow a payment for which the other version blocks or requires approval.
+    /// Whether this version may allow a payment that the other version blocks or escalates.
     pub(crate) widens: bool,
-    /// Whether this version may block or require approval for a payment that the other version allows.
+    /// Whether this version may block or escalate a payment that the other version allows.
     pub(crate) narrows: bool,
 }
 

@@ -27,7 +27,7 @@ use utoipa::ToSchema;
 pub(crate) struct KeyView {
     #[schema(example = "00c0ffee00c0ffee")]
     key_id: String,
-    /// The public half of the key.
+    /// The part of the key before the colon, which is not secret.
     #[schema(example = "gak_pub_6f2f6e0c000040008000000000000001000c0ffee00c0ffee")]
     public_key: String,
     /// `active`, `ending` (rotated, but accepted until `ends_at`) or `ended`.
@@ -100,7 +100,7 @@ pub(crate) struct KeyList {
     count: usize,
 }
 
-/// A new key.
+/// The key that was created, with its secret. No other response contains the secret.
 #[derive(Serialize, ToSchema)]
 #[schema(as = NewAgentKey)]
 pub(crate) struct NewKeyView {
@@ -125,7 +125,7 @@ pub(crate) struct RotationView {
     replaced: KeyView,
 }
 
-/// A revoked key.
+/// The key that was revoked, and the agent's new version.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RevokedAgentKey)]
 pub(crate) struct RevokedKeyView {
@@ -192,7 +192,7 @@ pub(crate) fn parse_scope(body: &Value, catalog: &Catalog, now: Timestamp) -> pu
 }
 
 purser_api::body! {
-    /// The parameters of a rotation.
+    /// How long the old key remains valid after a rotation.
     pub(crate) struct Rotate as "RotateBody" {
         /// The number of seconds for which the old key remains valid. With 0, the old key ends at once. If the old key
         /// expires earlier, its expiry time stays.

@@ -244,7 +244,7 @@ pub(crate) async fn replace_notification_settings(
 #[utoipa::path(
     post, path = "/notices/test", operation_id = "test_notices",
     responses(
-        (status = 202, body = SentTest, description = "The notification was queued. It is sent within seconds, or some minutes after the previous notification."),
+        (status = 202, body = SentTest, description = "The notification was queued. Purser sends the notification within seconds. If Purser sent another notification recently, the test notification is sent some minutes after that notification."),
     )
 )]
 pub(crate) async fn test_notifications(State(people): State<Arc<People>>, person: Caller) -> Result<Response, Failure> {

@@ -24,7 +24,8 @@ pub(crate) struct PayoutAddressView {
     agent_id: String,
     /// Whether this deployment supports withdrawals.
     set_up: bool,
-    /// The address. Null if no address is set, like `named_at` and `good_from`.
+    /// The address to which money can be withdrawn. If no address is set, `address`, `named_at` and `good_from` are
+    /// null.
     #[schema(required)]
     address: Option<String>,
     #[schema(format = DateTime, required)]
@@ -57,7 +58,7 @@ impl PayoutAddressView {
 }
 
 purser_api::body! {
-    /// A new withdrawal address.
+    /// The address that replaces the agent's withdrawal address.
     pub(crate) struct NewPayoutAddress as "NewPayoutAddressBody" {
         /// An address that you own. A mixed-case address must have a valid EIP-55 checksum.
         address: Address,
@@ -83,7 +84,7 @@ purser_api::field! {
 }
 
 purser_api::body! {
-    /// A withdrawal to the withdrawal address.
+    /// The amount to withdraw to the agent's withdrawal address.
     pub(crate) struct NewPayout as "NewPayoutBody" {
         /// The amount in micro-USDC, or `balance` for the wallet's whole balance.
         amount_units: AskedAmount,

@@ -117,15 +117,15 @@ pub(crate) struct ComparisonView {
     widens: bool,
     /// Whether the update may block or require approval for payments that are now allowed.
     narrows: bool,
-    /// An example of a request that the update decides less strictly. Null if none was found.
+    /// An example of a request that has a less strict result after the update. Null if no example was found.
     #[schema(required)]
     widened: Option<RequestView>,
-    /// An example of a request that the update decides more strictly. Null if none was found.
+    /// An example of a request that has a stricter result after the update. Null if no example was found.
     #[schema(required)]
     narrowed: Option<RequestView>,
 }
 
-/// A request that the two versions of limits decide differently.
+/// A request that has different results under the limits before and after an update.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsCounterexample)]
 pub(crate) struct RequestView {
@@ -141,11 +141,13 @@ pub(crate) struct RequestView {
     paid_calls: u64,
     /// Whether the agent had already paid the same call.
     repeated: bool,
-    /// How many seconds before the request the agent had made these payments.
+    /// The number of seconds between the agent's earlier payments and the request. `spent_units`, `paid_calls` and
+    /// `repeated` describe the earlier payments.
     spent_seconds_ago: u64,
     /// Whether the payee is new to the agent.
     new_payee: bool,
-    /// The price of the agent's latest calls of the operation. Null if no rule compares prices.
+    /// The price in micro-USDC that the agent paid for each of its latest calls of the operation. Null if no rule
+    /// compares prices with the usual price.
     #[schema(required)]
     usual_price_units: Option<u64>,
     /// The time of the request. Null if the example holds for the current time.
@@ -183,10 +185,10 @@ pub(crate) struct TestedView {
     untested: u64,
     /// The sum of the authorized payments among the tested decisions, in micro-USDC.
     authorized_units: u64,
-    /// The differences if nobody approves the payments that require approval only under the proposed limits.
+    /// How decisions change if nobody approves the payments for which only the proposed limits require approval.
     if_declined: DifferencesView,
-    /// The differences if a user immediately approves the payments that require approval only under the proposed
-    /// limits.
+    /// How decisions change if a user immediately approves all payments for which only the proposed limits require
+    /// approval.
     if_approved: DifferencesView,
 }
 
@@ -200,14 +202,15 @@ pub(crate) struct DifferencesView {
     flips: Vec<FlipView>,
     /// The number of payments that have the same result with a different reason.
     other_reasons: u64,
-    /// The sum of the payments that only the recorded decisions (in a preview, the current limits) allow, in
-    /// micro-USDC.
+    /// The sum of the payments, in micro-USDC, that the proposed limits no longer allow. In a preview, the current
+    /// limits allow these payments. Otherwise, the recorded decisions allowed them.
     saved_units: u64,
     /// The sum of the payments that only the proposed limits allow, in micro-USDC.
     added_units: u64,
 }
 
-/// A group of changed decisions.
+/// A group of decisions whose result the proposed limits change. The decisions have the same old result, new result and
+/// reason.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlips)]
 pub(crate) struct FlipView {
@@ -225,7 +228,7 @@ pub(crate) struct FlipView {
     example: ExampleView,
 }
 
-/// The newest decision in the group.
+/// The newest decision in a group of changed decisions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitsFlipExample)]
 pub(crate) struct ExampleView {

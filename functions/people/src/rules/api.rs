@@ -50,7 +50,7 @@ pub(crate) struct WrittenRule {
     rule: RuleView,
 }
 
-/// A rule that was removed.
+/// The ID of the rule that was removed, and the agent's new version.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RemovedRule {
     #[schema(value_type = uuid::Uuid)]
@@ -92,7 +92,7 @@ purser_api::body! {
     pub(crate) enum RuleBody by kind {
         /// Blocks payments in these categories.
         CategoryBlock = "category_block" {
-            /// The blocked categories.
+            /// Payments to services or operations in these categories are blocked, for example `finance`.
             categories: Vec<Category> = {"minItems": 1, "uniqueItems": true},
         }
         /// Blocks payments to all vendors that are not listed. The list must have at least one service or wallet.
@@ -154,7 +154,8 @@ purser_api::body! {
         DuplicateGuard = "duplicate_guard" {
             /// The services to which the rule applies, by slug. If absent, the rule applies to all services.
             services: Option<Vec<ServiceSlug>> = {"minItems": 1, "maxItems": 50, "uniqueItems": true},
-            /// How long a repeated call is a duplicate, in seconds, from one second to 31 days.
+            /// The number of seconds after a paid call during which the same call is a duplicate: from one second to 31
+            /// days.
             within_seconds: Interval,
             action: Action,
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// A search result.
+/// An agent, payment, approval, payee or service that matches a search.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SearchResult)]
 pub(crate) struct FoundView {
@@ -56,12 +56,12 @@ impl From<&SearchResult> for FoundView {
     }
 }
 
-/// The results of a search.
+/// The agents, payments, approvals, payees and services that match a search.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SearchResults)]
 pub(crate) struct ResultsView {
     results: Vec<FoundView>,
-    /// The number of results.
+    /// The number of results in this response.
     count: usize,
 }
 

@@ -19,7 +19,7 @@ pub(crate) const LONGEST: usize = 100;
 /// The maximum number of agents that a search returns.
 const SHOWN: u32 = 10;
 
-/// A search result.
+/// An agent, payment, approval, payee or service that matches a search.
 #[derive(Debug)]
 pub(crate) enum SearchResult {
     Agent(Box<Agent>),

@@ -54,8 +54,8 @@ pub(crate) struct ServiceView {
     /// Whether the policy sets no effective limit. This is true for a service that was enabled by default until you
     /// change its policy.
     permissive: bool,
-    /// The amount that was authorized in the last 24 hours and not released. It is an upper bound while more than about
-    /// 20,000 expired payments have not been evicted.
+    /// The amount in micro-USDC that was authorized in the last 24 hours and not released. If more than about 20,000
+    /// payments have become older than 24 hours and are not removed yet, the amount is an upper bound.
     spend_today_units: u64,
     /// The amount that remains of the daily cap.
     remaining_today_units: u64,
@@ -65,7 +65,7 @@ pub(crate) struct ServiceView {
     payment_changes: Vec<PaymentChange>,
 }
 
-/// An operation for which no call can be paid.
+/// An operation whose calls cannot be paid, with the reason.
 #[derive(Serialize, ToSchema)]
 struct UnpayableOperation {
     operation_id: String,
@@ -170,7 +170,7 @@ pub(crate) enum ServiceOrPreview {
     Preview(PreviewView),
 }
 
-/// An agent's services.
+/// The services of one agent, with their policies and their spending.
 #[derive(Serialize, ToSchema)]
 #[schema(as = OwnServiceList)]
 pub(crate) struct ServiceList {
@@ -182,7 +182,8 @@ pub(crate) struct ServiceList {
 }
 
 purser_api::body! {
-    /// A policy's fields.
+    /// The limits of an agent's policy for one service. If the request enables the service, absent fields get defaults.
+    /// Otherwise, absent fields keep their values.
     pub(crate) struct PolicyBody {
         max_per_call_units: Option<Amount>,
         max_per_day_units: Option<Amount>,
@@ -257,7 +258,7 @@ purser_api::body! {
     }
 }
 
-/// The services that got limits.
+/// The services to which the request gave limits. Services that already had limits are not changed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LimitedServices)]
 pub(crate) struct LimitedList {
@@ -453,12 +454,12 @@ pub(crate) async fn list_agent_services(
 #[utoipa::path(
     post, path = "/agents/{agentId}/services", operation_id = "enable_service",
     responses(
-        (status = 201, body = ServiceView, description = "The enabled service with its policy.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
+        (status = 201, body = ServiceView, description = "The enabled service with its policy.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update.")),
             links(
                 ("edit" = (operation_id = "edit_agent_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
                 ("disable" = (operation_id = "disable_service", parameters(("agentId" = "$response.body#/agent_id"), ("serviceId" = "$response.body#/service_id"), ("If-Match" = "$response.header.ETag")))),
             )),
-        (status = 200, body = ServiceOrPreview, description = "The service with the new policy, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ServiceOrPreview, description = "The service with the new policy, or the preview of the update.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
@@ -493,7 +494,7 @@ pub(crate) async fn enable_service(
 #[utoipa::path(
     get, path = "/agents/{agentId}/services/{serviceId}", operation_id = "read_agent_service",
     responses(
-        (status = 200, body = ServiceView, description = "The service with its policy, even if the service is disabled.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ServiceView, description = "The service with its policy, even if the service is disabled.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn read_agent_service(
@@ -510,11 +511,11 @@ pub(crate) async fn read_agent_service(
 
 /// Update an agent's service: its policy, or whether it is enabled.
 ///
-/// The updated policy applies to all later authorize requests.
+/// The updated policy applies to all later requests to `POST /x402/authorize`.
 #[utoipa::path(
     patch, path = "/agents/{agentId}/services/{serviceId}", operation_id = "edit_agent_service",
     responses(
-        (status = 200, body = ServiceOrPreview, description = "The updated service, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ServiceOrPreview, description = "The updated service, or the preview of the update.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
         errors::RecentSignInRequired, errors::ServiceNotFound,
     )
 )]
@@ -547,7 +548,7 @@ pub(crate) async fn update_agent_service(
 #[utoipa::path(
     delete, path = "/agents/{agentId}/services/{serviceId}", operation_id = "disable_service",
     responses(
-        (status = 200, body = ServiceOrPreview, description = "The disabled service, or the preview of the update.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ServiceOrPreview, description = "The disabled service, or the preview of the update.", headers(("ETag" = String, description = "The policy's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn disable_service(

@@ -62,7 +62,7 @@ pub(crate) struct SessionList {
     count: usize,
 }
 
-/// The result of ending all sessions.
+/// The number of sessions that the request ended.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EndedSessions)]
 pub(crate) struct EndedView {

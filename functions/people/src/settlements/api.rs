@@ -38,7 +38,7 @@ pub(crate) struct SettlementView {
     /// The operation's slug.
     #[schema(required)]
     operation_id: Option<String>,
-    /// The name of the chain.
+    /// The name of the chain, such as `base`.
     #[schema(value_type = String, example = "base")]
     network: &'static str,
     #[schema(value_type = String, example = "USDC")]

@@ -59,8 +59,8 @@ pub(crate) struct ShadowView {
     changes: Vec<ChangeView>,
     #[serde(flatten)]
     comparison: ComparisonView,
-    /// The number of decisions that the shadow policy decides in the same way, if nobody approves the payments that
-    /// require approval only under the shadow policy.
+    /// The number of tested decisions that have the same result under the shadow policy. The number assumes that nobody
+    /// approves payments for which only the shadow policy requires approval.
     agreed: u64,
     #[serde(flatten)]
     tested: TestedView,
@@ -113,7 +113,7 @@ impl From<PromotionResult> for PromotedView {
     }
 }
 
-/// A removed shadow policy.
+/// The agent whose shadow policy was removed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RemovedShadow)]
 pub(crate) struct RemovedView {
@@ -127,7 +127,7 @@ pub(crate) struct RemovedView {
 #[utoipa::path(
     get, path = "/agents/{agentId}/shadow", operation_id = "read_shadow",
     responses(
-        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedAgent) -> Result<Response, Failure> {
@@ -136,11 +136,11 @@ pub(crate) async fn read_shadow(State(people): State<Arc<People>>, owned: OwnedA
 
 /// Attach a shadow policy to an agent. The shadow policy is evaluated on all later requests, and has no effect on them.
 ///
-/// It replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
+/// The new shadow policy replaces the agent's current shadow policy. An ownership transfer removes the shadow policy.
 #[utoipa::path(
     put, path = "/agents/{agentId}/shadow", operation_id = "attach_shadow",
     responses(
-        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = ShadowView, description = "The shadow policy.", headers(("ETag" = String, description = "The shadow policy's version. Send it in `If-Match` with the next update."))),
         errors::ServiceNotFound,
     )
 )]

@@ -34,7 +34,8 @@ use std::sync::Arc;
 use utoipa::ToSchema;
 
 purser_api::body! {
-    /// A template's limits for one key. If a field is absent, each agent keeps its own value.
+    /// A template's limits for one service, one category of services, or all services. If a field is absent, each agent
+    /// keeps its own value.
     pub(crate) struct TemplateLimits {
         /// Whether the service is enabled. True is valid only if the key names a single service, because `category:`
         /// keys and `*` apply only to services that are already enabled.
@@ -105,11 +106,12 @@ impl Member for TemplateServices {
 }
 
 purser_api::body! {
-    /// A policy template's new values.
+    /// The limits and rules of a policy template. They replace the limits and rules of an existing template.
     pub(crate) struct TemplateBody as "PolicyTemplateBody" {
-        /// Limits by key. A key is a service's slug or id, `category:` followed by a category, or `*`. If several keys
-        /// match a service, their fields are merged: the service's own key takes precedence over the category, and the
-        /// category over `*`. A category and `*` apply only to enabled services.
+        /// The limits of each service, category or all services. Each key is a service's slug or id, `category:`
+        /// followed by a category, or `*`. If several keys match a service, their fields are merged: the service's own
+        /// key takes precedence over the category, and the category over `*`. A category and `*` apply only to enabled
+        /// services.
         services: Option<TemplateServices>,
         /// The rules, which replace each agent's rules. If absent, agents keep their rules.
         rules: Option<CandidateRules>,
@@ -195,7 +197,7 @@ fn parse_apply_request(body: &Value) -> Result<(BulkTarget, Overrides)> {
     Ok((target, read.overrides.unwrap_or(Overrides::Keep)))
 }
 
-/// A policy template.
+/// A named set of limits and rules that several agents can follow.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PolicyTemplate)]
 pub(crate) struct TemplateView {
@@ -208,7 +210,8 @@ pub(crate) struct TemplateView {
     edited_at: String,
     /// Whether new agents follow this template by default.
     default: bool,
-    /// Limits by key. A service that is in the catalog has its slug as the key.
+    /// The limits of each service, category or all services. Each key is a service's slug, `category:` followed by a
+    /// category, or `*`. If a service left the catalog, its key is the service's UUID.
     #[schema(value_type = BTreeMap<String, TemplateLimits>)]
     services: Map<String, Value>,
     /// The rules, which replace each agent's rules. Null if agents keep their rules.
@@ -260,11 +263,11 @@ impl TemplateView {
 #[schema(as = PolicyTemplateList)]
 pub(crate) struct TemplateListView {
     templates: Vec<TemplateRow>,
-    /// The number of templates.
+    /// The number of templates in this response.
     count: usize,
 }
 
-/// A policy template in the list.
+/// A policy template without its limits and rules, as the list of policy templates contains it.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedPolicyTemplate)]
 pub(crate) struct TemplateRow {
@@ -292,7 +295,7 @@ impl From<&TemplateList> for TemplateListView {
     }
 }
 
-/// A removed policy template.
+/// The name of the policy template that was removed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RemovedPolicyTemplate)]
 pub(crate) struct RemovedTemplate {
@@ -467,7 +470,7 @@ pub(crate) async fn list_templates(
 #[utoipa::path(
     get, path = "/policy-templates/{templateName}", operation_id = "read_policy_template",
     responses(
-        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = TemplateView, description = "The template.", headers(("ETag" = String, description = "The template's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn read_template(
@@ -487,11 +490,11 @@ pub(crate) async fn read_template(
     put, path = "/policy-templates/{templateName}", operation_id = "put_policy_template",
     params(
         ("templateName" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$", description = "The name of the template."),
-        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*`; `\"0\"` for none. An existing template requires it; without it, the template is created."),
+        ("If-Match" = inline(Option<VersionTag>), Header, nullable = false, description = "The template's version in quotation marks, or `*` for any version. Required to replace an existing template. To create a template, omit the header or send `\"0\"`."),
     ),
     responses(
-        (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
-        (status = 200, body = TemplateView, description = "The updated template.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 201, body = TemplateView, description = "The new template.", headers(("ETag" = String, description = "The template's version. Send it in `If-Match` with the next update."))),
+        (status = 200, body = TemplateView, description = "The updated template.", headers(("ETag" = String, description = "The template's version. Send it in `If-Match` with the next update."))),
         errors::VersionRequired,
     )
 )]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Sums of payments in their current state. Each payment counts on the day of its decision.
+/// The sums of payments by the state that each payment has now. Each payment counts on the day of its decision.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = UsageSums)]
 pub(crate) struct SumsView {

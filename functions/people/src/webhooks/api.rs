@@ -55,7 +55,7 @@ pub(crate) struct WebhookView {
     secrets: Vec<SecretView>,
 }
 
-/// When a webhook secret signs calls. The secret itself is not shown.
+/// The period in which a webhook secret signs calls. The secret itself is not shown.
 #[derive(Serialize, ToSchema)]
 #[schema(as = WebhookSecret)]
 pub(crate) struct SecretView {
@@ -133,7 +133,7 @@ impl From<IssuedWebhook> for NewWebhookView {
     }
 }
 
-/// A removed webhook.
+/// The ID of the webhook that was removed.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RemovedWebhook)]
 pub(crate) struct RemovedWebhook {
@@ -201,7 +201,7 @@ pub(crate) struct DeliveryList {
     next_cursor: Option<String>,
 }
 
-/// A queued delivery.
+/// The ID of a delivery that was queued. Purser sends queued deliveries in the background.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SentWebhookDelivery)]
 pub(crate) struct SentDelivery {
@@ -336,7 +336,7 @@ pub(crate) async fn list_webhooks(
 #[utoipa::path(
     post, path = "/webhooks", operation_id = "create_webhook",
     responses(
-        (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "The version, for `If-Match`.")),
+        (status = 201, body = NewWebhookView, description = "The webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update.")),
             links(
                 ("read" = (operation_id = "read_webhook", parameters(("webhookId" = "$response.body#/webhook_id")))),
                 ("replace" = (operation_id = "replace_webhook", parameters(("webhookId" = "$response.body#/webhook_id"), ("If-Match" = "$response.header.ETag")))),
@@ -362,7 +362,7 @@ pub(crate) async fn create_webhook(
 #[utoipa::path(
     get, path = "/webhooks/{webhookId}", operation_id = "read_webhook",
     responses(
-        (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = WebhookView, description = "The webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
     )
 )]
 pub(crate) async fn read_webhook(
@@ -381,7 +381,7 @@ pub(crate) async fn read_webhook(
 #[utoipa::path(
     put, path = "/webhooks/{webhookId}", operation_id = "replace_webhook",
     responses(
-        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = WebhookView, description = "The updated webhook.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
         errors::RecentSignInRequired,
     )
 )]
@@ -430,7 +430,7 @@ pub(crate) async fn remove_webhook(
 #[utoipa::path(
     post, path = "/webhooks/{webhookId}/rotate", operation_id = "rotate_webhook_secret",
     responses(
-        (status = 200, body = NewWebhookView, description = "The webhook and the new secret.", headers(("ETag" = String, description = "The version, for `If-Match`."))),
+        (status = 200, body = NewWebhookView, description = "The webhook and the new secret.", headers(("ETag" = String, description = "The webhook's version. Send it in `If-Match` with the next update."))),
         errors::RecentSignInRequired,
     )
 )]

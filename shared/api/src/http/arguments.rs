@@ -119,7 +119,7 @@ macro_rules! path_ids {
 path_ids! {
     AgentId = "agentId" as Uuid: "The agent.";
     ApprovalId = "approvalId": "The approval's `approval_id`.";
-    BacktestId = "backtestId": "A backtest that you started.";
+    BacktestId = "backtestId": "The `backtest_id` of a backtest that you started.";
     DeliveryId = "deliveryId": "The `delivery_id` of one of the webhook's deliveries.";
     KeyId = "keyId": "The `key_id` of a key.";
     OperationUuid = "operationId" as Uuid: "The operation's `id`. A slug is not accepted, because an update may change the slug.";
@@ -129,7 +129,7 @@ path_ids! {
     SettlementId = "settlementId" as Uuid: "The settlement's `settlement_id`.";
     TemplateName = "templateName": "The name of one of your templates.";
     TransactionId = "transactionId": "The `transaction_id` of a decision about an agent that you owned at the time.";
-    WebhookId = "webhookId": "One of your webhooks.";
+    WebhookId = "webhookId": "The `webhook_id` of one of your webhooks.";
 }
 
 /// An id in the path, or 404 `not_found` if the text is no id. Place the caller's credentials before this argument, so

@@ -46,11 +46,11 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = Uuid)]
     pub settlement_id: Option<OrNull<String>>,
-    /// The approval's status.
+    /// The status of the approval that can no longer be decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "approved")]
     pub status: Option<&'static str>,
-    /// The service's ID.
+    /// The service that already has the slug (`slug_taken`), or that the agent may not pay (`service_not_enabled`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub service_id: Option<String>,
@@ -168,7 +168,7 @@ pub struct ProblemView {
     /// JSON Pointer into the request body, or `/<name>` for a query parameter.
     #[schema(example = "/max_payment_units")]
     pub path: String,
-    /// What a valid value must be.
+    /// The requirement that the value does not meet.
     #[schema(example = "must be an integer")]
     pub message: String,
 }

@@ -362,7 +362,7 @@ listed! {
     Address as "NamedWallet": {
         "description": "`0x` and 40 hexadecimal digits. In mixed case, it must have a valid EIP-55 checksum.",
     };
-    Category as "NamedCategory": {"description": "A category of the catalog."};
+    Category as "NamedCategory": {"description": "A category of the catalog, such as `finance`."};
     LabelKey as "NamedLabel": {"description": "The key of a label.", "example": "team"};
     DomainPattern as "HostPattern": {
         "description": "A host name, a glob such as `*.example.com`, an IP address, or `*`.",

@@ -159,8 +159,9 @@ mod tests {
         assert_eq!(
             operation["responses"]["404"],
             json!({
-                "description": "- `not_found`: Nothing that you may use has this `keyId`. Check the path.\n\
-                    - `service_not_found`: No curated, enabled service has this name or an operation at the call's host.",
+                "description": "- `not_found`: No key that you may access has this `keyId`. Check the path.\n\
+                    - `service_not_found`: The slug or UUID belongs to no available service. If the request has \
+                    neither, no available service has an operation at the call's host.",
                 "content": error,
             })
         );

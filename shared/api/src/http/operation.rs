@@ -227,20 +227,42 @@ fn error_responses(operation: &mut Operation, path: &str) {
 }
 
 fn describe_error(error: &ErrorDescription, path: &str) -> String {
-    let names: Vec<String> = path
+    let parameters: Vec<&str> = path
         .split('/')
         .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-        .map(|name| format!("`{name}`"))
         .collect();
-    let text = if error.slug == "not_found" && !names.is_empty() {
-        format!(
-            "Nothing that you may use has this {}. Check the path.",
-            names.join(" or ")
-        )
-    } else {
-        error.text.to_owned()
+    let text = match parameters.as_slice() {
+        [first, others @ ..] if error.slug == "not_found" => describe_not_found(first, others),
+        _ => error.text.to_owned(),
     };
     format!("- `{}`: {text}", error.slug)
+}
+
+/// Describes the error `not_found` of a path with parameters. The first parameter identifies an object, and the others
+/// identify parts of that object.
+fn describe_not_found(first: &str, others: &[&str]) -> String {
+    let object = parameter_noun(first);
+    let missing: Vec<String> = others
+        .iter()
+        .map(|name| format!("no {} with this `{name}`", parameter_noun(name)))
+        .collect();
+    let parts = if missing.is_empty() {
+        String::new()
+    } else {
+        format!(", or the {object} has {}", missing.join(" or "))
+    };
+    format!("No {object} that you may access has this `{first}`{parts}. Check the path.")
+}
+
+/// Returns the noun for the object that a path parameter identifies, such as "agent" for `agentId`.
+fn parameter_noun(parameter: &str) -> &str {
+    match parameter {
+        "id" => "approval",
+        "person" => "owner",
+        "templateName" => "policy template",
+        "transactionId" => "decision",
+        _ => parameter.strip_suffix("Id").unwrap_or(parameter),
+    }
 }
 
 fn error_response(status: u16, description: &str) -> Response {

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use utoipa::{PartialSchema as _, ToSchema};
 
 crate::body! {
-    /// The provider call that the payment is for.
+    /// The HTTP request to the provider for which the agent pays.
     struct OriginalRequest and others {
         /// The HTTP method of the provider call.
         method: HttpMethod,
@@ -61,7 +61,8 @@ crate::body! {
         service_id: Option<Text<128>>,
         /// The operation's slug. If absent, the operation is found by `original_request.url`.
         operation_id: Option<OperationSlug>,
-        /// The ID of the approval that you would send to authorize. The result takes the approval into account.
+        /// The ID of the approval that you would send to `POST /x402/authorize`. The payment is evaluated with this
+        /// approval.
         approval_id: Option<ApprovalId>,
         /// Ignored. Accepted so that the body of `POST /x402/authorize` can be sent unchanged.
         idempotency_key: Option<Text<255>>,
@@ -70,7 +71,7 @@ crate::body! {
 }
 
 crate::body! {
-    /// One provider call without a payment to evaluate.
+    /// A provider call that requires no payment. Purser evaluates whether the agent may make the call.
     pub struct UnpaidCheckBody {
         original_request: OriginalRequest,
         /// The service's slug or UUID. If absent, the service is found by `original_request.url`.
@@ -394,7 +395,9 @@ impl Member for CallMetadata {
             " The page that a scrape or crawl operation fetches; its host is checked against `allowed_domains`.";
         let target = with_description(Option::<Target>::describe(schemas), &[about], json!({}));
         let schema = object_schema(
-            &["Further members describe the call: at most 16, of 2,048 bytes of JSON in all."],
+            &[
+                "Additional data about the call. Besides `target_url`, the object can have up to 16 fields with any names. The JSON of these fields has at most 2,048 bytes.",
+            ],
             vec![(Metadata::TARGET, false, target)],
             true,
         );

@@ -31,7 +31,7 @@ impl From<TemporaryCaps> for RaiseView {
     }
 }
 
-/// An approval.
+/// An agent's request for approval, and the owner's decision.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
 pub struct ApprovalView {
@@ -53,10 +53,10 @@ pub struct ApprovalView {
     /// The time at which a user decided; null while the approval is pending.
     #[schema(format = DateTime, required)]
     resolved_at: Option<String>,
-    /// The note of the user who decided.
+    /// The note that the user added to the decision. Null without a note.
     #[schema(required)]
     note: Option<String>,
-    /// The settlement that used the approval.
+    /// The settlement that used the approval. Null if no settlement used the approval.
     #[schema(value_type = Option<Uuid>, required)]
     settlement_id: Option<String>,
     call: CallView,

@@ -22,7 +22,7 @@ pub struct AuditView {
     /// The time of the recorded action.
     #[schema(format = DateTime)]
     pub at: String,
-    /// The kind of the action.
+    /// The kind of the action, such as `policy_edited` or `key_created`. The query parameter `kind` lists all kinds.
     #[schema(value_type = String, example = "policy_edited")]
     pub kind: &'static str,
     /// The user who acted; null for an operator, for a transfer found on chain, and for a freeze by a rule.
@@ -62,7 +62,7 @@ pub struct AuditView {
     /// The error slug if the action was rejected; null if the action was done.
     #[schema(required, example = "recent_sign_in_required")]
     pub error: Option<String>,
-    /// Further details about the action.
+    /// Why the action was rejected, in addition to `error`. Null if the action was done.
     #[schema(required)]
     pub reason: Option<String>,
     /// The user's reason for an update of limits, or the reason for a freeze by a rule; null without a reason.

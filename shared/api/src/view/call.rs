@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DescribedCall)]
 pub struct CallView {
-    /// The HTTP method.
+    /// The HTTP method of the provider call.
     #[schema(example = "GET")]
     pub method: String,
     /// The URL of the provider call.

@@ -4,13 +4,14 @@ use purser_domain::{Amount, Check, CheckOutcome, Reason, Refusal, RetryAt};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The result of one check, with its numbers if it has any. Numbers are in micro-units, except for `count_limit` and
-/// `minimum_interval` (numbers of payments) and `duplicate_guard` (seconds: the rule's period, and the time since the
-/// call was last authorized).
+/// The result of one check. `limit`, `used` and `remaining` are null if the check compares no numbers. Otherwise they
+/// are amounts in micro-units, with two exceptions. For `count_limit` and `minimum_interval`, they are numbers of
+/// payments. For `duplicate_guard`, they are seconds: the rule's period, and the time since the call was last
+/// authorized.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Check)]
 pub struct CheckView {
-    /// The name of the check.
+    /// The name of the check: the field of the limit, the kind of the rule, or another property that is checked.
     #[schema(value_type = String, example = "max_per_call_units")]
     pub name: &'static str,
     /// `passed`, `failed`, `lifted` (an approval permits the payment although the check failed), or `unknown` (the

@@ -6,7 +6,7 @@ use purser_domain::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A rule of an agent.
+/// A rule that limits the payments of an agent, in addition to the policy of each service.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = AgentRule)]
 pub struct RuleView {
@@ -24,7 +24,7 @@ pub struct RuleView {
 enum RuleSays {
     /// Blocks payments in these categories.
     CategoryBlock {
-        /// The blocked categories.
+        /// Payments to services or operations in these categories are blocked, for example `finance`.
         categories: Vec<&'static str>,
     },
     /// Allows payments only to these services and wallets.
@@ -58,8 +58,8 @@ enum RuleSays {
         #[schema(value_type = String, nullable = false, required = false, example = "ask")]
         #[serde(skip_serializing_if = "Option::is_none")]
         action: Option<&'static str>,
-        /// The used amount at this time, in micro-units. The value is an upper bound while more than about 20,000
-        /// payments that have left the window are not removed yet.
+        /// The amount of the payments in the window at this time, in micro-units. If more than about 20,000 payments
+        /// have left the window and are not removed yet, the amount is an upper bound.
         used_units: u64,
         /// The remaining amount, in micro-units.
         remaining_units: u64,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Settlement)]
 pub struct SettlementRow {
-    /// The ID of the settlement.
+    /// The settlement's ID, which other responses contain as `settlement_id`.
     #[schema(value_type = Uuid)]
     pub id: String,
     /// The ID of the decision in the audit log.
@@ -24,7 +24,7 @@ pub struct SettlementRow {
     /// The network on which the payment is made.
     #[schema(value_type = String, example = "base")]
     pub network: &'static str,
-    /// The token of the payment.
+    /// The symbol of the token that is paid, such as `USDC`.
     #[schema(value_type = String, example = "USDC")]
     pub token: &'static str,
     /// The amount of the payment, in micro-units.
@@ -37,7 +37,7 @@ pub struct SettlementRow {
     /// The hash of the confirmed transaction; null until the payment is confirmed.
     #[schema(required)]
     pub tx_hash: Option<String>,
-    /// The time of the authorization.
+    /// The time at which the payment was authorized and its amount was reserved.
     #[schema(format = DateTime)]
     pub authorized_at: String,
     /// The time at which the payment was made on chain; null until the payment is confirmed.

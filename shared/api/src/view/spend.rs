@@ -52,7 +52,7 @@ impl From<WindowPeriod> for PeriodView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = CountedPayments)]
 pub struct CountView {
-    /// The ID of the rule.
+    /// The rule's ID, as in the list of the agent's rules.
     #[schema(value_type = Uuid)]
     pub rule_id: String,
     /// `count_limit` or `minimum_interval`.
@@ -76,7 +76,7 @@ pub struct CountView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = Budget)]
 pub struct BudgetView {
-    /// The ID of the rule.
+    /// The rule's ID, as in the list of the agent's rules.
     #[schema(value_type = Uuid)]
     pub rule_id: String,
     /// The maximum amount within the window, in micro-units.
