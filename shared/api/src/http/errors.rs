@@ -53,7 +53,7 @@ errors! {
     DailySpendLimitExceeded = 402 "daily_spend_limit_exceeded": "The payment would exceed the cap on the amount authorized in the last 24 hours. Wait until `retry_at`; null means that the payment never fits.";
     ApprovalRequired = 402 "approval_required": "The policy or a rule requires the owner's approval, and nothing is reserved. Call `GET /approvals/{id}?wait_seconds=20` until `approved`, then repeat the request with `approval_id`.";
     InsufficientUsdcBalance = 402 "insufficient_usdc_balance": "The wallet has less than the price. Fund `wallet_address`.";
-    KeyNotAllowed = 403 "key_not_allowed": "The key does not permit the call. `missing` is `network`, `read`, `pay` or `service`. Use another key, or ask the owner for one.";
+    KeyNotAllowed = 403 "key_not_allowed": "The key does not permit the call. `missing` names the missing permission: `network`, `read`, `pay` or `service`. Use another key, or ask the owner for a key with this permission.";
     NotEntitled = 403 "not_entitled": "The ID token lacks the required value of `claim`. Ask the administrator of your account for access.";
     RecentSignInRequired = 403 "recent_sign_in_required": "The change requires a sign-in within the last `max_age_seconds` seconds. Sign in again with `max_age`, and repeat the request with the new ID token.";
     SecondOperatorRequired = 403 "second_operator_required": "You requested this change, so another operator must accept it. Without a second operator, the change takes effect at `from`.";
@@ -66,7 +66,7 @@ errors! {
     ServiceNotFound = 404 "service_not_found": "The slug or UUID belongs to no available service. If the request has neither, no available service has an operation at the call's host.";
     IdempotentReplay = 409 "idempotent_replay": "A payment already used the approval. Read the receipt, or repeat the approved call with the same `idempotency_key` and **without** `approval_id` to get the same payment.";
     IdempotencyKeyReused = 409 "idempotency_key_reused_for_different_request": "The `idempotency_key` was already used for another request, or the `replay_key` within the last day. Use a new key, or repeat the first request with the same price and payee.";
-    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of this payment's transaction. If a transaction contains several payments, Purser confirms the others after `expires_at`.";
+    SettlementTransactionAlreadyUsed = 409 "settlement_transaction_already_used": "The transaction already confirmed another settlement. Send the hash of this payment's transaction. If one transaction made both payments, Purser confirms this payment after `expires_at`.";
     ApprovalNotPending = 409 "approval_not_pending": "The approval is already `approved`, `rejected`, `expired` or `executed`.";
     PayoutRefused = 409 "payout_refused": "The withdrawal is not possible. `reason` contains the reason. If `retry_at` is present, repeat the request at that time.";
     SlugTaken = 409 "slug_taken": "Service `service_id` has the slug. Choose another slug.";
@@ -75,7 +75,7 @@ errors! {
     RequestTooLarge = 413 "request_too_large": "The body exceeds `limit_bytes`.";
     ProviderProofRequired = 422 "provider_proof_required": "Send the provider's payment response as `payment_response_header`.";
     SettlementTransactionHashRequired = 422 "settlement_transaction_hash_required": "The payment response contains no transaction hash. Send the hash as `tx_hash`. If the provider has no hash, the provider did not settle the payment.";
-    OnchainSettlementNotVerified = 422 "onchain_settlement_not_verified": "The chain does not confirm the payment. If `retryable` is true, repeat the request after `retry_after` seconds. Otherwise send the hash of the right transaction. Don't pay again in either case.";
+    OnchainSettlementNotVerified = 422 "onchain_settlement_not_verified": "The chain does not confirm the payment. Don't pay again. If `retryable` is true, repeat the request after `retry_after` seconds. If `retryable` is false, send the hash of the right transaction.";
     VersionRequired = 428 "version_required": "`If-Match` is missing. Send the `ETag` of the object that you read, or `*`.";
     TooManyRequests = 429 "too_many_requests": "The address, key or user made too many requests in this minute. Repeat the request after `retry_after` seconds.";
     InternalError = 500 "internal_error": "Purser failed or did not finish in time. Repeat the request. If the error persists, report `request_id`.";
