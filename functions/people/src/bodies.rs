@@ -10,9 +10,9 @@ use crate::services;
 use purser_api::Member as _;
 use purser_domain::{
     Amount, AutomaticFreeze, Availability, CalendarPeriod, Catalog, Category, DomainPattern, Duration, Endpoint, Error,
-    ErrorKind, KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid, Period,
-    Permission, PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork,
-    TimeOfDay, Timestamp, TrustStatus, Url, UsualPrice, Vendor, Weekday, WindowPeriod, ZoneName,
+    ErrorKind, KeyScope, LimitAction, ListingHistory, Operation, OperationScope, OperationSlug, OperationUuid,
+    Permission, PolicyUpdate, Result, RuleKind, RuleWindow, Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug,
+    SourceNetwork, Timestamp, TrustStatus, Url, UsualPrice, Vendor, WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -538,7 +538,7 @@ fn every_rule_kind_is_parsed_from_json() {
                 schedule: Schedule {
                     zone: ZoneName::parse("Europe/Berlin").unwrap(),
                     periods: ["friday 22:30-02:00", "monday-wednesday 09:00-17:00"]
-                        .map(|period| Period::parse(period).unwrap())
+                        .map(|period| SchedulePeriod::parse(period).unwrap())
                         .to_vec(),
                 },
             },

@@ -1150,8 +1150,8 @@ fn rules_with_equal_numbers_are_replayed_separately() {
 }
 
 /// Returns a period of every day.
-fn period(from: &str, to: &str) -> Period {
-    Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()
+fn period(from: &str, to: &str) -> SchedulePeriod {
+    SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()
 }
 
 /// Returns a rule of each kind and each form of its parameters.
@@ -1165,7 +1165,7 @@ fn every_rule() -> Vec<RuleKind> {
     let schedule = Schedule {
         zone: ZoneName::parse("Europe/Berlin").unwrap(),
         periods: ["monday,sunday 08:30-24:00", "saturday 22:00-02:00"]
-            .map(|period| Period::parse(period).unwrap())
+            .map(|period| SchedulePeriod::parse(period).unwrap())
             .to_vec(),
     };
     let price = |over, action| RuleKind::PriceAboveUsual {

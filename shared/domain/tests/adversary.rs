@@ -206,6 +206,7 @@ fn agent(rules: Vec<RuleKind>) -> Agent {
         kind,
     });
     Agent {
+        max_increase_factor: Agent::DEFAULT_INCREASE_FACTOR,
         id: AgentId::from_uuid(Uuid::from_u128(1)),
         name: String::new(),
         owner: String::new(),
@@ -298,10 +299,10 @@ struct Run<'a> {
     prices: BTreeMap<(usize, usize), Vec<u64>>,
 }
 
-fn window(scope: WindowScope, length: Duration) -> Window {
+fn window(scope: WindowScope, period: WindowPeriod) -> Window {
     Window {
         scope,
-        length,
+        period,
         total: Amount::ZERO,
         version: 1,
         stamp: 1,
@@ -317,7 +318,7 @@ impl Ledger {
         let agent = world.agent.id;
         let day = |service: &Service| {
             let service = service.id;
-            window(WindowScope::Day { agent, service }, Duration::DAY)
+            window(WindowScope::Day { agent, service }, WindowPeriod::DAY)
         };
         let earlier = start().before(seconds(2 * 86_400));
         let mut recent = RecentPayments::default();
@@ -332,7 +333,7 @@ impl Ledger {
         let windows = world
             .agent
             .counting_rules()
-            .map(|rule| (rule.rule.id, window(rule.window_scope(agent), rule.length)));
+            .map(|rule| (rule.rule.id, window(rule.window_scope(agent), rule.period)));
         Self {
             days: world.services.iter().map(day).collect(),
             windows: windows.collect(),
@@ -634,6 +635,14 @@ impl Bound {
     }
 }
 
+/// Returns the duration of a rolling window. The safe template has no other windows.
+fn rolling(window: &RuleWindow) -> Duration {
+    match window.period {
+        WindowPeriod::Rolling(duration) => duration,
+        other => panic!("{other:?} is not rolling"),
+    }
+}
+
 /// Returns the maximum sum of the weights within a duration.
 fn peak(weights: impl Iterator<Item = (Timestamp, u64)>, length: Duration) -> u64 {
     let mut weights: Vec<(Timestamp, u64)> = weights.collect();
@@ -677,13 +686,14 @@ fn bounds(world: &World, payments: &[Payment]) -> Vec<Bound> {
         let name = rule.kind.name().to_owned();
         match &rule.kind {
             RuleKind::BudgetLimit { limit, window } => {
+                let duration = rolling(window);
                 add(
-                    format!("{name} of {} s", window.secs()),
-                    peak(amounts(), *window),
+                    format!("{name} of {} s", duration.secs()),
+                    peak(amounts(), duration),
                     limit.units(),
                 );
             }
-            RuleKind::CountLimit { count, window, .. } => add(name, peak(ones(), *window), (*count).into()),
+            RuleKind::CountLimit { count, window, .. } => add(name, peak(ones(), rolling(window)), (*count).into()),
             RuleKind::MinimumInterval { interval, .. } => add(name, peak(ones(), *interval), 1),
             RuleKind::DuplicateGuard { within, .. } => {
                 let mut equal: BTreeMap<_, Vec<(Timestamp, u64)>> = BTreeMap::new();
@@ -967,7 +977,7 @@ fn no_plan_takes_more_than_intervals_medians_schedules_and_automatic_freezes_sta
             services: None,
             schedule: Schedule {
                 zone: ZoneName::UTC,
-                periods: vec![Period::parse("monday-friday 09:00-17:00").unwrap()],
+                periods: vec![SchedulePeriod::parse("monday-friday 09:00-17:00").unwrap()],
             },
         },
         RuleKind::AnomalyBrake(AutomaticFreeze {

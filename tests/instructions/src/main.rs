@@ -16,8 +16,8 @@ use lambda_http::{Context, LambdaEvent};
 use purser_api::{Background, Boot, Clock, Entropy, GatewayEvent, handle_gateway_event};
 use purser_chain::WalletSeed;
 use purser_domain::{
-    Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Period, Rule, RuleKind,
-    Schedule, SpendPolicy, UsualPrice, VerifiedService, ZoneName,
+    Duration, EnabledService, Endpoint, LimitAction, NewKey, OperationSlug, OperationUuid, Rule, RuleKind, Schedule,
+    SchedulePeriod, SpendPolicy, UsualPrice, VerifiedService, ZoneName,
 };
 use purser_store::{CatalogTable, Ledger, UsageTable};
 use purser_testkit::chain::{FINAL, NETWORK, ScriptedChain, payment_of, tx_hash};
@@ -249,7 +249,7 @@ fn every_limit() -> impl Iterator<Item = Rule> {
             services: None,
             schedule: Schedule {
                 zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
-                periods: vec![Period::parse("monday-sunday 00:00-24:00").expect("a period")],
+                periods: vec![SchedulePeriod::parse("monday-sunday 00:00-24:00").expect("a period")],
             },
         },
     ];

@@ -9,9 +9,9 @@ use purser_domain::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, ApprovalResolution, ApprovalStatus, Availability,
     CatalogPayment, Category, DefaultServices, DomainPattern, Duration, EnabledService, Endpoint, FreezeAuthority,
     FreezeChange, FreezeTarget, KeyId, KeyScope, LimitAction, ListingHistory, NewKey, Operation, OperationSlug,
-    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Period, Permission, Result, Rule,
-    RuleId, RuleKind, Schedule, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, Timestamp, TrustStatus,
-    UsualPrice, ZoneName,
+    OperationUuid, OperatorFreeze, OperatorName, OperatorReason, OwnershipOffer, Permission, Result, Rule, RuleId,
+    RuleKind, Schedule, SchedulePeriod, Service, ServiceId, ServiceSlug, SourceNetwork, SpendPolicy, Timestamp,
+    TrustStatus, UsualPrice, ZoneName,
 };
 use purser_store::{
     ApprovalDecision, ChangeFreezeResult, CreateAgentResult, GrantLimitIncreaseResult, Ledger, ResolveResult,
@@ -195,7 +195,7 @@ fn later_rule(rule: u8) -> RuleKind {
             // See `is_open` in `expect.rs`.
             schedule: Schedule {
                 zone: ZoneName::parse("Europe/Berlin").expect("a zone"),
-                periods: vec![Period::parse("monday-sunday 22:00-02:30").expect("a period")],
+                periods: vec![SchedulePeriod::parse("monday-sunday 22:00-02:30").expect("a period")],
             },
         },
     }

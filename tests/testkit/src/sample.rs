@@ -6,11 +6,11 @@ use purser_domain::{
     AuditKind, AuditOutcome, AuthorizationState, AutomaticFreeze, Availability, B256, BlockId, CalendarPeriod,
     CatalogPayment, Category, DomainPattern, Duration, EnabledService, Endpoint, ExpectedTransfer, FIXED_PRICE,
     FinalBlock, Fingerprint, Intent, KeyId, KeyScope, LimitAction, ListingHistory, Log, Metadata, Network, Offer,
-    Operation, OperationSlug, OperationUuid, OperatorName, Period, ProviderRequest, Reconciliation, RequestSource,
-    Rule, RuleId, RuleKind, RuleWindow, Schedule, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
-    SpendPolicy, TimeOfDay, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url,
-    UsualPrice, VanishedTransfer, Vendor, Wallet, Weekday, WindowPeriod, ZoneName, decide_reconciliation,
-    find_authorized_transfer, parse_address,
+    Operation, OperationSlug, OperationUuid, OperatorName, ProviderRequest, Reconciliation, RequestSource, Rule,
+    RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, SecretDigest, Service, ServiceId, ServiceSlug, Settlement,
+    SpendPolicy, Timestamp, TransactionLogs, Transfer, TrustStatus, TxHash, UnusableAuthorization, Url, UsualPrice,
+    VanishedTransfer, Vendor, Wallet, WindowPeriod, ZoneName, decide_reconciliation, find_authorized_transfer,
+    parse_address,
 };
 use purser_store::AuditEntry;
 use serde_json::json;
@@ -217,7 +217,7 @@ pub fn rules() -> Vec<Rule> {
                 services: None,
                 schedule: Schedule {
                     zone: ZoneName::parse("Europe/Berlin").unwrap(),
-                    periods: vec![Period::parse("monday,sunday 22:30-24:00").unwrap()],
+                    periods: vec![SchedulePeriod::parse("monday,sunday 22:30-24:00").unwrap()],
                 },
             },
         ),

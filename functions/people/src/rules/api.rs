@@ -17,8 +17,8 @@ use purser_api::{
 use purser_domain::{
     Address, Agent, Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, BUDGET_WINDOW_MIN,
     COUNT_MAX, COUNT_WINDOW_MIN, CalendarPeriod, Catalog, Category, Duration, Error, INTERVAL_MIN, LimitAction,
-    MEDIAN_MIN, PERCENT_MAX, Period, RuleId, RuleKind, RuleWindow, Schedule, ServiceSlug, TimeOfDay, UsualPrice,
-    ValidationError, Vendor, Weekday, WindowPeriod, ZoneName,
+    MEDIAN_MIN, PERCENT_MAX, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod, ServiceSlug, UsualPrice,
+    ValidationError, Vendor, WindowPeriod, ZoneName,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -266,10 +266,10 @@ purser_api::field! {
 
 purser_api::field! {
     /// An allowed period of a schedule.
-    pub(crate) struct PeriodText(Period):
+    pub(crate) struct PeriodText(SchedulePeriod):
     |value| {
         let wrong = "must be days and two different times, such as `monday-friday 09:00-17:00` or `monday,sunday 22:00-02:00`";
-        value.as_str().and_then(Period::parse).ok_or_else(|| wrong.to_owned())
+        value.as_str().and_then(SchedulePeriod::parse).ok_or_else(|| wrong.to_owned())
     },
     {
         let day = "(mon|tues|wednes|thurs|fri|satur|sun)day";

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use purser_domain::{
     Amount, AutomaticFreeze, BRAKE_TIMES_MAX, BRAKE_TIMES_MIN, BUDGET_WINDOW_MAX, COUNT_MAX, Catalog, Category,
     Duration, LimitAction, MEDIAN_MIN, PERCENT_MAX, RuleKind, RuleWindow, Service, ServiceSlug, UsualPrice, Vendor,
-    Weekday, WindowPeriod, ZoneName,
+    WindowPeriod, ZoneName,
 };
 use serde_json::{Value, json};
 
@@ -553,8 +553,8 @@ fn vendor_text(vendor: &Vendor) -> String {
 pub(crate) mod tests {
     use super::*;
     use purser_domain::{
-        Availability, CalendarPeriod, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, Period,
-        RuleWindow, Schedule, Service, ServiceId, TimeOfDay, TrustStatus, Url,
+        Availability, CalendarPeriod, Endpoint, ListingHistory, Operation, OperationSlug, OperationUuid, RuleWindow,
+        Schedule, SchedulePeriod, Service, ServiceId, TrustStatus, Url,
     };
     use uuid::Uuid;
 
@@ -744,7 +744,7 @@ pub(crate) mod tests {
                     schedule: Schedule {
                         zone: ZoneName::parse("Asia/Tokyo").unwrap(),
                         periods: ["monday-friday 09:00-17:00", "saturday 09:00-12:00"]
-                            .map(|period| Period::parse(period).unwrap())
+                            .map(|period| SchedulePeriod::parse(period).unwrap())
                             .to_vec(),
                     },
                 },
@@ -757,7 +757,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_rule_form_errors_are_reported_together() {
-        let rows: [(&str, &[&str]); 18] = [
+        let rows: [(&str, &[&str]); 19] = [
             ("kind=anomaly_brake&times=1&least=", &["times", "least"]),
             ("kind=anomaly_brake&times=100&least=0", &["least"]),
             ("", &[""]),

@@ -8,11 +8,10 @@ use crate::{
     Address, Agent, AgentId, AgentStatus, Amount, ApprovalId, AutomaticFreeze, Availability, CallDescription,
     CatalogPayment, Category, Check, CheckName, CheckOutcome, DecisionIds, DecisionResult, DocumentHash, DomainPattern,
     Duration, EnabledService, Endpoint, IncreasedCaps, InputDocuments, InputVersions, KeyId, Labels, LimitAction,
-    LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid, Period, ProviderRequest,
-    RecordedDecision, ReplayDifference, ReplayInputs, Rule, RuleId, RuleKind, RuleWindow, Schedule, Service, ServiceId,
-    ServiceSlug, SettlementId, SpendPolicy, StatedDecision, TimeOfDay, Timestamp, TransactionId, TrustStatus,
-    UsualPrice, Vendor, Wallet, WalletAttestation, WalletKey, Weekday, WindowPeriod, ZoneName, parse_address,
-    replay_decision,
+    LimitIncrease, ListingHistory, Metadata, Network, Operation, OperationSlug, OperationUuid, ProviderRequest,
+    RecordedDecision, ReplayDifference, ReplayInputs, Rule, RuleId, RuleKind, RuleWindow, Schedule, SchedulePeriod,
+    Service, ServiceId, ServiceSlug, SettlementId, SpendPolicy, StatedDecision, Timestamp, TransactionId, TrustStatus,
+    UsualPrice, Vendor, Wallet, WalletAttestation, WalletKey, WindowPeriod, ZoneName, parse_address, replay_decision,
 };
 use serde_json::Value;
 use url::Url;
@@ -294,7 +293,7 @@ fn parse_rule_kind(rule: Object<'_>) -> Option<RuleKind> {
             services: services()?,
             schedule: Schedule {
                 zone: ZoneName::parse(rule.text_field("time_zone")?)?,
-                periods: rule.text_list_field("periods", Period::parse)?,
+                periods: rule.text_list_field("periods", SchedulePeriod::parse)?,
             },
         },
         RuleKind::ANOMALY_BRAKE => RuleKind::AnomalyBrake(AutomaticFreeze {

@@ -31,11 +31,11 @@
 //! The memory is bounded by the counted payments and by the bounds of [`RecentPayments`] for each service.
 
 use crate::{
-    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CallMark,
-    CheckName, CountingRule, DecisionResult, Duration, EnabledService, LimitAction, Operation, OperationDigest,
-    OperationSlug, PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule,
-    RuleId, RuleKind, ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice,
-    WindowMeasure, WindowPeriod,
+    Agent, AgentId, AgentStatus, Amount, ApprovalId, BUDGET_WINDOW_MAX, CallDescription, CallDigest, CheckName,
+    CountingRule, DecisionResult, Duration, EnabledService, LimitAction, Operation, OperationDigest, OperationSlug,
+    PayeePrefix, Purchase, RecentPayments, RecordedDecision, RememberedPayments, ReplayInputs, Rule, RuleId, RuleKind,
+    ServiceId, ServiceSlug, Settlement, SettlementState, Timestamp, TransactionId, UsualPrice, WindowMeasure,
+    WindowPeriod,
     policy::replay::{
         EvaluationResult, Limits, RecordedInputs, ReplayedRecentPayments, Tightest, check_of_rule,
         recorded_tightest_rule, rules_of_check,

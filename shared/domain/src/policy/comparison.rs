@@ -524,7 +524,7 @@ mod tests {
     use super::*;
     use crate::{
         Address, AgentId, AgentStatus, Availability, CatalogPayment, Category, Endpoint, LimitAction, ListingHistory,
-        OperationUuid, Period, SpendPolicy, TrustStatus, Url, Vendor, Wallet, ZoneName,
+        OperationUuid, SchedulePeriod, SpendPolicy, TrustStatus, Url, Vendor, Wallet, ZoneName,
     };
     use uuid::Uuid;
 
@@ -606,7 +606,7 @@ mod tests {
             services: None,
             schedule: Schedule {
                 zone: ZoneName::UTC,
-                periods: vec![Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
+                periods: vec![SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
             },
         };
         let (block, ask) = (LimitAction::Block, LimitAction::Ask);

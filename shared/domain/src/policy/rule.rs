@@ -679,7 +679,7 @@ impl Agent {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{AgentId, AgentStatus, Period, Timestamp, Wallet, ZoneName};
+    use crate::{AgentId, AgentStatus, SchedulePeriod, Timestamp, Wallet, ZoneName};
     use uuid::Uuid;
 
     /// Returns an agent without keys and rules.
@@ -787,7 +787,7 @@ pub(crate) mod tests {
             schedule: Schedule {
                 zone: ZoneName::UTC,
                 periods: (0..days)
-                    .map(|hour| Period::parse(&format!("monday {hour:02}:00-24:00")).unwrap())
+                    .map(|hour| SchedulePeriod::parse(&format!("monday {hour:02}:00-24:00")).unwrap())
                     .collect(),
             },
         };

@@ -147,12 +147,12 @@ pub struct Schedule {
     /// The time zone of the periods.
     pub zone: ZoneName,
     /// The periods: 1 to [`Schedule::MAX_PERIODS`].
-    pub periods: Vec<Period>,
+    pub periods: Vec<SchedulePeriod>,
 }
 
 /// An allowed period on certain days of the week. A period whose end is not after the start ends on the following day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Period {
+pub struct SchedulePeriod {
     /// Whether a period starts on each day of [`Weekday::ALL`]. At least one does.
     starts: [bool; 7],
     /// The start of the period, inclusive.
@@ -200,7 +200,7 @@ impl Schedule {
     }
 }
 
-impl Period {
+impl SchedulePeriod {
     /// Parses days and times, such as `monday-friday 09:00-17:00` or `monday,saturday 22:00-02:00`. Returns `None` for
     /// any other text, a repeated day, and equal times.
     pub fn parse(text: &str) -> Option<Self> {
@@ -279,8 +279,8 @@ impl Period {
     }
 }
 
-/// Writes the text that [`Period::parse`] reads. Three or more consecutive days are a range.
-impl fmt::Display for Period {
+/// Writes the text that [`SchedulePeriod::parse`] reads. Three or more consecutive days are a range.
+impl fmt::Display for SchedulePeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut days = self.starts.iter().zip(Weekday::ALL).peekable();
         let mut separator = "";
@@ -316,7 +316,7 @@ mod tests {
         let text = format!("{} {from}-{to}", days.join(","));
         Schedule {
             zone: ZoneName::parse(zone).unwrap(),
-            periods: vec![Period::parse(&text).unwrap()],
+            periods: vec![SchedulePeriod::parse(&text).unwrap()],
         }
     }
 
@@ -489,7 +489,7 @@ mod tests {
             ),
             ("monday,tuesday,wednesday 08:00-09:00", "monday-wednesday 08:00-09:00"),
         ] {
-            assert_eq!(Period::parse(text).unwrap().to_string(), written);
+            assert_eq!(SchedulePeriod::parse(text).unwrap().to_string(), written);
         }
         for text in [
             "",
@@ -505,16 +505,16 @@ mod tests {
             "monday 09:00-17:00 ",
             ", 09:00-17:00",
         ] {
-            assert_eq!(Period::parse(text), None, "{text}");
+            assert_eq!(SchedulePeriod::parse(text), None, "{text}");
         }
     }
 
     #[test]
     fn a_schedule_is_open_in_each_of_its_periods() {
         let [week, saturday] =
-            ["monday-friday 09:00-17:00", "saturday 09:00-12:00"].map(|text| Period::parse(text).unwrap());
+            ["monday-friday 09:00-17:00", "saturday 09:00-12:00"].map(|text| SchedulePeriod::parse(text).unwrap());
         let zone = ZoneName::UTC;
-        let schedule = |periods: &[Period]| Schedule {
+        let schedule = |periods: &[SchedulePeriod]| Schedule {
             zone,
             periods: periods.to_vec(),
         };
@@ -548,11 +548,11 @@ mod tests {
             minute in 29_454_240_u64..30_505_440,
         ) {
             let periods = periods.into_iter().map(|(starts, (from, to))| {
-                Period { starts, from: TimeOfDay(from), to: TimeOfDay(to) }
+                SchedulePeriod { starts, from: TimeOfDay(from), to: TimeOfDay(to) }
             });
             let schedule = Schedule { zone: ZoneName::parse(zone).unwrap(), periods: periods.collect() };
             for period in &schedule.periods {
-                prop_assert_eq!(Period::parse(&period.to_string()), Some(*period));
+                prop_assert_eq!(SchedulePeriod::parse(&period.to_string()), Some(*period));
             }
             let at = Timestamp::from_secs(minute * 60).unwrap();
             let mut minutes = (minute..minute + 15 * 1_440).map(|minute| Timestamp::from_secs(minute * 60).unwrap());

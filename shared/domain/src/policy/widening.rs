@@ -313,7 +313,7 @@ mod tests {
             services: None,
             schedule: crate::Schedule {
                 zone: ZoneName::UTC,
-                periods: vec![crate::Period::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
+                periods: vec![crate::SchedulePeriod::parse(&format!("monday-sunday {from}-{to}")).unwrap()],
             },
         };
         let brake = |times, at_least| {

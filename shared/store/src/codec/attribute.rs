@@ -10,7 +10,7 @@ use purser_domain::{
     Ciphertext, DecisionResult, DeliveryId, DeliveryState, DomainPattern, Duration, EditReason, Endpoint, EventId,
     EventKind, FailureStage, Fingerprint, InputVersions, KeyId, KmsKeyId, LabelKey, LabelValue, Labels, LimitAction,
     MailAddress, Metadata, Network, NoncePrefix, NoticeEnd, NoticeUrlId, Obstacle, OperationSlug, OperationUuid,
-    OperatorName, OperatorReason, Period, Permission, PublicKey, RuleId, SecretDigest, ServiceId, ServiceSlug,
+    OperatorName, OperatorReason, Permission, PublicKey, RuleId, SchedulePeriod, SecretDigest, ServiceId, ServiceSlug,
     SessionId, SettlementId, SourceNetwork, TemplateKey, TemplateName, Timestamp, TransactionId, TrustStatus, TxHash,
     Url, UserId, WalletAttestation, WebhookContentType, WebhookId, WebhookSecretId, WebhookUrl, X402Version, ZoneName,
 };
@@ -117,7 +117,7 @@ written_as_text! {
     Category, |category| category.name().to_owned(), Self::from_name;
     AskingKind, |kind| kind.name().to_owned(), Self::from_name;
     LimitAction, |action| action.name().to_owned(), Self::from_name;
-    Period, ToString::to_string, Self::parse;
+    SchedulePeriod, ToString::to_string, Self::parse;
     ZoneName, ToString::to_string, Self::parse;
     TrustStatus, |status| status.name().to_owned(), Self::from_name;
     Permission, |permission| permission.name().to_owned(), Self::from_name;

@@ -216,18 +216,12 @@ impl Ledger {
             let (items, end) = (Vec::new(), None);
             return Ok(Rows { items, end });
         }
-        let query = self
-            .db
-            .query()
-            .table_name(table)
-            .key_condition_expression("pk = :pk AND sk BETWEEN :first AND :last")
-            .expression_attribute_values(":pk", encode_text(&pk))
-            .expression_attribute_values(":first", encode_text(&range.first.to_string()))
-            .expression_attribute_values(":last", encode_text(&range.last.to_string()))
-            .scan_index_forward(!range.newest_first)
-            .consistent_read(is_consistent)
-            .limit(i32::try_from(limit).unwrap_or(i32::MAX));
-        let answer = query.send().await.map_err(store_error("reading decisions"))?;
+        let query = Query::new(&self.db, table, pk)
+            .range(range.first.to_string(), range.last.to_string())
+            .consistent_if(is_consistent)
+            .limit(limit);
+        let query = if range.newest_first { query.descending() } else { query };
+        let answer = query.send("reading decisions").await?;
         let items = answer.items.unwrap_or_default();
         // DynamoDB ends a page at the limit or after a megabyte.
         let end = answer.last_evaluated_key.as_ref().map(|last| {

@@ -315,7 +315,7 @@ async fn remembered_recent_payments_are_limited_in_number() {
         ..rules[2].clone()
     };
     let version = agent.version + 1;
-    let edited = purser_domain::Agent {
+    let edited = Agent {
         rules,
         version,
         ..agent
